@@ -27,7 +27,7 @@ from sklearn import datasets
 from table import machine, markdown, show
 from torch import Tensor, nn
 
-from ropewalk.exchange.buckets import Entry, plan_buckets
+from ropewalk.exchange.buckets import BucketEntry, plan_buckets
 from ropewalk.exchange.compressors.compressor import Compressor, Round
 from ropewalk.exchange.compressors.error_feedback import ErrorFeedback
 from ropewalk.exchange.compressors.gd_sec import GDSEC
@@ -111,7 +111,7 @@ def train(name: str, network: Network, method: str, compressor: Compressor, seed
     train_x, train_y, test_x, test_y = digits(seed)
     model = network.make()
     named = dict(model.named_parameters())
-    layouts = plan_buckets(Entry.of(key, parameter) for key, parameter in named.items())
+    layouts = plan_buckets(BucketEntry.of(key, parameter) for key, parameter in named.items())
     encoders = [[compressor.encoder(layout) for _ in range(NUM_WORKERS)] for layout in layouts]
     decoders = [compressor.decoder(layout) for layout in layouts]
     applied: list[Tensor | None] = [None for _ in layouts]

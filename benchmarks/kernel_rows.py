@@ -10,7 +10,7 @@ from exchange_bench import Bench, Row
 from pool_rows import Line, milliseconds
 
 from ropewalk.exchange import kernels
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.kernels import numpy_kernels, torch_kernels
 from ropewalk.exchange.kernels.selection import Rule, Selection
 from ropewalk.exchange.wire.sparse import pack_sparse, unpack_sparse
@@ -62,7 +62,7 @@ def kernel(bench: Bench) -> Iterator[Line]:
 def coding(bench: Bench) -> Iterator[Line]:
     """From what was selected to bytes, from bytes to what is added."""
     size = bench.count(COMPONENTS)
-    layout = Layout((Entry("weight", (size,)),))
+    layout = Layout((BucketEntry("weight", (size,)),))
     rng = np.random.default_rng(0)
     total = torch.zeros(size)
     for density in (0.001, JUDGED, 0.1):

@@ -24,8 +24,8 @@ from ropewalk.exchange.all_gather import AllGather
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import Exchange, StepRecord
-from ropewalk.exchange.groups.member import Member
-from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.exchange.groups.link_emulation import LinkEmulation
+from ropewalk.exchange.groups.member import GroupMember
 
 BATCH, RATE = 32, 0.2
 #: Reached by every exchange; the loss over all digits.
@@ -47,7 +47,7 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10))
 
 
-class Racer(Member):
+class Racer(GroupMember):
     """One member."""
 
     def __init__(self, peers: Any) -> None:
@@ -62,7 +62,7 @@ class Racer(Member):
     def race(self, epoch: int, name: str, rate: str) -> tuple[float, int, int]:
         """Train to the target; seconds, steps and payload bytes sent by this member."""
         node = rw.current_node()
-        group = self.group(self._peers, epoch=epoch, shaping=Shaping(rate))
+        group = self.group(self._peers, epoch=epoch, shaping=LinkEmulation(rate))
         model, exchange = network(), EXCHANGES[name]()
         optimizer = torch.optim.SGD(model.parameters(), RATE)
         exchange.bind(model.named_parameters(), group)
@@ -83,7 +83,7 @@ class Racer(Member):
         """Median seconds of a step of each exchange, which take turns; the gradients are those of a wide layer."""
         node = rw.current_node()
         # One group for all: they use it one after the other.
-        group = self.group(self._peers, range(2), epoch=epoch, shaping=Shaping(rate) if rate else None)
+        group = self.group(self._peers, range(2), epoch=epoch, shaping=LinkEmulation(rate) if rate else None)
         exchanges = {name: EXCHANGES[name]() for name in names}
         weight = torch.zeros(size)
         for exchange in exchanges.values():

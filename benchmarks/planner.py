@@ -25,8 +25,8 @@ from table import machine, markdown, show
 
 from ropewalk.errors import NoPlanFits, ProfileInvalid
 from ropewalk.pipeline.graph_text import read_graph_text
-from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.pipedream import PipeDream
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
+from ropewalk.pipeline.partitioners.pipedream import PipeDreamPartitioner
 from ropewalk.pipeline.planning import plan
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.schedules import make_schedule
@@ -144,7 +144,7 @@ def against_optimizer(profiles: dict[str, Profile], objectives: list[Any], repea
     yield Line("the slowest of them", "< 0.8 s", f"{times[slowest]:.3f} s: {slowest}", times[slowest] < 0.8)
 
 
-def asked(row: Any, profile: Profile) -> tuple[PipeDream, Request]:
+def asked(row: Any, profile: Profile) -> tuple[PipeDreamPartitioner, PlanRequest]:
     """The options of the repository's program, as ours."""
     given: dict[str, list[str]] = {}
     name = ""
@@ -156,13 +156,13 @@ def asked(row: Any, profile: Profile) -> tuple[PipeDream, Request]:
     counts = [int(count) for count in given["-n"]]
     speeds = [float(speed) for speed in given.get("-b", ["1e9"])]
     levels = tuple(Level(count, speed) for count, speed in zip(counts, speeds, strict=True))
-    partitioner = PipeDream(
+    partitioner = PipeDreamPartitioner(
         free_transfers="--activation_compression_ratio" not in given,
         straight="--straight_pipeline" in given,
         fewer_machines="--use_fewer_machines" in given,
     )
     memory = int(given["-s"][0]) if "-s" in given else None
-    return partitioner, Request(profile, Topology(levels), make_schedule("pipedream"), memory_bytes=memory)
+    return partitioner, PlanRequest(profile, Topology(levels), make_schedule("pipedream"), memory_bytes=memory)
 
 
 def planned(

@@ -1,6 +1,6 @@
 """Thousands of workers in one process: a host of a run whose workers are objects instead of processes.
 
-    launcher: the real pool, session, dispatcher, links ◀── 1 link each ──▶ objects of one process, each a real `Worker`
+    launcher: the real pool, session, dispatcher, links ◀ 1 link each ▶ objects of one process, each a real `PoolWorker`
                          └───────── control link ──────────▶ this module, in the agent's place
 
 What runs in the launcher is what runs for as many workers on as many hosts: the engine "crowd" submits this module
@@ -38,9 +38,9 @@ from ropewalk.engines.engine import JobSpec, Reach
 from ropewalk.engines.local import LocalEngine
 from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.pool import worker as pool_worker
-from ropewalk.pool.messages import POOL, Begin, Setup, Stop, Tasks
-from ropewalk.pool.messages import Constant as ConstantHere
-from ropewalk.pool.worker import Worker
+from ropewalk.pool.messages import POOL, BeginWorker, Setup, StopWorker, Tasks
+from ropewalk.pool.messages import ConstantMessage as ConstantHere
+from ropewalk.pool.worker import PoolWorker
 from ropewalk.processes import bootstrap, host_memory
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.messages import (
@@ -54,11 +54,11 @@ from ropewalk.processes.messages import (
     Pong,
     PutBlob,
     Recall,
-    Report,
-    Shutdown,
+    ShutdownMessage,
     SignalProcess,
     Started,
     StartProcess,
+    TaskReport,
 )
 from ropewalk.processes.owner import EMPTY_PAGE
 from ropewalk.processes.page import CURRENT, FENCE_FROM, IDLE, OPEN, TaskPage
@@ -155,12 +155,12 @@ class Host:
             case DropBlob(id):
                 os.close(self._blobs.pop(id)[1])
             case Peek(id) if id in self._workers:
-                self._tell(Report(id, self._workers[id].page.report(), 0, 0))
+                self._tell(TaskReport(id, self._workers[id].page.report(), 0, 0))
             case Recall(id, until, _) if id in self._workers:  # what it has is under way: there is nothing to take back
-                self._tell(Report(id, self._workers[id].page.report(), until, until))
+                self._tell(TaskReport(id, self._workers[id].page.report(), until, until))
             case SignalProcess(id, number) if number in (signal.SIGTERM, signal.SIGKILL) and id in self._workers:
                 self._workers[id].end()
-            case Shutdown():
+            case ShutdownMessage():
                 self._loop.stop()
             case _:
                 pass
@@ -190,7 +190,7 @@ class Host:
         self._loop.add_link(link, worker.hear, lambda _why: self.ended(start.id))
 
 
-class TimedWorker(Worker):
+class TimedWorker(PoolWorker):
     """The pool's own worker, between events: what it sends while a task "sleeps" goes out when that time has come."""
 
     def __init__(self, context: ProcessContext, link: Link, host: Host, loop: Loop) -> None:
@@ -224,7 +224,7 @@ class TimedWorker(Worker):
 
     def _do(self, received: Received) -> None:
         match received.message:
-            case Begin() as begin:
+            case BeginWorker() as begin:
                 self._namespace = MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts))
             case Tasks(units):
                 _CLOCK.now_ns = time.monotonic_ns()
@@ -242,7 +242,7 @@ class TimedWorker(Worker):
                         os.close(fd)
             case Setup():
                 self._set_up(received)
-            case Stop():
+            case StopWorker():
                 self._flush()
                 self.end()
             case _:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from exchange_bench import Bench, Row, Values, together
 from pool_rows import Line, milliseconds
 
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.groups.torch_group import TorchGroup
 from ropewalk.exchange.kernels import scatter_add
 from ropewalk.exchange.wire.sparse import pack_sparse, unpack_sparse
@@ -40,7 +40,7 @@ def sum_of_few(bench: Bench, size: int, density: float) -> Values:
     """One member's part. "bare" gathers padded pairs, uncoded, which is the least that torch.distributed can do."""
     rank = dist.get_rank()
     group = TorchGroup()
-    layout = Layout((Entry("weight", (size,)),))
+    layout = Layout((BucketEntry("weight", (size,)),))
     rng = np.random.default_rng(rank)
     indices = np.flatnonzero(rng.random(size, np.float32) < density).astype(np.int32)
     values = rng.standard_normal(indices.size, np.float32)

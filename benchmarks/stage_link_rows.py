@@ -15,7 +15,7 @@ from pool_rows import Line
 from torch import Tensor
 
 from ropewalk.pipeline.plans import Edge, Plan, Stage
-from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
+from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training.links import ProcessLinks
 
 PLAN = Plan((Stage(0, ("a",), (0,)), Stage(1, ("b",), (1,))), (Edge("a", 0, (1,), 4, 4),))
@@ -85,10 +85,10 @@ def over_links(links: ProcessLinks, tensor: Tensor, num: int) -> None:
     there, back = Tag("a", rank, 1 - rank, 0), Tag("a", 1 - rank, rank, 0)
     for number in range(num):
         if rank == 0:
-            links.send(there._replace(micro_batch=number), Parcel(tensor))
+            links.send(there._replace(micro_batch=number), LinkMessage(tensor))
         received = receive(back._replace(micro_batch=number))
         if rank == 1:
-            links.send(there._replace(micro_batch=number), Parcel(received))
+            links.send(there._replace(micro_batch=number), LinkMessage(received))
 
 
 def over_gloo(tensor: Tensor, num: int) -> None:

@@ -33,7 +33,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 import ropewalk as rw
-from ropewalk.population import Checkpoint, OpenAIES, Outcome, Run, Trial, evaluate
+from ropewalk.population import CheckpointConfig, OpenAIES, Outcome, RunResult, Trial, evaluate
 
 OBSERVATIONS, HIDDEN, ACTIONS = 24, 40, 4
 SHAPES = [(HIDDEN, OBSERVATIONS), (HIDDEN,), (ACTIONS, HIDDEN), (ACTIONS,)]
@@ -67,7 +67,7 @@ def walk(parameters: np.ndarray, trial: Trial, *, hardcore: bool, max_steps: int
     return Outcome(total, steps=steps)
 
 
-def draw_learning_curve(run: Run, path: str, title: str) -> None:
+def draw_learning_curve(run: RunResult, path: str, title: str) -> None:
     """Mean, spread and best return of each generation, and the policy's own."""
     column = {name: np.array([row[name] for row in run.table]) for name in ("generation", "mean", "std", "max", "test")}
     generations, means = column["generation"], column["mean"]
@@ -123,7 +123,7 @@ def main(argv: list[str] | None = None) -> int:
             generations=arguments.generations,
             until={"test": SOLVED_RETURN},
             test=TEST_EPISODES,
-            checkpoint=Checkpoint(arguments.checkpoint) if arguments.checkpoint else None,
+            checkpoint=CheckpointConfig(arguments.checkpoint) if arguments.checkpoint else None,
         )
     print(f"{name}: {run}")
     if arguments.picture:

@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 import ropewalk as rw
-from ropewalk.population import Checkpoint, Genetic, Outcome, Run, Trial, evaluate
+from ropewalk.population import CheckpointConfig, Genetic, Outcome, RunResult, Trial, evaluate
 
 OBSERVATIONS, HIDDEN, ACTIONS = 8, 16, 4
 SIZE = HIDDEN * (OBSERVATIONS + 1) + ACTIONS * (HIDDEN + 1)
@@ -67,7 +67,7 @@ def land(parameters: np.ndarray, trial: Trial) -> Outcome:
     return Outcome(float(np.mean([total for total, _ in flights])), steps=sum(len(path) for _, path in flights))
 
 
-def draw(run: Run, path: str) -> None:
+def draw(run: RunResult, path: str) -> None:
     """How the returns rose, and landings of the elite on moons that it has not seen."""
     columns = {name: np.array([row.get(name, np.nan) for row in run.table], float)
                for name in ("generation", "mean", "max", "elite", "test")}  # fmt: skip
@@ -126,7 +126,7 @@ def main(argv: list[str] | None = None) -> int:
             generations=arguments.generations,
             until={"test": SOLVED_RETURN},
             test=TEST_EVALUATIONS,
-            checkpoint=Checkpoint(arguments.checkpoint) if arguments.checkpoint else None,
+            checkpoint=CheckpointConfig(arguments.checkpoint) if arguments.checkpoint else None,
         )
     print(f"LunarLander-v3: {run}")
     genome = run.algorithm.genome

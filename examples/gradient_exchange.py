@@ -35,13 +35,13 @@ from ropewalk.exchange import (
     DistributedOptimizer,
     ErrorFeedback,
     Exchange,
+    GroupMember,
+    LinkEmulation,
     LowRank,
-    Member,
     ParameterServer,
     ParameterShard,
     Quantized,
     RandomK,
-    Shaping,
     Sign,
     TopK,
 )
@@ -101,8 +101,8 @@ def digits() -> tuple[Tensor, Tensor]:
     return images, torch.from_numpy(found.target)
 
 
-class Learner(Member):
-    """One of those that train; `Member` lets its replicas send each other packets."""
+class Learner(GroupMember):
+    """One of those that train; `GroupMember` lets its replicas send each other packets."""
 
     def __init__(self, peers: Any, servers: Any) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Learner(Member):
     def train(self, number: int, exchange: str, model_name: str, steps: int, link: str | None) -> Run:
         rank = rw.current_node().replica
         # Groups follow each other, one for each run.
-        group = self.group(self._peers, epoch=number, shaping=Shaping(link) if link else None)
+        group = self.group(self._peers, epoch=number, shaping=LinkEmulation(link) if link else None)
         model = copy.deepcopy(MODELS[model_name])
         optimizer = DistributedOptimizer(
             torch.optim.SGD(model.parameters(), RATE),

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ropewalk as rw
-from ropewalk.population import CVTArchive, GridArchive, IsoLine, MAPElites, Outcome, Run, evaluate
+from ropewalk.population import CVTArchive, GridArchive, IsoLine, MAPElites, Outcome, RunResult, evaluate
 
 REACH = [(-1.0, 1.0), (-1.0, 1.0)]
 
@@ -39,7 +39,7 @@ def main(
     joints: int = 12,
     niches: int = 0,
     picture: str | None = None,
-) -> Run:
+) -> RunResult:
     archive = CVTArchive(niches, REACH) if niches else GridArchive((20, 20), REACH)
     algorithm = MAPElites(
         joints, archive, population=population, emitter=IsoLine(0.05, 0.3), bounds=(-np.pi, np.pi), seed=1

@@ -27,7 +27,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import ropewalk as rw
-from ropewalk.population import PBT, LogUniform, Member, Outcome, PBTReplay, Schedule, Trial, Uniform, evaluate
+from ropewalk.population import PBT, LogUniform, Outcome, PBTMember, PBTReplay, PBTSchedule, Trial, Uniform, evaluate
 
 HIDDEN = 48
 BATCH = 32
@@ -96,7 +96,7 @@ class Network:
         return float(-np.log(right + 1e-12).mean()), float((probabilities.argmax(axis=1) == classes).mean())
 
 
-def train(member: Member, trial: Trial) -> Outcome:
+def train(member: PBTMember, trial: Trial) -> Outcome:
     """Train a member for an interval of epochs; the score is minus its cross-entropy on digits it never trains on."""
     network: Network = member.state or Network.new(trial.rng)
     images, classes = digits()["train"]
@@ -115,7 +115,7 @@ def train(member: Member, trial: Trial) -> Outcome:
 # --- The program ------------------------------------------------------------------------------------------------------
 
 
-def describe(schedule: Schedule) -> None:
+def describe(schedule: PBTSchedule) -> None:
     """The schedule, a line for each change."""
     for first, end, chosen in schedule:
         print(f"  epochs {first:3d} to {end:3d}  " + "  ".join(f"{name} {value:.3g}" for name, value in chosen.items()))

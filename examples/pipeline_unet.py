@@ -91,7 +91,7 @@ def main() -> None:
         timeline = rw.pipeline.simulate(plan, profile, devices, actions)
         (pictures / "timeline.svg").write_text(timeline.svg())
 
-    player = rw.pipeline.Player(graph, F.mse_loss, lambda parameters: torch.optim.Adam(parameters, 1e-3), plan)
+    player = rw.pipeline.LocalExecutor(graph, F.mse_loss, lambda parameters: torch.optim.Adam(parameters, 1e-3), plan)
     for step, (images, discs) in enumerate(batches()):
         print(f"step {step}: loss {player.step(images, discs).loss:.4f}")
     in_one_piece(model)

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ropewalk as rw
-from ropewalk.population import POET, Follow, Outcome, Run, Trial, evaluate
-from ropewalk.population.open_ended.niche import Learning
+from ropewalk.population import POET, Outcome, RunResult, Trial, WorkerAutoscaler, evaluate
+from ropewalk.population.open_ended.niche import ESConfig
 from ropewalk.population.open_ended.reproduction import Reproduction
 from ropewalk.population.pictures.lineage import draw_lineage
 from ropewalk.testing.walker_terrain import Terrain, TerrainWalker, WalkerTerrains
@@ -74,7 +74,7 @@ class Walk:
 
 def small(pairs: int, seed: int) -> POET:
     """Learns in minutes that falling is bad and that there is a way forward, on courses that hardly stop it."""
-    learning = Learning(pairs=pairs, sigma=0.3, least_sigma=0.1, learning_rate=0.1, least_learning_rate=0.03)
+    learning = ESConfig(pairs=pairs, sigma=0.3, least_sigma=0.1, learning_rate=0.1, least_learning_rate=0.03)
     reproduction = Reproduction(every=6, at_score=-5.0, least_score=-25.0, most_score=60.0, children=6, capacity=6)
     return POET(
         num_parameters(LINEAR),
@@ -101,7 +101,7 @@ def show(generation: int, **row: Any) -> None:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> Run:
+def main(arguments: Sequence[str] | None = None) -> RunResult:
     parser = argparse.ArgumentParser(description="POET on BipedalWalker's terrain.")
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--pairs", type=int, default=16, help="mirrored pairs of episodes for each step")
@@ -121,7 +121,7 @@ def main(arguments: Sequence[str] | None = None) -> Run:
             walk,
             pool,
             generations=chosen.iterations,
-            workers=Follow(1, chosen.workers, evaluations_per_worker=2 * poet.learning.pairs),
+            workers=WorkerAutoscaler(1, chosen.workers, evaluations_per_worker=2 * poet.learning.pairs),
             checkpoint=chosen.checkpoint,
             report=show,
             progress=False,

@@ -16,9 +16,9 @@ from ropewalk.errors import PlanInvalid, ProfileInvalid, TopologyInvalid
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.topology_text import load_topology
-from ropewalk.population.algorithms.pbt_history import Schedule
+from ropewalk.population.algorithms.pbt_history import PBTSchedule
 from ropewalk.population.decisions import read_decisions
-from ropewalk.processes.launcher_record import Launcher, launcher_of, recorded_engines
+from ropewalk.processes.launcher_record import LauncherState, launcher_of, recorded_engines
 
 DEPTH = 100_000
 LISTS = "[" * DEPTH + "]" * DEPTH
@@ -36,8 +36,8 @@ READERS: dict[str, tuple[Callable[[Path], object], type[Exception], str]] = {
     "plan of bytes": (lambda folder: Plan.from_json(b'{"schedule": "\xff"}'), PlanInvalid, "not a plan"),
     "topology": (lambda folder: load_topology(_file(folder, f"levels = {LISTS}")), TopologyInvalid, "nested.toml"),
     "decisions": (lambda folder: read_decisions(_file(folder, LISTS)), ValueError, "line 1 of the log"),
-    "schedule": (lambda folder: Schedule.load(_file(folder, LISTS)), ValueError, "nested.toml holds no schedule"),
-    "no schedule": (lambda folder: Schedule.load(_file(folder, "[1]")), ValueError, "nested.toml holds no schedule"),
+    "schedule": (lambda folder: PBTSchedule.load(_file(folder, LISTS)), ValueError, "nested.toml holds no schedule"),
+    "no schedule": (lambda folder: PBTSchedule.load(_file(folder, "[1]")), ValueError, "nested.toml holds no schedule"),
     "squeue": (lambda folder: read_squeue(f'{{"jobs": {LISTS}}}'), ValueError, "not what squeue"),
     "option": (lambda folder: read_options("ray", RayOptions, {"runtime_env": LISTS}), ValueError, "runtime_env"),
 }
@@ -61,4 +61,4 @@ def test_a_record_of_a_launcher_that_is_nested_deeply_is_none(tmp_path: Path, mo
     folder = tmp_path / "ropewalk/launchers"
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(f'{{"unknown": {LISTS}}}')
-    assert launcher_of("run")[0] is Launcher.UNKNOWN and recorded_engines() == set()
+    assert launcher_of("run")[0] is LauncherState.UNKNOWN and recorded_engines() == set()

@@ -39,11 +39,11 @@ with _lazy:
     from ropewalk import pipeline as pipeline
     from ropewalk import population as population
     from ropewalk import training as training
+    from ropewalk.calls.call_context import deadline as deadline
     from ropewalk.calls.client import Client as Client
     from ropewalk.calls.current_call import CurrentCall as CurrentCall
     from ropewalk.calls.current_call import current_call as current_call
     from ropewalk.calls.current_call import wait_for as wait_for
-    from ropewalk.calls.frame import deadline as deadline
     from ropewalk.calls.frozen import Frozen as Frozen
     from ropewalk.calls.markers import batched as batched
     from ropewalk.calls.markers import concurrent as concurrent
@@ -57,12 +57,13 @@ with _lazy:
     from ropewalk.compat.context import set_start_method as set_start_method
     from ropewalk.compat.executor import Executor as Executor
     from ropewalk.compat.joblib_registration import register_joblib_backend as register_joblib_backend
-    from ropewalk.compat.meta import meta as meta
     from ropewalk.compat.process import Process as Process
     from ropewalk.compat.process import active_children as active_children
     from ropewalk.compat.process import cpu_count as cpu_count
     from ropewalk.compat.process import current_process as current_process
     from ropewalk.compat.process import parent_process as parent_process
+    from ropewalk.compat.requires import meta as meta
+    from ropewalk.compat.requires import requires as requires
     from ropewalk.engines.resources import Resources as Resources
     from ropewalk.errors import CallCancelled as CallCancelled
     from ropewalk.errors import CallCycle as CallCycle
@@ -104,7 +105,7 @@ with _lazy:
     from ropewalk.program.nodes.cache import Cache as Cache
     from ropewalk.program.nodes.colocate import Colocate as Colocate
     from ropewalk.program.nodes.pool_node import PoolNode as PoolNode
-    from ropewalk.program.nodes.ranks import Ranks as Ranks
+    from ropewalk.program.nodes.rank_group import RankGroup as RankGroup
     from ropewalk.program.nodes.service import Service as Service
     from ropewalk.program.nodes.worker import Worker as Worker
     from ropewalk.program.program import Program as Program

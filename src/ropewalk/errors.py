@@ -19,7 +19,7 @@
     │   └── UnknownEngine (ValueError)
     ├── CodeRefused (ValueError)              a project's code is too large, unreadable or damaged; names the files
     ├── PeerLost (ConnectionResetError, EOFError)   the other side of a queue, pipe, lock or manager is gone
-    │   └── HeldLost                          a value that stayed with the workers is gone with its host; names it
+    │   └── ObjectLost                        a value that stayed with the workers is gone with its host; names it
     ├── WrongHost (RuntimeError)              an object that is bound to its host was sent to another one
     ├── FileNotTrusted (PermissionError)      a file that decides what runs is of another user, or others may change it
     ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
@@ -42,7 +42,7 @@
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot go on
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and at which micro-batch
-    ├── PlayerFailed                          a player was used after one of its steps had failed; the cause is why
+    ├── LocalExecutorFailed                   a player was used after one of its steps had failed; the cause is why
     ├── TrainerFailed                         the same of a trainer on processes
     ├── StageLost (ConnectionError)           the process of a stage is gone, and training cannot go on without it
     ├── StageStalled (TimeoutError)           stages answer, and a step does not come to its end
@@ -221,7 +221,7 @@ class PeerLost(RopewalkError, ConnectionResetError, EOFError):
     peer: str = ""
 
 
-class HeldLost(PeerLost):
+class ObjectLost(PeerLost):
     """A value that was held with the workers is gone, with the host that had it or with the process that kept it there.
 
     Attributes:
@@ -435,7 +435,7 @@ class StageFailed(RopewalkError):
     action: str = ""
 
 
-class PlayerFailed(RopewalkError):
+class LocalExecutorFailed(RopewalkError):
     """A player was used after one of its steps had failed; why it failed is the cause.
 
     Attributes:

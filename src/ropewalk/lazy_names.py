@@ -25,7 +25,7 @@ if _TYPE_CHECKING:
     from typing import Any
 
 
-class _Noted:
+class _NotedModule:
     """Stands for a module in the block: it has every name."""
 
     def __init__(self, module: str) -> None:
@@ -97,7 +97,7 @@ class LazyNames:
         if not fromlist or "*" in fromlist or level:
             raise ImportError(f"in this block of {self._package}, names are imported as in: from {name} import A as A")
         self._num_noted += len(fromlist)
-        return _Noted(name)
+        return _NotedModule(name)
 
     def _get(self, name: str) -> Any:
         place = self._places.get(name)

@@ -1,6 +1,7 @@
 """Rules of settings: one function per kind of value, from what was given to what is kept.
 
-A rule takes the value and the `Place` where it stood, and raises what `Place.wrong` makes of it if it cannot be.
+A rule takes the value and the `SettingOrigin` where it stood, and raises what `SettingOrigin.wrong` makes of it if it
+cannot be.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ropewalk.quantities import parse_memory
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class SettingOrigin:
     """Where a value stands, for the message and for relative paths."""
 
     name: str
@@ -29,17 +30,17 @@ class Place:
         return SettingsError(message, name=self.name, origin=self.origin, value=value)
 
 
-def text(value: object, place: Place) -> str:
+def text(value: object, place: SettingOrigin) -> str:
     """A text that says something, without the space around it."""
     if not isinstance(value, str) or not value.strip():
         raise place.wrong("a text that is not empty", value)
     return value.strip()
 
 
-def one_of(*words: str) -> Callable[[object, Place], str]:
+def one_of(*words: str) -> Callable[[object, SettingOrigin], str]:
     """One of these words."""
 
-    def word(value: object, place: Place) -> str:
+    def word(value: object, place: SettingOrigin) -> str:
         if value not in words:
             raise place.wrong(f"one of {', '.join(words)}", value)
         return str(value)
@@ -47,7 +48,7 @@ def one_of(*words: str) -> Callable[[object, Place], str]:
     return word
 
 
-def path(value: object, place: Place) -> Path:
+def path(value: object, place: SettingOrigin) -> Path:
     """A path, relative to the file that names it."""
     if not isinstance(value, str | Path) or not str(value):
         raise place.wrong("a path", value)
@@ -57,11 +58,11 @@ def path(value: object, place: Place) -> Path:
         raise place.wrong("a path whose home folder exists", value) from error
 
 
-def count(least: int) -> Callable[[object, Place], int]:
+def count(least: int) -> Callable[[object, SettingOrigin], int]:
     """A whole number, or a text that is one."""
     rule = f"a whole number of at least {least}"
 
-    def count(value: object, place: Place) -> int:
+    def count(value: object, place: SettingOrigin) -> int:
         given = value
         if isinstance(value, str):
             try:
@@ -75,11 +76,11 @@ def count(least: int) -> Callable[[object, Place], int]:
     return count
 
 
-def seconds(*, zero: bool) -> Callable[[object, Place], float]:
+def seconds(*, zero: bool) -> Callable[[object, SettingOrigin], float]:
     """A number of seconds, or a text that is one."""
     rule = "a number of seconds, 0 or more" if zero else "a number of seconds above 0"
 
-    def seconds(value: object, place: Place) -> float:
+    def seconds(value: object, place: SettingOrigin) -> float:
         given = value
         if isinstance(value, str):
             try:
@@ -95,10 +96,10 @@ def seconds(*, zero: bool) -> Callable[[object, Place], float]:
     return seconds
 
 
-def quantity(parse: Callable[[Any], float]) -> Callable[[object, Place], float]:
+def quantity(parse: Callable[[Any], float]) -> Callable[[object, SettingOrigin], float]:
     """A size or a duration, whose parser says the rule."""
 
-    def quantity(value: object, place: Place) -> float:
+    def quantity(value: object, place: SettingOrigin) -> float:
         try:
             return parse(value)
         except (ValueError, TypeError) as error:
@@ -108,13 +109,13 @@ def quantity(parse: Callable[[Any], float]) -> Callable[[object, Place], float]:
     return quantity
 
 
-def memory_text(value: object, place: Place) -> str:
+def memory_text(value: object, place: SettingOrigin) -> str:
     """A size of memory, kept as it was written."""
     quantity(parse_memory)(value, place)
     return str(value)
 
 
-def cpus(value: object, place: Place) -> float:
+def cpus(value: object, place: SettingOrigin) -> float:
     """CPUs, perhaps a part of one."""
     rule = "a number of CPUs above 0"
     try:
@@ -126,7 +127,7 @@ def cpus(value: object, place: Place) -> float:
     return cpus
 
 
-def ip_address(value: object, place: Place) -> str:
+def ip_address(value: object, place: SettingOrigin) -> str:
     """An address that others can dial: an IP, as names mean other things on other hosts."""
     import ipaddress  # here, because hardly anybody names an address
 
@@ -140,7 +141,7 @@ def ip_address(value: object, place: Place) -> str:
     return str(address)
 
 
-def options_table(value: object, place: Place) -> dict[str, object]:
+def options_table(value: object, place: SettingOrigin) -> dict[str, object]:
     """Values by name; in a text, as a JSON object."""
     rule = 'a table of options by name; in the environment a JSON object such as {"partition": "gpu"}'
     given = value

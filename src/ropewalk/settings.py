@@ -30,7 +30,7 @@ from typing import cast
 from ropewalk import setting_rules as rules
 from ropewalk.errors import FileNotTrusted, SettingsError
 from ropewalk.quantities import parse_duration, parse_memory
-from ropewalk.setting_rules import Place
+from ropewalk.setting_rules import SettingOrigin
 from ropewalk.surroundings import engine_here
 from ropewalk.trusted_files import check_trusted, read_trusted
 
@@ -127,7 +127,7 @@ def load(arguments: Mapping[str, object], environ: Mapping[str, str], files: Seq
     values["engine"], origins = _engine_by_default(environ)
     options: list[_Options] = []
     for name, value, origin, folder in _weakest_first(arguments, environ, files):
-        place = Place(name, origin, folder)
+        place = SettingOrigin(name, origin, folder)
         if name == _ENGINES:
             options += [_Options(origin, engine, given) for engine, given in _options_by_engine(value, place)]
             continue
@@ -250,7 +250,7 @@ def _unknown(name: str, origin: str, known: Iterable[str]) -> SettingsError:
 _ENGINES = "engines"
 
 
-def _options_by_engine(value: object, place: Place) -> list[tuple[str, dict[str, object]]]:
+def _options_by_engine(value: object, place: SettingOrigin) -> list[tuple[str, dict[str, object]]]:
     rule = "tables of options, one for each engine, as in [engines.slurm]"
     if not isinstance(value, dict):
         raise place.wrong(rule, value)
@@ -314,7 +314,7 @@ def _temporary_folder(environ: Mapping[str, str]) -> Path:
 
 # --- every setting, and its rule --------------------------------------------------------------------------------------
 
-_RULES: dict[str, Callable[[object, Place], object]] = {
+_RULES: dict[str, Callable[[object, SettingOrigin], object]] = {
     "engine": rules.text,
     "engine_options": rules.options_table,
     "mode": rules.one_of("processes", "threads"),

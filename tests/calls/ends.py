@@ -15,11 +15,11 @@ from typing import Any
 
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.client import Client
-from ropewalk.calls.directory import Place
+from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.calls.markers import methods_of
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.server import CallServer, Served
-from ropewalk.processes.bell import Bell
+from ropewalk.processes.notifier import Notifier
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.server import UnixListener
@@ -35,20 +35,20 @@ class Places:
     """A directory that tests write."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[str, int], Place] = {}
-        self._news = Bell()
+        self._places: dict[tuple[str, int], ReplicaLocation] = {}
+        self._news = Notifier()
 
-    def put(self, name: str, place: Place, replica: int = 0) -> None:
+    def put(self, name: str, place: ReplicaLocation, replica: int = 0) -> None:
         self._places[name, replica] = place
         self._news.ring()
 
-    def find(self, name: str, replica: int) -> Place:
+    def find(self, name: str, replica: int) -> ReplicaLocation:
         return self._places[name, replica]
 
     def replicas(self, name: str) -> int:
         return sum(known == name for known, _ in self._places)
 
-    def wait_for_news(self, name: str, replica: int, seen: Place, timeout_s: float) -> Place:
+    def wait_for_news(self, name: str, replica: int, seen: ReplicaLocation, timeout_s: float) -> ReplicaLocation:
         self._news.wait_until(lambda: self._places[name, replica] != seen, timeout_s)
         return self._places[name, replica]
 
@@ -74,7 +74,7 @@ class End:
 
     def serve(self, obj: object, name: str, replica: int = 0, *, callers: str = "client") -> Served:
         served = self.server.serve(obj, methods_of(type(obj)), name)
-        self.places.put(name, Place("up", self.address, served.target, token_of(KEY, callers)), replica)
+        self.places.put(name, ReplicaLocation("up", self.address, served.target, token_of(KEY, callers)), replica)
         return served
 
     def client(self, name: str, cls: type, address: str | int = "any", *, retries: bool = False) -> Any:
@@ -101,7 +101,7 @@ class FarProcess:
         )
         assert self.process.stdout
         line = self.process.stdout.readline().split()
-        self.place = Place("up", str(UnixAddress(self.path)), int(line[1]), token_of(KEY, "client"))
+        self.place = ReplicaLocation("up", str(UnixAddress(self.path)), int(line[1]), token_of(KEY, "client"))
         if places:
             places.put(name, self.place)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.calls import conversation, frame
+from ropewalk.calls import call_context, rpc_connection
 from ropewalk.calls.incoming import Served
 from ropewalk.errors import DeadlineExceeded, NotPicklable, RemoteError
 from tests.calls.ends import End, ends, far, until
@@ -330,7 +330,7 @@ def test_eight_threads_share_a_client(tmp_path: Path) -> None:
 
 
 def test_whoever_stops_reading_hands_on_to_one_who_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversation, "_LOOK_UP_S", 3600.0)  # of a sleeper whom nobody wakes
+    monkeypatch.setattr(rpc_connection, "_LOOK_UP_S", 3600.0)  # of a sleeper whom nobody wakes
     with ends(tmp_path, "client", "server") as (end, server):
         target = Target()
         served = server.serve(target, "target")
@@ -338,7 +338,7 @@ def test_whoever_stops_reading_hands_on_to_one_who_waits(tmp_path: Path, monkeyp
         client.empty()
 
         def read_for_a_while() -> None:
-            with pytest.raises(DeadlineExceeded), frame.deadline(0.2):
+            with pytest.raises(DeadlineExceeded), call_context.deadline(0.2):
                 client.wait()
 
         reader, sleeper = threading.Thread(target=read_for_a_while), threading.Thread(target=client.wait_beside)
@@ -355,8 +355,8 @@ def test_whoever_stops_reading_hands_on_to_one_who_waits(tmp_path: Path, monkeyp
 def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Threads that wait hand the reading of the link to each other and to the loop and back. A thread that is forgotten
     # in this looks up after a second; here it does not, and hangs.
-    monkeypatch.setattr(conversation, "_LOOK_UP_S", 3600.0)
-    monkeypatch.setattr(conversation, "_LOOK_UP_MS", 3_600_000)
+    monkeypatch.setattr(rpc_connection, "_LOOK_UP_S", 3600.0)
+    monkeypatch.setattr(rpc_connection, "_LOOK_UP_MS", 3_600_000)
     with far(tmp_path) as (_, _end, client):
         client.empty()
         counts = [0] * 8
@@ -378,7 +378,7 @@ def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path, monkeypatc
                     client.empty.future().add_done_callback(lambda _, called=called: called.set())
                     assert called.wait(120)
                 elif kind == 6:
-                    with frame.deadline(3600.0):
+                    with call_context.deadline(3600.0):
                         client.empty()
                 elif kind == 7:
                     client.empty.send()
@@ -387,7 +387,7 @@ def test_no_wake_up_is_lost_among_all_ways_of_waiting(tmp_path: Path, monkeypatc
                 elif kind == 9:
                     client.echo.future(number).cancel()
                 else:
-                    with pytest.raises(DeadlineExceeded), frame.deadline(0.0):
+                    with pytest.raises(DeadlineExceeded), call_context.deadline(0.0):
                         client.empty()
                 counts[index] += 1
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.calls import frame
+from ropewalk.calls import call_context
 from ropewalk.calls.incoming import Served
 from ropewalk.errors import CallCancelled, DeadlineExceeded, ServiceLost
 from tests.calls.ends import DEADLINE_S, End, ends, until
@@ -212,7 +212,7 @@ def test_nothing_is_left_of_a_watched_call(limited: Any) -> None:
     until(lambda: served.running)
     computing.cancel()
     until(lambda: not served.running)
-    assert frame._watchers == {}
+    assert call_context._watchers == {}
 
 
 def test_outside_of_a_call_only_the_limits_count() -> None:
@@ -228,8 +228,8 @@ def test_outside_of_a_call_only_the_limits_count() -> None:
 
 
 def test_a_deadline_inside_a_call_is_one_of_that_call() -> None:
-    outer = frame.Frame((), None, "learner.step")
-    token = frame.current.set(outer)
+    outer = call_context.CallContext((), None, "learner.step")
+    token = call_context.current.set(outer)
     try:
         with rw.deadline(30.0):
             call = rw.current_call()
@@ -237,7 +237,7 @@ def test_a_deadline_inside_a_call_is_one_of_that_call() -> None:
             outer.cancelled = "its caller is gone"
             assert call.over
     finally:
-        frame.current.reset(token)
+        call_context.current.reset(token)
 
 
 class Books:

@@ -17,18 +17,18 @@ from typing import Any
 import psutil
 import pytest
 
-from ropewalk.calls import frame
+from ropewalk.calls import call_context
 from ropewalk.calls.client import Client
-from ropewalk.calls.conversation import MAX_IN_FLIGHT
-from ropewalk.calls.directory import Place
+from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.calls.markers import methods_of
+from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost
 from ropewalk.transport.client import dial
 from tests.calls.ends import DEADLINE_S, End, FarProcess, ends, far, num_memory_files, until
 from tests.calls.objects import Target
 from tests.interrupting import interrupts_at_each_step
 
-KILLED = Place("failed", cause="killed by SIGKILL")
+KILLED = ReplicaLocation("failed", cause="killed by SIGKILL")
 
 
 def in_threads(*works: Callable[[], object]) -> list[Any]:
@@ -104,11 +104,11 @@ def test_news_that_come_late_are_waited_for_where_nobody_listens_any_more(
 ) -> None:
     # On a busy machine the agent said after more than 2 s that SIGKILL ended the process, and the caller had heard by
     # then that "the peer closed the link".
-    monkeypatch.setattr("ropewalk.calls.whereabouts._NEWS_S", 0.01)
+    monkeypatch.setattr("ropewalk.calls.resolver._NEWS_S", 0.01)
     with far(tmp_path) as (process, end, client):
         answers_at = end.caller.converse
 
-        def converse(name: str, place: Place, timeout_s: float) -> Any:
+        def converse(name: str, place: ReplicaLocation, timeout_s: float) -> Any:
             if not process.process.poll():
                 return answers_at(name, place, timeout_s)
             threading.Timer(0.1, end.places.put, ("far", KILLED)).start()  # the caller has found nobody by then
@@ -125,7 +125,7 @@ def test_the_exception_of_a_lost_call_is_returned_and_not_raised(
     # Another thread finds out what became of the service; who waited for that in `exception` had it raised.
     asked, told = threading.Event(), threading.Event()
 
-    def wait_for_news(*_: object) -> Place:
+    def wait_for_news(*_: object) -> ReplicaLocation:
         asked.set()
         assert told.wait(DEADLINE_S)
         return KILLED
@@ -152,7 +152,7 @@ def test_an_idempotent_call_is_repeated_when_its_service_has_come_back(tmp_path:
         def restart() -> int:
             time.sleep(0.1)
             process.kill()
-            end.places.put("far", Place("waiting", cause="it restarts"))
+            end.places.put("far", ReplicaLocation("waiting", cause="it restarts"))
             successor = FarProcess(tmp_path, "Target", "successor")
             end.places.put("far", successor.place)
             successors.append(successor)
@@ -172,7 +172,7 @@ def test_a_future_is_repeated_with_the_arguments_it_was_made_with(tmp_path: Path
     np = pytest.importorskip("numpy")
     with far(tmp_path) as (process, end, client):
         client.empty()
-        end.places.put("far", Place("waiting"))
+        end.places.put("far", ReplicaLocation("waiting"))
         process.kill()
         until(lambda: end.caller._conversations[process.place.address].closed)
         small, large = np.ones(10_000), np.ones(1_000_000)
@@ -192,11 +192,11 @@ def test_a_future_is_repeated_with_the_arguments_it_was_made_with(tmp_path: Path
 
 def test_a_call_waits_for_a_service_that_starts_as_long_as_its_deadline_allows(tmp_path: Path) -> None:
     with ends(tmp_path, "client") as end:
-        end.places.put("far", Place("waiting", cause="it is being started"))
+        end.places.put("far", ReplicaLocation("waiting", cause="it is being started"))
         client = end.client("far", Target)
-        with pytest.raises(DeadlineExceeded, match="it is being started"), frame.deadline(0.05):
+        with pytest.raises(DeadlineExceeded, match="it is being started"), call_context.deadline(0.05):
             client.empty()
-        with frame.deadline(0.05):
+        with call_context.deadline(0.05):
             future = client.empty.future()
         with pytest.raises(DeadlineExceeded):
             future.result(120)
@@ -212,7 +212,7 @@ def test_a_call_waits_for_a_service_that_starts_as_long_as_its_deadline_allows(t
 def test_a_stopped_program_says_so(tmp_path: Path) -> None:
     with far(tmp_path) as (process, end, client):
         running = client.sleep.future(60)
-        end.places.put("far", Place("stopped", cause="the program is stopping"))
+        end.places.put("far", ReplicaLocation("stopped", cause="the program is stopping"))
         process.kill()
         with pytest.raises(ProgramStopped):
             running.result(120)
@@ -239,7 +239,7 @@ def test_a_hung_service_costs_a_caller_no_more_than_its_deadline(tmp_path: Path)
         client.empty()
         process.kill(signal.SIGSTOP)
         until(lambda: psutil.Process(process.process.pid).status() == psutil.STATUS_STOPPED)
-        with frame.deadline(0.2):
+        with call_context.deadline(0.2):
             future = client.echo.future(1)
             with pytest.raises(DeadlineExceeded):
                 client.echo(2)
@@ -259,7 +259,7 @@ def test_a_service_that_lost_its_caller_goes_on(tmp_path: Path) -> None:
             "from tests.calls.objects import Target\n"
             "import numpy as np\n"
             "end = End(Path(sys.argv[1]), 'doomed', Places())\n"
-            "end.places.put('far', Place('up', sys.argv[2], int(sys.argv[3]), token_of(KEY, 'client')))\n"
+            "end.places.put('far', ReplicaLocation('up', sys.argv[2], int(sys.argv[3]), token_of(KEY, 'client')))\n"
             "end.caller = Caller(end.loop, end.places, RUN, 'client')\n"
             "client = end.client('far', Target)\n"
             "stream = client.items(1000); next(stream)\n"
@@ -294,7 +294,7 @@ def test_a_link_that_ends_in_the_middle_of_a_large_frame_loses_its_call_only(tmp
         (tmp_path / "x").mkdir()
         with far(tmp_path / "x") as (process, _other, _client):
             proxy = Proxy(path, process.path)
-            end.places.put("far", Place("up", f"unix:{path}", process.place.target, process.place.token))
+            end.places.put("far", ReplicaLocation("up", f"unix:{path}", process.place.target, process.place.token))
             client = end.client("far", Target)
             assert client.echo(1) == 1
             future = client.echo.future(b"x" * 400_000)
@@ -303,7 +303,7 @@ def test_a_link_that_ends_in_the_middle_of_a_large_frame_loses_its_call_only(tmp
             outcomes = in_threads(
                 lambda: client.echo(b"x" * 400_000),
                 client.echo.future(b"x" * 400_000).result,
-                lambda: end.places.wait_for_news("far", 0, Place("x"), 1) and None,
+                lambda: end.places.wait_for_news("far", 0, ReplicaLocation("x"), 1) and None,
             )
             for outcome in outcomes[:2]:
                 assert isinstance(outcome, ServiceLost), outcome
@@ -369,7 +369,7 @@ def test_a_call_that_was_done_when_its_link_was_lost_is_answered_and_not_done_ag
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np = pytest.importorskip("numpy")
-    monkeypatch.setattr("ropewalk.calls.whereabouts._NEWS_S", 0.0)  # the service itself stays
+    monkeypatch.setattr("ropewalk.calls.resolver._NEWS_S", 0.0)  # the service itself stays
     with ends(tmp_path, "client", "server") as (end, server):
         target = Target()
         server.serve(target, "far")
@@ -403,7 +403,7 @@ def test_a_call_that_was_done_when_its_link_was_lost_is_answered_and_not_done_ag
 def test_a_call_that_runs_on_when_its_link_is_lost_is_not_begun_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ropewalk.calls.whereabouts._NEWS_S", 0.0)
+    monkeypatch.setattr("ropewalk.calls.resolver._NEWS_S", 0.0)
     with ends(tmp_path, "client", "server") as (end, server):
         target = Target()
         served = server.serve(target, "far")
@@ -429,12 +429,12 @@ def test_callers_that_retry_go_on_when_a_service_dies_in_the_middle_and_comes_ba
         def restart() -> None:
             time.sleep(0.1)
             process.kill()
-            end.places.put("far", Place("waiting", cause="it restarts"))
+            end.places.put("far", ReplicaLocation("waiting", cause="it restarts"))
             successors.append(FarProcess(tmp_path, "Target", "successor"))
             end.places.put("far", successors[0].place)
 
         def hurried() -> Any:
-            with frame.deadline(0.2):
+            with call_context.deadline(0.2):
                 return retrying.wait()
 
         successors: list[FarProcess] = []
@@ -482,7 +482,7 @@ def test_a_slow_service_holds_its_callers_back_and_loses_nothing(tmp_path: Path)
         until(lambda: served.num_waiting >= MAX_IN_FLIGHT - 1)
         time.sleep(0.1)
         assert num_sent[0] <= MAX_IN_FLIGHT and served.num_waiting <= MAX_IN_FLIGHT, "the queue has no bound"
-        with pytest.raises(DeadlineExceeded, match=f"{MAX_IN_FLIGHT} calls"), frame.deadline(0.05):
+        with pytest.raises(DeadlineExceeded, match=f"{MAX_IN_FLIGHT} calls"), call_context.deadline(0.05):
             client.note.send("never")
         target.gate.set()
         sender.join(120)
@@ -536,7 +536,7 @@ def test_an_interrupt_ends_the_call_that_waits_and_no_other(tmp_path: Path) -> N
 def test_an_interrupt_at_any_step_of_a_call_leaves_those_of_other_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ropewalk.calls.whereabouts._NEWS_S", 0.0)  # a link is given up, and the service stays
+    monkeypatch.setattr("ropewalk.calls.resolver._NEWS_S", 0.0)  # a link is given up, and the service stays
     with far(tmp_path) as (_process, end, client):
         client.empty()
         num_done, over, methods = [0], threading.Event(), methods_of(Target)
@@ -573,7 +573,7 @@ def test_interrupts_at_any_moment_leave_the_client_usable(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A link is given up and the service stays: the thread beside shall call, and not wait for news that never come.
-    monkeypatch.setattr("ropewalk.calls.whereabouts._NEWS_S", 0.0)
+    monkeypatch.setattr("ropewalk.calls.resolver._NEWS_S", 0.0)
     with far(tmp_path) as (_process, _end, client):
         client.empty()
         stop, failures = threading.Event(), list[BaseException]()
@@ -634,6 +634,6 @@ def test_interrupts_at_any_moment_leave_the_client_usable(
             thread.join(DEADLINE_S)
             assert not thread.is_alive(), "a call hangs"
         assert not failures
-        with frame.deadline(5):
+        with call_context.deadline(5):
             assert client.echo("after") == "after"
             assert [one.result() for one in [client.echo.future(at) for at in range(40)]] == list(range(40))

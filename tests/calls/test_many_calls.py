@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from ropewalk.calls import frame
+from ropewalk.calls import call_context
 from tests.calls.ends import far
 
 
@@ -23,7 +23,7 @@ def calls(client: Any, count: int) -> None:
             if len(waiting) >= 64:
                 waiting.popleft().result()
             waiting.append(client.echo.future(number))
-        with frame.deadline(60):
+        with call_context.deadline(60):
             waiting.append(client.echo.future("in time"))
         client.empty.send()
         client.echo.future(number).cancel()

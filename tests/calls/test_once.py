@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.calls.once import CallName, Done, OnceTable, Standing
+from ropewalk.calls.once import CallName, CallStanding, Done, OnceTable
 from ropewalk.calls.sequences import Sequence
 
 
@@ -21,12 +21,12 @@ ANSWER = Done([b"answer"])
 
 def test_a_call_is_new_once_then_runs_then_has_its_answer_until_the_caller_has_it() -> None:
     table = OnceTable()
-    assert table.arrive(name(1), 0) is Standing.NEW
-    assert table.arrive(name(1), 0) is Standing.RUNS
+    assert table.arrive(name(1), 0) is CallStanding.NEW
+    assert table.arrive(name(1), 0) is CallStanding.RUNS
     table.done(name(1), ANSWER)
     assert table.arrive(name(1), 0) == ANSWER
-    assert table.arrive(name(2), 1) is Standing.NEW
-    assert table.arrive(name(1), 0) is Standing.OLD
+    assert table.arrive(name(2), 1) is CallStanding.NEW
+    assert table.arrive(name(1), 0) is CallStanding.OLD
     assert table.state_dict() == {"actor": (0, 1, {})}, "the answer is kept no longer"
 
 
@@ -34,17 +34,17 @@ def test_a_call_that_ended_undone_is_new_again() -> None:
     table = OnceTable()
     table.arrive(name(1), 0)
     table.undone(name(1))
-    assert table.arrive(name(1), 0) is Standing.NEW
+    assert table.arrive(name(1), 0) is CallStanding.NEW
 
 
 def test_callers_do_not_share_numbers_and_the_next_life_of_one_begins_anew() -> None:
     table = OnceTable()
     for owner in ("actor", "learner"):
-        assert table.arrive(name(1, owner), 0) is Standing.NEW
-    assert table.arrive(name(1, generation=1), 0) is Standing.NEW
+        assert table.arrive(name(1, owner), 0) is CallStanding.NEW
+    assert table.arrive(name(1, generation=1), 0) is CallStanding.NEW
     table.done(name(1), ANSWER)  # of the life that has ended: nobody will ask for it
-    assert table.arrive(name(1, generation=1), 0) is Standing.RUNS
-    assert table.arrive(name(2), 0) is Standing.OLD
+    assert table.arrive(name(1, generation=1), 0) is CallStanding.RUNS
+    assert table.arrive(name(2), 0) is CallStanding.OLD
 
 
 def test_what_was_done_is_known_after_a_restart_and_what_ran_is_new() -> None:
@@ -53,16 +53,16 @@ def test_what_was_done_is_known_after_a_restart_and_what_ran_is_new() -> None:
         table.arrive(name(sequence), 0)
     table.done(name(1), ANSWER)
     successor.load_state_dict(table.state_dict())
-    assert successor.arrive(name(1), 0) == ANSWER and successor.arrive(name(2), 0) is Standing.NEW
+    assert successor.arrive(name(1), 0) == ANSWER and successor.arrive(name(2), 0) is CallStanding.NEW
 
 
 def test_answers_are_let_go_of_though_an_earlier_call_stays_open() -> None:
     # A call that waits for hours kept the answers to all that its caller asked meanwhile.
     sequence, table = Sequence(), OnceTable()
-    assert table.arrive(name(sequence.next()), *sequence.acknowledgement()) is Standing.NEW  # waits
+    assert table.arrive(name(sequence.next()), *sequence.acknowledgement()) is CallStanding.NEW  # waits
     for _ in range(100):
         number = sequence.next()
-        assert table.arrive(name(number), *sequence.acknowledgement()) is Standing.NEW
+        assert table.arrive(name(number), *sequence.acknowledgement()) is CallStanding.NEW
         table.done(name(number), ANSWER)
         sequence.over(number)
     assert len(table.state_dict()["actor"][2]) <= 1
@@ -104,7 +104,7 @@ def test_whatever_is_lost_a_call_has_no_more_than_one_effect_and_none_is_missed_
     def ask(caller: str, *, heard: bool) -> None:
         number = open_calls[caller]
         standing = service.table.arrive(name(number, caller), *sequences[caller].acknowledgement())
-        if standing is Standing.NEW:
+        if standing is CallStanding.NEW:
             service.done.append((caller, number))
             service.table.done(name(number, caller), Done([str(number).encode()]))
         else:
@@ -140,5 +140,5 @@ def test_an_answer_that_its_caller_has_already_is_not_kept() -> None:
 def test_numbers_begin_with_one() -> None:
     table = OnceTable()
     assert len(table) == 0
-    assert table.arrive(name(0), 0) is Standing.OLD
+    assert table.arrive(name(0), 0) is CallStanding.OLD
     assert table.state_dict() == {"actor": (0, 0, {})} and len(table) == 1

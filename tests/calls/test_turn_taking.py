@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.calls import frame
+from ropewalk.calls import call_context
 from ropewalk.calls import server as server_module
 from ropewalk.calls.incoming import Served
 from ropewalk.calls.remote_stream import STREAM_CREDIT
-from ropewalk.calls.streams import Stream
+from ropewalk.calls.streams import ServedGenerator
 from ropewalk.errors import CallCycle, DeadlineExceeded, ServiceLost
 from tests.calls.ends import End, ends, num_memory_files, until
 from tests.calls.objects import Relay, Target
@@ -146,16 +146,16 @@ def test_a_deadline_ends_a_call_and_the_client_goes_on(client: Any, target: Targ
     waiting = client.wait.future()
     client.wait_until_entered()
     start = time.monotonic()
-    with pytest.raises(DeadlineExceeded, match=r"target\.note\(\) was not answered"), frame.deadline(0.1):
+    with pytest.raises(DeadlineExceeded, match=r"target\.note\(\) was not answered"), call_context.deadline(0.1):
         client.note("never")
     assert time.monotonic() - start > 0.09
-    with frame.deadline(0.1):
+    with call_context.deadline(0.1):
         future = client.note.future("never")
         with pytest.raises(DeadlineExceeded):
             client.items(3).__next__()
     with pytest.raises(DeadlineExceeded):
         future.result()
-    with frame.deadline(0.1):
+    with call_context.deadline(0.1):
         future = client.note.future("never")
     until(future.done, "nobody waited for it, and it did not end")
     client.open()
@@ -164,7 +164,7 @@ def test_a_deadline_ends_a_call_and_the_client_goes_on(client: Any, target: Targ
 
 
 def test_a_deadline_does_not_shorten_the_life_of_a_call_that_is_in_time(client: Any) -> None:
-    with frame.deadline(30):
+    with call_context.deadline(30):
         assert client.add(1) == 1 and client.add.future(1).result() == 2
         assert list(client.items(5)) == list(range(5))
         left_s = client.time_left()
@@ -176,9 +176,9 @@ def test_deadlines_travel_with_the_calls_that_a_call_makes(relays: Any) -> None:
     last = Target()
     a.serve(last, "c")
     relays[2].other = end.client("c", Target)
-    with frame.deadline(20):
+    with call_context.deadline(20):
         assert 10 < client.time_left() <= 20  # the client calls a, a calls b, b calls c
-    with pytest.raises(DeadlineExceeded), frame.deadline(0.1):
+    with pytest.raises(DeadlineExceeded), call_context.deadline(0.1):
         client.sleep(1.0)
     assert client.time_left() is None
 
@@ -327,7 +327,7 @@ def test_calls_of_a_batch_whose_deadline_has_passed_do_not_run(client: Any, targ
     pytest.importorskip("numpy")
     waiting = client.wait.future()
     client.wait_until_entered()
-    with frame.deadline(0.1):
+    with call_context.deadline(0.1):
         late = client.double.future(1)
     rest = client.double.future(2)
     with pytest.raises(DeadlineExceeded):
@@ -341,9 +341,9 @@ def test_the_calls_that_a_batch_makes_have_the_latest_of_its_deadlines(relays: A
     client, first, _second, (end, a, _b) = relays
     a.serve(Target(), "c")
     first.other = end.client("c", Target)
-    with frame.deadline(5):
+    with call_context.deadline(5):
         sooner = client.batch_time_left.future(1)
-    with frame.deadline(15):
+    with call_context.deadline(15):
         later = client.batch_time_left.future(1)
     lefts = {sooner.result(), later.result()}
     assert max(lefts) <= 15 and (len(lefts) > 1 or lefts.pop() > 5)
@@ -372,7 +372,12 @@ def test_a_stream_is_sent_no_faster_than_it_is_read(client: Any, target: Target)
 
 def test_what_a_reader_asks_for_adds_to_what_it_has_not_been_sent_yet(client: Any, target: Target, end: End) -> None:
     def credits() -> list[int]:
-        return [call.credit for calls in end.server._calls.values() for call in calls.values() if type(call) is Stream]
+        return [
+            call.credit
+            for calls in end.server._calls.values()
+            for call in calls.values()
+            if type(call) is ServedGenerator
+        ]
 
     stream = client.paced_items(100)
     target.pace.release(STREAM_CREDIT // 2)
@@ -383,7 +388,7 @@ def test_what_a_reader_asks_for_adds_to_what_it_has_not_been_sent_yet(client: An
 
 
 def test_items_of_a_stream_whose_deadline_has_passed_are_not_made(client: Any, target: Target) -> None:
-    with frame.deadline(0.3):
+    with call_context.deadline(0.3):
         stream = client.items(100_000)
         assert next(stream) == 0
         until(lambda: target.count == STREAM_CREDIT - 1)
@@ -417,7 +422,7 @@ def test_a_stream_that_is_given_up_is_closed_once_and_beside_nothing(tmp_path: P
         target.items = items  # type: ignore[method-assign]
         server.serve(target, "target")
         if when == "deadline":
-            with frame.deadline(0.3):
+            with call_context.deadline(0.3):
                 stream = client.items(1_000)
         else:
             stream = client.items(1_000)
@@ -469,9 +474,9 @@ def test_a_withdrawn_object_ends_what_waits_and_its_streams(
     client.wait_until_entered()
     waiting = [client.note.future("never"), client.patient.future(1)]
     until(lambda: served.num_waiting == 2)
-    from ropewalk.calls.directory import Place
+    from ropewalk.calls.directory import ReplicaLocation
 
-    end.places.put("target", Place("completed", cause="all is done"))
+    end.places.put("target", ReplicaLocation("completed", cause="all is done"))
     end.server.withdraw(served)
     for future in waiting:
         with pytest.raises(ServiceLost, match="all is done"):
@@ -579,7 +584,7 @@ def test_calls_that_wait_for_others_and_for_their_turn_are_known_at_both_ends(re
     assert (inner.chain[-1].key, inner.number) == (running.key, running.number)
     gate.set()
     assert (outer.result(), waiting.result()) == ("x", "y")
-    assert a.server.waits() == [] and running.key not in frame._watchers
+    assert a.server.waits() == [] and running.key not in call_context._watchers
 
 
 def test_waits_with_a_limit_are_none(relays: Any) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ropewalk.calls.messages import Origin
-from ropewalk.calls.turns import MAX_CHAIN, Lane
+from ropewalk.calls.turns import MAX_CHAIN, CallLane
 from ropewalk.errors import CallCycle
 
 
@@ -29,7 +29,7 @@ def origin(call: Call, depth: int = 1) -> Origin:
 def test_never_more_than_the_limit_run_and_nobody_is_lost_or_overtaken(
     limit: int, events: list[tuple[str, int]]
 ) -> None:
-    lane: Lane[Call] = Lane(limit)
+    lane: CallLane[Call] = CallLane(limit)
     running: list[Call] = []
     waiting: deque[Call] = deque()
     begun: list[int] = []
@@ -66,7 +66,7 @@ def test_never_more_than_the_limit_run_and_nobody_is_lost_or_overtaken(
 
 
 def test_a_call_of_the_chain_that_has_the_turn_is_admitted_before_all_that_wait() -> None:
-    lane: Lane[Call] = Lane()
+    lane: CallLane[Call] = CallLane()
     outer, other = Call(1), Call(2)
     assert lane.arrive(outer) and not lane.arrive(other)
     inner = Call(3, (origin(outer), Origin(9, "b.g", 2)))
@@ -76,7 +76,7 @@ def test_a_call_of_the_chain_that_has_the_turn_is_admitted_before_all_that_wait(
 
 
 def test_a_chain_that_does_not_end_is_refused_and_named() -> None:
-    lane: Lane[Call] = Lane()
+    lane: CallLane[Call] = CallLane()
     outer = Call(1)
     lane.arrive(outer)
     labels = ("a.f", "b.g") * (MAX_CHAIN // 2)
@@ -89,7 +89,7 @@ def test_a_chain_that_does_not_end_is_refused_and_named() -> None:
 
 def test_many_short_chains_of_one_batch_are_no_long_chain() -> None:
     # A batch joins the chains of all its calls. 64 callers, each one call deep, were once taken for a circle.
-    lane: Lane[Call] = Lane()
+    lane: CallLane[Call] = CallLane()
     lane.arrive(Call(1))
     callers = tuple(Origin(100 + number, f"actor.{number}", 1) for number in range(200))
     assert not lane.arrive(Call(2, (*callers, Origin(99, "policy.act", 2)), "learner.step"))

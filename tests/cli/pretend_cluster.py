@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
@@ -150,11 +150,11 @@ class PretendCluster(Engine):
         words += [f"memory={asked.memory_bytes}", f"time={spec.time_limit_s}"]
         return f"{' '.join(words)}\n{shlex.join(spec.command)}"
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         fix = "the queue stands still; start it with: pretend start"
         return [
-            Finding("pretend command", True, f"{sys.executable}"),
-            Finding(
+            EngineFinding("pretend command", True, f"{sys.executable}"),
+            EngineFinding(
                 "queue",
                 not self._options.broken,
                 fix if self._options.broken else f"partition {self._options.partition}",

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from ropewalk.cli import findings
 from ropewalk.cli.doctor import render_json, render_line, render_table
-from ropewalk.cli.findings import PROBES, Finding, State, examine, without_credentials
+from ropewalk.cli.findings import PROBES, Finding, Severity, examine, without_credentials
 from ropewalk.escaping import escaped
 from tests.cli.command import ropewalk
 
@@ -50,13 +50,13 @@ def test_without_a_terminal_each_finding_is_one_plain_line() -> None:
 
 def test_what_a_host_says_does_not_act_in_the_report() -> None:  # S19
     said = "\x1b[2J\x9b2J\x1b]8;;http://evil.example\x07\u202e [red]x[/red]"
-    finding = Finding(said, said, State.WARNING, said, said)
+    finding = Finding(said, said, Severity.WARNING, said, said)
     shown = io.StringIO()
     Console(file=shown, force_terminal=True, color_system=None, width=2000).print(render_table([finding]))
     for text in (render_line(finding), shown.getvalue().strip("\n").replace("\n", " ")):
         assert text.count(escaped(said)) == 4, "as it was said, markup included"
         assert escaped(text) == text
-    forged = render_line(Finding("ssh", "host", State.FAILED, "no\x85ok\u2028ok\nok", "\x85ok"))
+    forged = render_line(Finding("ssh", "host", Severity.FAILED, "no\x85ok\u2028ok\nok", "\x85ok"))
     assert forged.splitlines() == [forged]
 
 
@@ -134,10 +134,10 @@ def test_a_probe_that_breaks_is_a_finding_and_the_others_go_on() -> None:
         yield
 
     def fine() -> Iterator[Finding]:
-        yield Finding("b", "b", State.OK, "fine")
+        yield Finding("b", "b", Severity.OK, "fine")
 
     found = list(examine({"a": broken, "b": fine}))
-    assert [finding.state for finding in found] == [State.FAILED, State.OK]
+    assert [finding.state for finding in found] == [Severity.FAILED, Severity.OK]
     assert found[0].value == "OSError: the disk is made of cheese"
 
 
@@ -147,15 +147,15 @@ def test_a_pool_that_fails_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(findings.ropewalk, "Pool", pool, raising=False)
     (row,) = findings.round_trip()
-    assert row.state is State.FAILED and "no agent today" in row.value and row.advice
+    assert row.state is Severity.FAILED and "no agent today" in row.value and row.advice
 
 
 def test_a_missing_package_is_a_failure_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     version = findings._version
     monkeypatch.setattr(findings, "_version", lambda name: None if name in {"msgspec", "torch"} else version(name))
     rows = {finding.what: finding for finding in findings.versions()}
-    assert rows["msgspec"].state is State.FAILED and rows["msgspec"].advice == "pip install msgspec"
-    assert rows["torch"].state is State.ABSENT and "optional" in rows["torch"].value
+    assert rows["msgspec"].state is Severity.FAILED and rows["msgspec"].advice == "pip install msgspec"
+    assert rows["torch"].state is Severity.ABSENT and "optional" in rows["torch"].value
 
 
 def test_a_cluster_is_ok_only_if_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_a_cluster_is_ok_only_if_it_answers(tmp_path: Path, monkeypatch: pytest.
         (tmp_path / command).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     rows = {finding.what: finding for finding in findings.cluster()}
-    states = {"Slurm": State.ABSENT, "Kubernetes": State.OK, "Docker": State.ABSENT, "Ray": State.ABSENT}
+    states = {"Slurm": Severity.ABSENT, "Kubernetes": Severity.OK, "Docker": Severity.ABSENT, "Ray": Severity.ABSENT}
     assert {name: row.state for name, row in rows.items()} == states
     assert rows["Docker"].value == f"{tmp_path}/docker is here, and nobody answers it: {DOCKER_SAYS}"
     assert "is DOWN" in rows["Slurm"].value and rows["Ray"].value == "no ray on the path"
@@ -179,7 +179,7 @@ DOCKER_SAYS = "Cannot connect to the Docker daemon. Is it running?"
 
 
 def test_the_three_renderings_tell_the_same() -> None:
-    rows = [Finding("s", "w", State.OK, "fine"), Finding("s", "v", State.FAILED, "broken", "mend [it]")]
+    rows = [Finding("s", "w", Severity.OK, "fine"), Finding("s", "v", Severity.FAILED, "broken", "mend [it]")]
     assert json.loads(render_json(rows))["ok"] is False
     assert render_line(rows[1]).endswith("broken -- mend [it]") and render_line(rows[1]).startswith("failed")
     console = Console(width=80, record=True, file=io.StringIO())

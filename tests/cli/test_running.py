@@ -24,7 +24,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from ropewalk.cli.ps import Finding, describe, render, to_json
+from ropewalk.cli.ps import LauncherReply, describe, render, to_json
 from ropewalk.cli.stop import stop
 from ropewalk.escaping import escaped
 from ropewalk.program.control import Announcement
@@ -105,10 +105,10 @@ def test_a_table_takes_remote_text_as_text_and_not_as_markup() -> None:
     status = status_of("[red]x[/red]\x1b[2J")
     found = Launcher(Path("x"), Announcement(status.name, 1, "unix:/x", "run", "secret"))
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(render([Finding(found, status), Finding(found, None, "silent \x1b[2J")]))
+    console.print(render([LauncherReply(found, status), LauncherReply(found, None, "silent \x1b[2J")]))
     shown = console.export_text()
     assert "[red]x[/red]\\x1b[2J" in shown and "silent \\x1b[2J" in shown
-    assert "\x1b" not in shown and "\x1b" not in describe([Finding(found, status)])
+    assert "\x1b" not in shown and "\x1b" not in describe([LauncherReply(found, status)])
     assert describe([]) == "no program of this user runs on this machine"
     assert to_json([]) == {"programs": [], "problems": [], "submitted": []}
 

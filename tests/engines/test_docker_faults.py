@@ -20,7 +20,7 @@ import pytest
 from ropewalk.engines import docker as docker_module
 from ropewalk.engines import docker_daemon, make_engine
 from ropewalk.engines.docker import DockerEngine
-from ropewalk.engines.engine import Finding, JobSpec, JobState, JobStatus
+from ropewalk.engines.engine import EngineFinding, JobSpec, JobState, JobStatus
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 from ropewalk.testing.engine_under_test import new_run
@@ -340,7 +340,7 @@ def test_a_daemon_that_hangs_is_told(host: DockerHost, monkeypatch: pytest.Monke
 # --- what it says of itself -------------------------------------------------------------------------------------------
 
 
-def finding(engine: DockerEngine, what: str) -> Finding:
+def finding(engine: DockerEngine, what: str) -> EngineFinding:
     return next(finding for finding in engine.check() if finding.what == what)
 
 

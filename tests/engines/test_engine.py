@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus
 from ropewalk.errors import EngineError
 
 SPEC = JobSpec(["agent"])
@@ -36,7 +36,7 @@ class NoSubmit(Engine):
     def render(self, spec: JobSpec) -> str:
         return str(spec)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         return []
 
 

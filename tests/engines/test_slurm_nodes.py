@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm_nodes import (
-    Node,
+    SlurmNode,
     best_share,
     describe,
     expand_names,
@@ -28,8 +28,10 @@ sinfo: a warning that is no node
 """
 
 
-def node(cpus: int, memory_mib: int | None = None, gpus: int = 0, jobs_per_cpu: int = 1) -> Node:
-    return Node("n", "main", True, "10.0.0.1", cpus, memory_mib, gpus, "idle", True, None, jobs_per_cpu, frozenset())
+def node(cpus: int, memory_mib: int | None = None, gpus: int = 0, jobs_per_cpu: int = 1) -> SlurmNode:
+    return SlurmNode(
+        "n", "main", True, "10.0.0.1", cpus, memory_mib, gpus, "idle", True, None, jobs_per_cpu, frozenset()
+    )
 
 
 def test_nodes_are_read_with_all_that_they_have() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
-from ropewalk.engines.resources import Resources, Room
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.engines.slurm import SlurmEngine
 from ropewalk.engines.slurm_steps import SlurmSteps, slurm_engine
 from ropewalk.errors import EngineError, SettingsError
@@ -159,7 +159,7 @@ def test_agents_run_on_the_nodes_of_the_allocation_and_spread(
     nodes = nodes_of(slurm, two)
     assert len(nodes) == 2
     assert (engine.per_job(Resources()), engine.per_job(Resources(memory="1000Mi"))) == (4, 2)
-    assert engine.places().rooms == dict.fromkeys(nodes, Room(4, 0, 2000 << 20))
+    assert engine.places().rooms == dict.fromkeys(nodes, HostCapacity(4, 0, 2000 << 20))
     assert set(engine.hosts()) == {slurm.nodes[name].ip for name in nodes}
     ids = [start(engine, python(FOREVER, resources=Resources(cpus=2)), 1, request)[0] for request in "abcd"]
     logs = [engine.logs(id).split()[2] for id in ids]

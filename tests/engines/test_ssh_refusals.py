@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.engines.engine import Finding, JobSpec
+from ropewalk.engines.engine import EngineFinding, JobSpec
 from ropewalk.engines.ssh import SshEngine
 from ropewalk.errors import EngineError
 from ropewalk.testing.engine_under_test import new_run
@@ -48,7 +48,7 @@ def refusal(hosts: SshHosts, **options: object) -> str:
     return str(refused.value)
 
 
-def findings(hosts: SshHosts, **options: object) -> dict[str, Finding]:
+def findings(hosts: SshHosts, **options: object) -> dict[str, EngineFinding]:
     with engine_of({**hosts.options, **options}) as engine:
         return {finding.what: finding for finding in engine.check()}
 

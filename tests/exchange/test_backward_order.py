@@ -7,9 +7,9 @@ import random
 import pytest
 
 from ropewalk.exchange.backward_order import BackwardOrder
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 
-LAYOUTS = [Layout(tuple(Entry(name, (1,)) for name in names)) for names in ("f", "ed", "cba")]
+LAYOUTS = [Layout(tuple(BucketEntry(name, (1,)) for name in names)) for names in ("f", "ed", "cba")]
 
 
 def test_a_full_bucket_waits_for_those_before_it() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ropewalk.exchange.bucket_store import BucketStore, State
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.open_step import Bucket
 
 
@@ -38,7 +38,7 @@ class Keeper:
 
 
 def layout(*names: str) -> Layout:
-    return Layout(tuple(Entry(name, (2,), torch.float32, "cpu") for name in names))
+    return Layout(tuple(BucketEntry(name, (2,), torch.float32, "cpu") for name in names))
 
 
 def store_of(*layouts: Layout) -> tuple[BucketStore, Keeper]:

@@ -14,12 +14,12 @@ from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, G
 from ropewalk.exchange.all_gather import AllGather
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.bucketed import BucketedExchange
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors import ErrorFeedback, LowRank, RandomK, TopK
 from ropewalk.exchange.compressors.gd_sec import GDSEC
-from ropewalk.exchange.exchange import Report, StepRecord
-from ropewalk.exchange.exchange_for import exchange_for
+from ropewalk.exchange.exchange import ExchangeReport, StepRecord
 from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
+from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.exchange.observer import Observer
 
 NAMED = [("a", torch.zeros(6, 5)), ("b", torch.zeros(5)), ("c", torch.zeros(4, 5)), ("d", torch.zeros(4))]
@@ -94,7 +94,7 @@ def test_gradients_become_the_mean_weighted_by_samples(make, samples) -> None:
 
 def test_what_is_sent_is_counted_by_parameter_and_adds_up() -> None:
     for make in (lambda: AllReduce("half", **SMALL), lambda: AllGather(GD_SEC, mode="sparse", **SMALL)):
-        reports: list[Report] = members(
+        reports: list[ExchangeReport] = members(
             make, lambda exchange, group: [exchanged(exchange, step, group.rank) for step in range(2)][1][1]
         )
         for report in reports:
@@ -413,12 +413,12 @@ def test_payloads_that_cannot_be_summed_are_refused_by_all_reduce() -> None:
 
 
 def test_a_compressor_gets_the_exchange_that_suits_it() -> None:
-    assert isinstance(exchange_for("half"), AllReduce)
-    assert isinstance(exchange_for(GD_SEC), AllGather)
+    assert isinstance(make_exchange("half"), AllReduce)
+    assert isinstance(make_exchange(GD_SEC), AllGather)
     exchange = AllReduce()
-    assert exchange_for(exchange) is exchange
+    assert make_exchange(exchange) is exchange
     with pytest.raises(ExchangeInvalid, match="3 is no exchange"):
-        exchange_for(3)  # pyright: ignore[reportArgumentType]
+        make_exchange(3)  # pyright: ignore[reportArgumentType]
 
 
 def test_calls_out_of_order_are_refused_with_what_to_do() -> None:
@@ -509,7 +509,10 @@ def test_an_observer_that_raises_fails_the_step_and_hangs_nobody(where: str) -> 
     exchange.close()
 
 
-CARRIED = [Layout((Entry("d", (4,)), Entry("c", (4, 5)))), Layout((Entry("b", (5,)), Entry("a", (6, 5))))]
+CARRIED = [
+    Layout((BucketEntry("d", (4,)), BucketEntry("c", (4, 5)))),
+    Layout((BucketEntry("b", (5,)), BucketEntry("a", (6, 5)))),
+]
 
 
 def carried(exchange: BucketedExchange, flats: list[Tensor]) -> BaseException | None:

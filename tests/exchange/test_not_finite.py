@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from ropewalk.errors import ExchangeInvalid, GradientNotFinite
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.not_finite import check_policy, is_finite, screen, verdict
 
-LAYOUT = Layout((Entry("fc.weight", (2, 2)), Entry("fc.bias", (2,)), Entry("scale", ())))
+LAYOUT = Layout((BucketEntry("fc.weight", (2, 2)), BucketEntry("fc.bias", (2,)), BucketEntry("scale", ())))
 
 
 def test_parameters_with_nan_or_infinity_are_named() -> None:

@@ -4,12 +4,12 @@ import json
 
 from rich.console import Console
 
-from ropewalk.exchange.buckets import Entry, Layout
-from ropewalk.exchange.exchange import Report, StepRecord
+from ropewalk.exchange.buckets import BucketEntry, Layout
+from ropewalk.exchange.exchange import ExchangeReport, StepRecord
 from ropewalk.exchange.groups.thread_group import ThreadGroup
 from ropewalk.exchange.reporting import Ledger, print_report, report_json
 
-LAYOUTS = (Layout((Entry("c", (50,)), Entry("b", (50,)))), Layout((Entry("a", (100,)),)))
+LAYOUTS = (Layout((BucketEntry("c", (50,)), BucketEntry("b", (50,)))), Layout((BucketEntry("a", (100,)),)))
 
 
 def _bound():
@@ -19,7 +19,7 @@ def _bound():
     return ledger, group
 
 
-def _step(ledger: Ledger, group, step: int) -> Report:
+def _step(ledger: Ledger, group, step: int) -> ExchangeReport:
     ledger.begin(StepRecord(step))
     ledger.phase("encode", 0, 1.0, 1.5)
     ledger.phase("encode", 1, 1.5, 1.75)

@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.buckets import Entry
+from ropewalk.exchange.buckets import BucketEntry
 from ropewalk.exchange.groups.thread_group import ThreadGroup, run_members
 from ropewalk.exchange.same_parameters import require_same_parameters
 
-BASE = [Entry("a", (2, 3)), Entry("b", (3,))]
+BASE = [BucketEntry("a", (2, 3)), BucketEntry("b", (3,))]
 
 
 def _refusals(*lists) -> list[str]:
@@ -30,9 +30,9 @@ def test_the_same_parameters_pass() -> None:
     ("other", "words"),
     [
         ([BASE[0]], "rank 1 lacks b, which rank 0 has"),
-        ([*BASE, Entry("c", ())], "rank 1 has c, which rank 0 lacks"),
-        ([BASE[0], Entry("b", (4,))], "rank 1 has b as float32 (4,) and not float32 (3,)"),
-        ([BASE[0], Entry("b", (3,), torch.float64)], "rank 1 has b as float64 (3,) and not float32 (3,)"),
+        ([*BASE, BucketEntry("c", ())], "rank 1 has c, which rank 0 lacks"),
+        ([BASE[0], BucketEntry("b", (4,))], "rank 1 has b as float32 (4,) and not float32 (3,)"),
+        ([BASE[0], BucketEntry("b", (3,), torch.float64)], "rank 1 has b as float64 (3,) and not float32 (3,)"),
         (BASE[::-1], "their order differs"),
     ],
 )

@@ -3,15 +3,15 @@
 import json
 import time
 
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.thread_group import ThreadGroup
-from ropewalk.exchange.timeline import Timeline, merge_timelines, read_timeline
+from ropewalk.exchange.timeline import ExchangeTimeline, merge_timelines, read_timeline
 
-LAYOUTS = (Layout((Entry("c", (2,)), Entry("b", (2,)))), Layout((Entry("a", (2,)),)))
+LAYOUTS = (Layout((BucketEntry("c", (2,)), BucketEntry("b", (2,)))), Layout((BucketEntry("a", (2,)),)))
 
 
-def _step(timeline: Timeline, step: int) -> None:
+def _step(timeline: ExchangeTimeline, step: int) -> None:
     timeline.begin(StepRecord(step))
     timeline.ready("c")
     began = time.perf_counter()
@@ -22,7 +22,7 @@ def _step(timeline: Timeline, step: int) -> None:
 
 def test_a_trace_has_a_process_per_rank_and_a_thread_per_bucket(tmp_path) -> None:
     group = ThreadGroup.make(2)[1]
-    timeline = Timeline(tmp_path / "trace.json")
+    timeline = ExchangeTimeline(tmp_path / "trace.json")
     timeline.bind(LAYOUTS, group)
     before = time.time()
     _step(timeline, 4)
@@ -40,7 +40,7 @@ def test_a_trace_has_a_process_per_rank_and_a_thread_per_bucket(tmp_path) -> Non
 
 
 def test_traces_of_many_steps_are_written_in_pieces(tmp_path) -> None:
-    timeline = Timeline(str(tmp_path / "trace"))
+    timeline = ExchangeTimeline(str(tmp_path / "trace"))
     timeline.bind(LAYOUTS, ThreadGroup.make(1)[0])
     for step in range(600):
         _step(timeline, step)
@@ -51,7 +51,7 @@ def test_traces_of_many_steps_are_written_in_pieces(tmp_path) -> None:
 
 
 def test_a_failed_step_is_on_disk_at_once_and_traces_cut_short_still_merge(tmp_path) -> None:
-    timelines = [Timeline(tmp_path / "trace.json") for _ in range(2)]
+    timelines = [ExchangeTimeline(tmp_path / "trace.json") for _ in range(2)]
     for timeline, group in zip(timelines, ThreadGroup.make(2), strict=True):
         timeline.bind(LAYOUTS, group)
         _step(timeline, 0)
@@ -69,7 +69,7 @@ def test_a_failed_step_is_on_disk_at_once_and_traces_cut_short_still_merge(tmp_p
 
 
 def test_a_trace_that_cannot_be_written_ends_and_raises_nothing(tmp_path, caplog) -> None:
-    timeline = Timeline(tmp_path / "no folder" / "trace.json")
+    timeline = ExchangeTimeline(tmp_path / "no folder" / "trace.json")
     timeline.bind(LAYOUTS, ThreadGroup.make(1)[0])
     timeline.failed(RuntimeError("boom"))
     _step(timeline, 0)

@@ -9,15 +9,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.planning import plan as make_plan
-from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.probing import probe
 from ropewalk.pipeline.profiler import profile
 from ropewalk.pipeline.stages.randomness import micro_batch_seed
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
 from tests.pipeline.reference_process import MicroBatched
-from tests.pipeline.test_player_parity import SEED, hard_model, sgd
+from tests.pipeline.test_local_executor_parity import SEED, hard_model, sgd
 
 
 def test_a_profile_is_measured_on_the_gpu_and_planned() -> None:
@@ -46,7 +46,7 @@ def test_the_player_computes_on_the_gpu_what_one_process_does(schedule: str, rec
     model = hard_model().cuda()
     graph = trace(copy.deepcopy(model), x[:4])
     plan = plan_of(graph, even_cut(graph, 3), schedule=schedule, micro_batches=4, recompute=recompute)
-    player = Player(graph, functional.cross_entropy, sgd, plan, seed=SEED)
+    player = LocalExecutor(graph, functional.cross_entropy, sgd, plan, seed=SEED)
     reference = MicroBatched(
         model,
         functional.cross_entropy,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from tests.lab.machine import Machine
@@ -98,8 +98,8 @@ class SpoolEngine(Engine):
     def render(self, spec: JobSpec) -> str:
         return " ".join(spec.command)
 
-    def check(self) -> list[Finding]:
-        return [Finding("folder", self._folder.is_dir(), str(self._folder))]
+    def check(self) -> list[EngineFinding]:
+        return [EngineFinding("folder", self._folder.is_dir(), str(self._folder))]
 
     def per_job(self, process: Resources) -> int | None:
         return self._options.slots

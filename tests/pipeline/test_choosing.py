@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.pipeline.partitioners import make_partitioner
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.planning import choose
 from ropewalk.pipeline.plans import Stage, assemble
 from ropewalk.pipeline.predicting import simulated
@@ -45,17 +45,19 @@ def profiles(draw: st.DrawFn, most: int) -> Profile:
 
 
 @st.composite
-def requests(draw: st.DrawFn, name: str, most: int = 4) -> Request:
+def requests(draw: st.DrawFn, name: str, most: int = 4) -> PlanRequest:
     """Requests for 2 to 4 devices; transfers are shorter than what stages compute, as where pipelines are used."""
     bandwidth = draw(st.floats(4e9, 16e9))
     num = draw(st.integers(2, 4))
     levels: tuple[Level, ...] = (Level(num, bandwidth, draw(st.sampled_from([0.0, 1e-5, 1e-4]))),)
     if num == 4 and draw(st.booleans()):
         levels = (Level(2, bandwidth), Level(2, bandwidth / 4, 1e-5))
-    return Request(draw(profiles(most)), Topology(levels), make_schedule(name), micro_batches=draw(st.integers(8, 16)))
+    return PlanRequest(
+        draw(profiles(most)), Topology(levels), make_schedule(name), micro_batches=draw(st.integers(8, 16))
+    )
 
 
-def step_s(request: Request, stages: tuple[Stage, ...]) -> float:
+def step_s(request: PlanRequest, stages: tuple[Stage, ...]) -> float:
     """Seconds per step in the simulator."""
     schedule = make_schedule(request.schedule.name)
     plan = assemble(request.profile, stages, schedule=schedule.name, micro_batches=request.micro_batches)
@@ -63,7 +65,7 @@ def step_s(request: Request, stages: tuple[Stage, ...]) -> float:
     return timeline.step_s * request.micro_batches / timeline.plan.micro_batches
 
 
-def all_plans(request: Request) -> Iterator[tuple[Stage, ...]]:
+def all_plans(request: PlanRequest) -> Iterator[tuple[Stage, ...]]:
     """Every way to cut the graph, on every placement."""
     for chain in chains(request.profile):
         for devices in placements(request.topology, len(chain)) if len(chain) <= request.topology.num_devices else ():
@@ -73,7 +75,7 @@ def all_plans(request: Request) -> Iterator[tuple[Stage, ...]]:
             )
 
 
-def check(request: Request) -> None:
+def check(request: PlanRequest) -> None:
     chosen = choose(request, make_partitioner("exact"), make_schedule(request.schedule.name))
     best_s, best = min(((step_s(request, stages), stages) for stages in all_plans(request)), key=lambda pair: pair[0])
     chosen_s = step_s(request, chosen.stages)
@@ -89,7 +91,7 @@ def check(request: Request) -> None:
 def test_the_chosen_plan_is_within_5_percent_of_the_best_in_the_simulator(name: str) -> None:
     @given(requests(name))
     @settings(max_examples=12, deadline=None, derandomize=True)
-    def holds(request: Request) -> None:
+    def holds(request: PlanRequest) -> None:
         check(request)
 
     holds()
@@ -100,7 +102,7 @@ def test_the_chosen_plan_is_within_5_percent_of_the_best_in_the_simulator(name: 
 def test_of_many_graphs_none_gets_a_worse_plan(name: str) -> None:
     @given(requests(name, 5))
     @settings(max_examples=150, deadline=None, derandomize=True)
-    def holds(request: Request) -> None:
+    def holds(request: PlanRequest) -> None:
         check(request)
 
     holds()

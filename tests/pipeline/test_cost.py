@@ -9,9 +9,9 @@ import pytest
 
 from ropewalk.pipeline.cost import boundary, objective_s, plan_cost
 from ropewalk.pipeline.operator_costs import OperatorCosts
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.plans import Stage
-from ropewalk.pipeline.profiles import Operator, Profile, Saved
+from ropewalk.pipeline.profiles import Operator, Profile, SavedValue
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 
@@ -19,16 +19,18 @@ from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 PROFILE = Profile(
     (
         Operator("a", forward_s=1.0, backward_s=2.0, output_bytes=100, parameters={"w": 40, "tied": 8}, saved_bytes=7),
-        Operator("b", forward_s=2.0, backward_s=3.0, output_bytes=60, gradient_bytes=20, saved=(Saved("a", 100),)),
-        Operator("c", forward_s=1.0, backward_s=1.0, parameters={"tied": 8}, saved_bytes=5, saved=(Saved("a", 100),)),
+        Operator("b", forward_s=2.0, backward_s=3.0, output_bytes=60, gradient_bytes=20, saved=(SavedValue("a", 100),)),
+        Operator(
+            "c", forward_s=1.0, backward_s=1.0, parameters={"tied": 8}, saved_bytes=5, saved=(SavedValue("a", 100),)
+        ),
     ),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
 STRAIGHT = (Stage(0, ("a",), (0,)), Stage(1, ("b",), (1,)), Stage(2, ("c",), (2,)))
 
 
-def request_for(schedule: str = "one_f_one_b", levels: tuple[Level, ...] = (Level(4, 100.0, 0.5),)) -> Request:
-    return Request(PROFILE, Topology(levels), make_schedule(schedule), micro_batches=4, optimizer_slots=1)
+def request_for(schedule: str = "one_f_one_b", levels: tuple[Level, ...] = (Level(4, 100.0, 0.5),)) -> PlanRequest:
+    return PlanRequest(PROFILE, Topology(levels), make_schedule(schedule), micro_batches=4, optimizer_slots=1)
 
 
 def test_a_stage_reads_each_value_once_and_counts_shared_ones_once() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.grid import draw_grid, parse_actions, parse_grid, show_actions
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.testing.schedule_conformance import sample_plan
 
@@ -18,11 +18,11 @@ def test_columns_can_be_given_and_kinds_that_are_not_named_are_not_drawn() -> No
     schedule = make_schedule("one_f_one_b")
     plan = sample_plan(schedule, (1, 1), 2, is_plain=True)
     lists = schedule.actions(plan)
-    assert draw_grid(plan, lists, units={Kind.FORWARD: 2, Kind.BACKWARD: 1}).splitlines() == [
+    assert draw_grid(plan, lists, units={ActionKind.FORWARD: 2, ActionKind.BACKWARD: 1}).splitlines() == [
         "worker 0 | F0 F0 F1 F1 .. B0 .. .. B1",
         "worker 1 | .. .. F0 F0 B0 F1 F1 B1 ..",
     ]
-    assert draw_grid(plan, lists, units={Kind.FORWARD: 1}) == "worker 0 | F0 F1 ..\nworker 1 | .. F0 F1"
+    assert draw_grid(plan, lists, units={ActionKind.FORWARD: 1}) == "worker 0 | F0 F1 ..\nworker 1 | .. F0 F1"
 
 
 def test_a_schedule_prints_as_a_grid() -> None:
@@ -42,11 +42,11 @@ def test_replicas_and_stages_are_named_where_there_are_several() -> None:
 
 
 def test_lists_that_could_never_run_are_drawn_all_the_same() -> None:
-    worker, other = Worker(0, 0), Worker(1, 0)
+    worker, other = PlanWorker(0, 0), PlanWorker(1, 0)
     lists = parse_actions("worker 0 | R0:0<1/x F0:0v0 S0:0>1/x\nworker 1 | R1:0<0/x F1:0v0 S1:0>0/x")
     plan = sample_plan(make_schedule("gpipe"), (1, 1), 1)
     assert draw_grid(plan, lists) == "worker 0 | F0 ..\nworker 1 | .. F0"
-    assert parse_grid(draw_grid(plan, lists))[other] == [Action(Kind.FORWARD, 1, 0, 0)]
+    assert parse_grid(draw_grid(plan, lists))[other] == [Action(ActionKind.FORWARD, 1, 0, 0)]
     assert draw_grid(plan, {worker: []}) == "worker 0 |"
 
 
@@ -54,8 +54,8 @@ def test_only_the_columns_around_a_mark_are_drawn() -> None:
     schedule = make_schedule("gpipe")
     plan = sample_plan(schedule, (1, 1), 60, is_plain=True)
     lists = schedule.actions(plan)
-    at = [str(action) for action in lists[Worker(1, 0)]].index("F1:40v0")
-    first, second, mark = draw_grid(plan, lists, marked=(Worker(1, 0), at)).splitlines()
+    at = [str(action) for action in lists[PlanWorker(1, 0)]].index("F1:40v0")
+    first, second, mark = draw_grid(plan, lists, marked=(PlanWorker(1, 0), at)).splitlines()
     assert first.startswith("worker 0 | F29 F30 ")
     assert second[mark.index("^") :].startswith("F40 ")
     assert len(first.split()) < 30 and mark.endswith("^ F1:40v0 of worker 1")
@@ -69,7 +69,7 @@ _NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_s
     st.lists(
         st.builds(
             Action,
-            kind=st.sampled_from([Kind.SEND, Kind.RECEIVE]),
+            kind=st.sampled_from([ActionKind.SEND, ActionKind.RECEIVE]),
             stage=st.integers(0, 20),
             replica=st.just(3),
             micro_batch=st.integers(0, 200),
@@ -80,7 +80,7 @@ _NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_s
     )
 )
 def test_names_of_tensors_survive_print_and_parse(row: list[Action]) -> None:
-    lists = {Worker(2, 3): row}
+    lists = {PlanWorker(2, 3): row}
     assert parse_actions(show_actions(lists)) == lists
 
 

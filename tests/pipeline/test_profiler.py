@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ropewalk.errors import NotTraceable, ProfileInvalid
 from ropewalk.pipeline.planning import plan
 from ropewalk.pipeline.profiler import profile
-from ropewalk.pipeline.profiles import Operator, Profile, Saved
+from ropewalk.pipeline.profiles import Operator, Profile, SavedValue
 from ropewalk.pipeline.tracing.tracer import trace
 
 
@@ -27,10 +27,10 @@ def test_times_bytes_and_names_of_a_small_net() -> None:
     assert first.parameters == {"0.weight": 128, "0.bias": 32}
     assert (first.output_bytes, first.gradient_bytes) == (512, 512)
     # A linear layer keeps its input, tanh its output, dropout a mask of its own; weights do not count.
-    assert first.saved == (Saved(data.id, 256),) and first.saved_bytes == 0
-    assert tanh.saved == (Saved(tanh.id, 512),) and tanh.saved_bytes == 0
+    assert first.saved == (SavedValue(data.id, 256),) and first.saved_bytes == 0
+    assert tanh.saved == (SavedValue(tanh.id, 512),) and tanh.saved_bytes == 0
     assert dropout.saved == () and dropout.saved_bytes == 512
-    assert last.saved == (Saved(dropout.id, 512),)
+    assert last.saved == (SavedValue(dropout.id, 512),)
     assert first.held_bytes == 256 + 512 and tanh.held_bytes == 0  # input and gradient of the output, until W
     assert [operator.is_random for operator in (first, tanh, dropout, last)] == [False, False, True, False]
     assert all(operator.forward_s > 0 and operator.has_split_backward for operator in (first, last))
@@ -63,7 +63,7 @@ def test_one_storage_counts_once_however_many_keep_views_of_it() -> None:
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Unflatten(1, (2, 2)), nn.Linear(2, 3))
     found = profile(model, torch.randn(6, 5), repeats=1).by_id
     # The value of the relu is kept by the relu, and, seen otherwise, by the layer behind it.
-    assert found["1:0"].saved == found["3:0"].saved == (Saved("1:0", 96),)
+    assert found["1:0"].saved == found["3:0"].saved == (SavedValue("1:0", 96),)
     assert found["1:0"].saved_bytes == found["3:0"].saved_bytes == 0
 
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.resuming import can_cut, last_step, newest, round_of
 from ropewalk.pipeline.schedules import SCHEDULES, Schedule, make_schedule
 from ropewalk.pipeline.schedules.endless_play import EndlessPlay
-from ropewalk.pipeline.schedules.streams import Cut, Stream
+from ropewalk.pipeline.schedules.streams import ActionStream, Cut
 from ropewalk.pipeline.transfers import UNITS
 from ropewalk.pipeline.verifier import verify
 from ropewalk.testing.schedule_conformance import sample_plan, without_transfers
 
-Lists = dict[Worker, list[Action]]
+Lists = dict[PlanWorker, list[Action]]
 
 #: Schedules without a flush, with their options.
 ENDLESS: list[tuple[str, dict[str, Any]]] = [
@@ -32,7 +32,7 @@ ENDLESS: list[tuple[str, dict[str, Any]]] = [
 DRAIN = "drain"
 
 
-def admitted(stream: Stream, portions: Sequence[int | str]) -> Lists:
+def admitted(stream: ActionStream, portions: Sequence[int | str]) -> Lists:
     """What all do for these admissions and drains."""
     found: Lists = {}
     for portion in portions:
@@ -54,8 +54,10 @@ def check_resumes(schedule: Schedule, plan: Plan, before: Sequence[int | str], a
         place = without_transfers(row).index(last_step(plan, schedule, cut, worker)) + 1
         left, right = without_transfers(row)[:place], without_transfers(row)[place:]
         first = cut.next_micro_batch
-        again = [a for a in left if a.kind is Kind.FORWARD and (a.micro_batch or 0) >= first and not schedule.flushes]
-        backwards = [a for a in left if a.kind is not Kind.FORWARD and a.micro_batch is not None]
+        again = [
+            a for a in left if a.kind is ActionKind.FORWARD and (a.micro_batch or 0) >= first and not schedule.flushes
+        ]
+        backwards = [a for a in left if a.kind is not ActionKind.FORWARD and a.micro_batch is not None]
         assert schedule.flushes or all((a.micro_batch or 0) < first for a in backwards), "nothing is half done"
         assert without_transfers(resumed[worker]) == again + right, f"{schedule.name} {worker} {before} {after}"
         assert newest(plan, schedule, cut, row[-1].stage) == max((a.version or 0 for a in left), default=0)
@@ -126,7 +128,7 @@ def _counted_on(plan: Plan, lists: Lists, before: int, versions: Sequence[int]) 
     found: Lists = {}
     for worker, row in lists.items():
         replica = (worker.replica + before) % plan.stages[worker.group].replicas
-        found[Worker(worker.group, replica)] = [
+        found[PlanWorker(worker.group, replica)] = [
             replace(
                 action,
                 replica=replica,
@@ -146,7 +148,7 @@ def test_a_long_run_is_soon_given_from_memory(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(EndlessPlay, "admit", lambda self, num: (played.append(num), admit(self, num))[1])
     lists = [stream.admit(4) for _ in range(100)]
     assert len(played) < 30, "the play repeats itself, so most is remembered"
-    computing = [a for row in lists for a in row[Worker(2, 0)] if a.kind in UNITS]
+    computing = [a for row in lists for a in row[PlanWorker(2, 0)] if a.kind in UNITS]
     assert [a.micro_batch for a in computing] == [b for b in range(400) for _ in range(2)]
     assert [a.version for a in computing] == [b for b in range(400) for _ in range(2)]
 
@@ -181,7 +183,7 @@ def test_what_is_done_from_a_cut_on_cannot_deadlock(data: st.DataObject) -> None
     renamed: Lists = {}
     for worker, row in counted_anew.items():
         replica = (worker.replica - first) % replicas[worker.group]
-        renamed[Worker(worker.group, replica)] = [_without_age(plan, schedule, a, cut, replica) for a in row]
+        renamed[PlanWorker(worker.group, replica)] = [_without_age(plan, schedule, a, cut, replica) for a in row]
     verify(plan, {worker: renamed[worker] for worker in plan.workers}, schedule, num_micro_batches=sum(portions))
 
 
@@ -201,8 +203,8 @@ def test_cuts_come_where_rounds_of_all_stages_end() -> None:
     assert [num for num in range(1, 25) if can_cut(plan, schedule, Cut(7, num, (0, 0, 0)))] == [6, 12, 18, 24]
     cut = Cut(7, 12, (10, 20, 30))
     assert [newest(plan, schedule, cut, stage) for stage in range(3)] == [14, 26, 42]
-    assert str(last_step(plan, schedule, cut, Worker(1, 1))) == "U1v26"
+    assert str(last_step(plan, schedule, cut, PlanWorker(1, 1))) == "U1v26"
     flushing = make_schedule("interleaved")
     plan = sample_plan(flushing, (1, 1), 4)
     assert can_cut(plan, flushing, Cut(0, 0, (5,) * 4))
-    assert str(last_step(plan, flushing, Cut(0, 0, (5,) * 4), Worker(1, 0))) == "U3v5"
+    assert str(last_step(plan, flushing, Cut(0, 0, (5,) * 4), PlanWorker(1, 0))) == "U3v5"

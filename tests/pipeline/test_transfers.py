@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
 from ropewalk.pipeline.flow import standstill_of
-from ropewalk.pipeline.plans import Edge, Plan, Stage, Tie, Worker
+from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage, Tie
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.endless_play import EndlessPlay
 from ropewalk.pipeline.transfers import with_transfers
@@ -39,18 +39,18 @@ def test_a_long_skip_is_received_early_where_its_one_slot_would_be_full() -> Non
     schedule = make_schedule("one_f_one_b")
     lists = schedule.actions(plan)
     verify(plan, lists, schedule)
-    last = [str(action) for action in lists[Worker(3, 0)]]
+    last = [str(action) for action in lists[PlanWorker(3, 0)]]
     assert last.index("R3:1<0/skip") < last.index("F3:0v0"), "stage 0 sends piece 1 before stage 3 begins piece 0"
 
     def just_in_time(row: list[Action]) -> list[Action]:
         found: list[Action] = []
-        for action in (action for action in row if action.kind is not Kind.RECEIVE):
+        for action in (action for action in row if action.kind is not ActionKind.RECEIVE):
             needed = [
                 other
                 for other in row
-                if other.kind is Kind.RECEIVE
+                if other.kind is ActionKind.RECEIVE
                 and other.micro_batch == action.micro_batch
-                and action.kind is (Kind.BACKWARD if other.is_gradient else Kind.FORWARD)
+                and action.kind is (ActionKind.BACKWARD if other.is_gradient else ActionKind.FORWARD)
             ]
             found += [*needed, action]
         return found
@@ -62,14 +62,14 @@ def test_a_long_skip_is_received_early_where_its_one_slot_would_be_full() -> Non
 def test_recomputation_may_begin_before_the_gradient_comes() -> None:
     stages = (Stage(0, ("op0",), (0,), recompute=True), Stage(1, ("op1",), (1,)))
     lists = make_schedule("zb_h1").actions(Plan(stages, _chain(2), (), "zb_h1", 1))
-    assert " ".join(map(str, lists[Worker(0, 0)])) == "F0:0v0 S0:0>1/op0 C0:0v0 R0:0<1/op0 I0:0v0 W0:0v0 U0v1"
+    assert " ".join(map(str, lists[PlanWorker(0, 0)])) == "F0:0v0 S0:0>1/op0 C0:0v0 R0:0<1/op0 I0:0v0 W0:0v0 U0v1"
 
 
 def test_an_order_that_waits_in_a_circle_is_named() -> None:
     plan = _plan(2, _chain(2), 1)
     orders = {
-        Worker(0, 0): iter([Action(Kind.BACKWARD, 0, 0, 0, 0), Action(Kind.FORWARD, 0, 0, 0, 0)]),
-        Worker(1, 0): iter([Action(Kind.FORWARD, 1, 0, 0, 0), Action(Kind.BACKWARD, 1, 0, 0, 0)]),
+        PlanWorker(0, 0): iter([Action(ActionKind.BACKWARD, 0, 0, 0, 0), Action(ActionKind.FORWARD, 0, 0, 0, 0)]),
+        PlanWorker(1, 0): iter([Action(ActionKind.FORWARD, 1, 0, 0, 0), Action(ActionKind.BACKWARD, 1, 0, 0, 0)]),
     }
     with pytest.raises(ScheduleInvalid, match=r"worker 0\.0 at B0:0v0, worker 1\.0 at F1:0v0") as caught:
         list(with_transfers(plan, orders))
@@ -89,9 +89,9 @@ def test_an_endless_order_forgets_what_nobody_needs_any_more() -> None:
 
 def test_ties_that_share_a_stage_are_reduced_together_others_apart() -> None:
     plan = _plan(5, _chain(5), 1, (Tie("a", (0, 2)), Tie("b", (2, 4)), Tie("c", (1, 3))))
-    assert members(plan, Worker(0, 0), Group.TIED) == (Worker(0, 0), Worker(2, 0), Worker(4, 0))
-    assert members(plan, Worker(3, 0), Group.TIED) == (Worker(1, 0), Worker(3, 0))
-    assert [str(action) for action in update(plan, Worker(2, 0), [7] * 5, norm=True)] == (
+    assert members(plan, PlanWorker(0, 0), ReduceGroup.TIED) == (PlanWorker(0, 0), PlanWorker(2, 0), PlanWorker(4, 0))
+    assert members(plan, PlanWorker(3, 0), ReduceGroup.TIED) == (PlanWorker(1, 0), PlanWorker(3, 0))
+    assert [str(action) for action in update(plan, PlanWorker(2, 0), [7] * 5, norm=True)] == (
         ["A2v7/tied", "A2v7/norm", "U2v7"]
     )
     verify(plan, make_schedule("pipedream").actions(plan), "pipedream")
@@ -103,5 +103,5 @@ def test_a_worker_with_several_tied_stages_reduces_once() -> None:
     schedule = make_schedule("zb_v")
     lists = schedule.actions(plan)
     verify(plan, lists, schedule)
-    assert [str(action) for action in lists[Worker(0, 0)][-3:]] == ["A0v1/tied", "U0v1", "U3v1"]
-    assert [str(action) for action in lists[Worker(1, 0)][-2:]] == ["U1v1", "U2v1"]
+    assert [str(action) for action in lists[PlanWorker(0, 0)][-3:]] == ["A0v1/tied", "U0v1", "U3v1"]
+    assert [str(action) for action in lists[PlanWorker(1, 0)][-2:]] == ["U1v1", "U2v1"]

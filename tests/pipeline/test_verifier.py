@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Group, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import SCHEDULES, Schedule, make_schedule
 from ropewalk.pipeline.schedules.interleaved import Interleaved
 from ropewalk.pipeline.schedules.pipedream import PipeDream
@@ -29,7 +29,7 @@ def _case(name: str, *, replicas: tuple[int, ...] = (), micro_batches: int = 6) 
     return schedule, plan, schedule.actions(plan)
 
 
-def _place(lists: Lists, code: str, worker: Worker) -> int:
+def _place(lists: Lists, code: str, worker: PlanWorker) -> int:
     return [str(action) for action in lists[worker]].index(code)
 
 
@@ -57,9 +57,9 @@ def test_dropping_any_action_is_rejected(name: str) -> None:
     for worker, row in lists.items():
         for at, action in enumerate(row):
             error = _rejected(schedule, plan, lists | {worker: row[:at] + row[at + 1 :]})
-            if action.kind is not Kind.STEP:  # the next step then has the wrong number, and is named
+            if action.kind is not ActionKind.STEP:  # the next step then has the wrong number, and is named
                 assert (error.action.split("v")[0], error.worker) == (str(action).split("v")[0], str(worker)) or (
-                    action.kind is Kind.REDUCE
+                    action.kind is ActionKind.REDUCE
                 ), f"{action} was dropped, and {error.action} was named"
 
 
@@ -82,12 +82,12 @@ def test_any_wrong_version_is_rejected(name: str) -> None:
                 wrong = replace(action, version=action.version + 1)
                 error = _rejected(schedule, plan, lists | {worker: [*row[:at], wrong, *row[at + 1 :]]})
                 assert error.worker == str(worker)
-                assert error.action == str(wrong) or action.kind in (Kind.STEP, Kind.REDUCE)
+                assert error.action == str(wrong) or action.kind in (ActionKind.STEP, ActionKind.REDUCE)
 
 
 def test_a_forward_may_not_use_a_version_before_the_step_that_makes_it() -> None:
     schedule, plan, lists = _case("pipedream")
-    worker = Worker(0, 0)
+    worker = PlanWorker(0, 0)
     row = lists[worker]
     step, forward = _place(lists, "U0v1", worker), _place(lists, "F0:3v1", worker)
     early = [*row[:step], row[forward], *row[step:forward], *row[forward + 1 :]]
@@ -125,9 +125,10 @@ def test_what_needs_a_receive_may_not_come_before_it(name: str) -> None:
         for at, action in enumerate(row[1:], start=1):
             before = row[at - 1]
             if (
-                before.kind is Kind.RECEIVE
+                before.kind is ActionKind.RECEIVE
                 and (before.stage, before.micro_batch) == (action.stage, action.micro_batch)
-                and action.kind in ((Kind.BACKWARD, Kind.INPUT_GRADIENT) if before.is_gradient else (Kind.FORWARD,))
+                and action.kind
+                in ((ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT) if before.is_gradient else (ActionKind.FORWARD,))
             ):
                 swapped = [*row[: at - 1], action, before, *row[at + 1 :]]
                 error = _rejected(schedule, plan, lists | {worker: swapped})
@@ -141,7 +142,7 @@ def test_nothing_is_sent_before_it_is_made(name: str) -> None:
     for worker, row in lists.items():
         for at, action in enumerate(row[1:], start=1):
             before = row[at - 1]
-            if action.kind is Kind.SEND and before.kind not in (Kind.SEND, Kind.RECEIVE):
+            if action.kind is ActionKind.SEND and before.kind not in (ActionKind.SEND, ActionKind.RECEIVE):
                 swapped = [*row[: at - 1], action, before, *row[at + 1 :]]
                 error = _rejected(schedule, plan, lists | {worker: swapped})
                 assert error.action == str(action)
@@ -153,7 +154,7 @@ def test_a_step_has_all_gradients_of_its_round_and_none_of_a_later_one() -> None
     plan = sample_plan(schedule, (1,), 2)
     stream = schedule.stream(plan)
     lists = joined([stream.admit(4), stream.drain()])
-    worker = Worker(0, 0)
+    worker = PlanWorker(0, 0)
     row = [str(action) for action in lists[worker]]
     assert " ".join(row) == "F0:0v0 B0:0v0 F0:1v0 B0:1v0 U0v1 F0:2v0 B0:2v0 F0:3v0 B0:3v0 U0v2"
     for place, said in (
@@ -186,9 +187,9 @@ def test_more_versions_or_more_on_a_whole_worker_than_the_schedule_says_are_reje
 
 def test_replicas_that_reduce_their_stages_in_different_orders_are_rejected() -> None:
     schedule, plan, lists = _case("interleaved", replicas=(2,), micro_batches=2)
-    *front, first, second, one, other = lists[Worker(0, 0)]
+    *front, first, second, one, other = lists[PlanWorker(0, 0)]
     assert (str(first), str(second)) == ("A0v1/replicas", "A1v1/replicas")
-    error = _rejected(schedule, plan, lists | {Worker(0, 0): [*front, second, first, one, other]})
+    error = _rejected(schedule, plan, lists | {PlanWorker(0, 0): [*front, second, first, one, other]})
     assert error.action == "A1v1/replicas" and "for worker 0.1 to take part" in str(error)
 
 
@@ -198,8 +199,10 @@ def test_no_step_comes_before_the_reductions_of_its_gradients(name: str) -> None
     num_seen = 0
     for worker, row in lists.items():
         for at, action in enumerate(row):
-            if action.kind is Kind.REDUCE:
-                step = next(k for k in range(at, len(row)) if row[k].kind is Kind.STEP and row[k].stage == action.stage)
+            if action.kind is ActionKind.REDUCE:
+                step = next(
+                    k for k in range(at, len(row)) if row[k].kind is ActionKind.STEP and row[k].stage == action.stage
+                )
                 moved = [*row[:at], row[step], *row[at:step], *row[step + 1 :]]
                 error = _rejected(schedule, plan, lists | {worker: moved})
                 assert error.action == str(row[step])
@@ -212,10 +215,14 @@ def test_a_norm_comes_after_all_other_reductions() -> None:
     plan = sample_plan(schedule, (2, 2, 2), 4)
     lists = schedule.actions(plan)
     verify(plan, lists, schedule)
-    row = lists[Worker(0, 0)]
+    row = lists[PlanWorker(0, 0)]
     *front, tied, replicas, norm, step = row
-    assert [action.group for action in (tied, replicas, norm)] == [Group.TIED, Group.REPLICAS, Group.NORM]
-    error = _rejected(schedule, plan, lists | {Worker(0, 0): [*front, tied, norm, replicas, step]})
+    assert [action.group for action in (tied, replicas, norm)] == [
+        ReduceGroup.TIED,
+        ReduceGroup.REPLICAS,
+        ReduceGroup.NORM,
+    ]
+    error = _rejected(schedule, plan, lists | {PlanWorker(0, 0): [*front, tied, norm, replicas, step]})
     assert error.action == "A0v1/norm" and "comes before A0v1/replicas, which it needs" in str(error)
     error = _rejected(make_schedule("one_f_one_b"), plan, lists)
     assert error.action == "A0v1/norm" and "is not called for" in str(error)
@@ -226,7 +233,7 @@ def test_a_norm_comes_after_all_other_reductions() -> None:
 
 def test_send_and_receive_in_a_circle_are_rejected_with_who_waits_for_whom() -> None:
     schedule, plan, lists = _case("one_f_one_b", replicas=(1, 1), micro_batches=2)
-    first, second = Worker(0, 0), Worker(1, 0)
+    first, second = PlanWorker(0, 0), PlanWorker(1, 0)
     row = lists[first]
     assert [str(a) for a in row] == (
         ["F0:0v0", "S0:0>1/op0", "F0:1v0", "S0:1>1/op0", "R0:0<1/op0", "B0:0v0", "R0:1<1/op0", "B0:1v0", "U0v1"]
@@ -244,9 +251,9 @@ def test_send_and_receive_in_a_circle_are_rejected_with_who_waits_for_whom() -> 
 
 def test_a_message_draws_the_grid_with_the_place_marked_and_survives_pickling() -> None:
     schedule, plan, lists = _case("gpipe", replicas=(1, 1), micro_batches=2)
-    row = lists[Worker(1, 0)]
-    at = _place(lists, "F1:1v0", Worker(1, 0))
-    lists[Worker(1, 0)] = [*row[:at], replace(row[at], version=3), *row[at + 1 :]]
+    row = lists[PlanWorker(1, 0)]
+    at = _place(lists, "F1:1v0", PlanWorker(1, 0))
+    lists[PlanWorker(1, 0)] = [*row[:at], replace(row[at], version=3), *row[at + 1 :]]
     error = _rejected(schedule, plan, lists)
     assert str(error).splitlines() == [
         "F1:1v3 of worker 1.0 (place 3 of its list) should use version 0 of the weights",
@@ -260,23 +267,26 @@ def test_a_message_draws_the_grid_with_the_place_marked_and_survives_pickling() 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (Action(Kind.FORWARD, 9, 0, 0, 0), "F9:0v0 of worker 0.0 .* names stage 9; the plan has stages 0 to 2"),
-        (Action(Kind.FORWARD, 1, 0, 0, 0), "F1:0v0 of worker 0.0 .* is for stage 1, which runs on group 1"),
-        (Action(Kind.FORWARD, 0, 0, 77, 0), "F0:77v0 of worker 0.0 .* names micro-batch 77; there are 0 to 5"),
-        (Action(Kind.FORWARD, 0, 0, None, 0), "names micro-batch None"),
-        (Action(Kind.FORWARD, 0, 0, 1, 0), "F0:1v0 of worker 0.0 .* belongs to worker 0.1: replicas take"),
-        (Action(Kind.RECOMPUTE, 0, 0, 0, 0), "C0:0v0 .* is not wanted: .* only stages that recompute"),
-        (Action(Kind.INPUT_GRADIENT, 0, 0, 0, 0), "never does W0:0|B0:0v0 .* is not wanted"),
-        (Action(Kind.SEND, 0, 0, 0, edge="nothing", peer=1), "S0:0>1/nothing .* names a tensor that does not pass"),
-        (Action(Kind.RECEIVE, 0, 0, 0, edge="mask", peer=2), "names a tensor that does not pass"),
-        (Action(Kind.STEP, 0, 0, version=2), "U0v2 .* is not called for"),
-        (Action(Kind.REDUCE, 0, 0, version=1, group=Group.NORM), "A0v1/norm .* is not called for"),
-        (Action(Kind.REDUCE, 0, 0, version=1), "does not say rightly whether it is a reduction"),
+        (Action(ActionKind.FORWARD, 9, 0, 0, 0), "F9:0v0 of worker 0.0 .* names stage 9; the plan has stages 0 to 2"),
+        (Action(ActionKind.FORWARD, 1, 0, 0, 0), "F1:0v0 of worker 0.0 .* is for stage 1, which runs on group 1"),
+        (Action(ActionKind.FORWARD, 0, 0, 77, 0), "F0:77v0 of worker 0.0 .* names micro-batch 77; there are 0 to 5"),
+        (Action(ActionKind.FORWARD, 0, 0, None, 0), "names micro-batch None"),
+        (Action(ActionKind.FORWARD, 0, 0, 1, 0), "F0:1v0 of worker 0.0 .* belongs to worker 0.1: replicas take"),
+        (Action(ActionKind.RECOMPUTE, 0, 0, 0, 0), "C0:0v0 .* is not wanted: .* only stages that recompute"),
+        (Action(ActionKind.INPUT_GRADIENT, 0, 0, 0, 0), "never does W0:0|B0:0v0 .* is not wanted"),
+        (
+            Action(ActionKind.SEND, 0, 0, 0, edge="nothing", peer=1),
+            "S0:0>1/nothing .* names a tensor that does not pass",
+        ),
+        (Action(ActionKind.RECEIVE, 0, 0, 0, edge="mask", peer=2), "names a tensor that does not pass"),
+        (Action(ActionKind.STEP, 0, 0, version=2), "U0v2 .* is not called for"),
+        (Action(ActionKind.REDUCE, 0, 0, version=1, group=ReduceGroup.NORM), "A0v1/norm .* is not called for"),
+        (Action(ActionKind.REDUCE, 0, 0, version=1), "does not say rightly whether it is a reduction"),
     ],
 )
 def test_what_the_plan_does_not_have_is_rejected(wrong: Action, said: str) -> None:
     schedule, plan, lists = _case("one_f_one_b", replicas=(2, 2, 2))
-    lists[Worker(0, 0)].append(wrong)
+    lists[PlanWorker(0, 0)].append(wrong)
     with pytest.raises(ScheduleInvalid, match=said):
         verify(plan, lists, schedule)
     assert _rejected(schedule, plan, lists).worker == "0.0"
@@ -285,7 +295,7 @@ def test_what_the_plan_does_not_have_is_rejected(wrong: Action, said: str) -> No
 def test_a_worker_that_the_plan_does_not_have_is_rejected() -> None:
     schedule, plan, lists = _case("gpipe")
     with pytest.raises(ScheduleInvalid, match=r"worker 7\.0, which the plan does not have"):
-        verify(plan, lists | {Worker(7, 0): []}, schedule)
+        verify(plan, lists | {PlanWorker(7, 0): []}, schedule)
 
 
 def test_more_in_flight_than_the_schedule_says_is_rejected_at_the_forward_that_is_too_many() -> None:
@@ -299,10 +309,10 @@ def test_more_in_flight_than_the_schedule_says_is_rejected_at_the_forward_that_i
 
 def test_weight_gradients_later_than_the_schedule_says_are_rejected() -> None:
     schedule, plan, lists = _case("zb_h1", replicas=(1, 1), micro_batches=6)
-    row = lists[Worker(0, 0)]
-    weights = [action for action in row if action.kind is Kind.WEIGHT_GRADIENT]
-    late = [action for action in row if action.kind is not Kind.WEIGHT_GRADIENT]
-    error = _rejected(schedule, plan, lists | {Worker(0, 0): [*late[:-1], *weights, late[-1]]})
+    row = lists[PlanWorker(0, 0)]
+    weights = [action for action in row if action.kind is ActionKind.WEIGHT_GRADIENT]
+    late = [action for action in row if action.kind is not ActionKind.WEIGHT_GRADIENT]
+    error = _rejected(schedule, plan, lists | {PlanWorker(0, 0): [*late[:-1], *weights, late[-1]]})
     assert "before the end of their backward; zb_h1 keeps at most 2" in str(error)
 
 

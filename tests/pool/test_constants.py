@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.pool.constants import Constant, Reference, arrive, arrived, collecting, depart, parts_of
+from ropewalk.pool.constants import Constant, ConstantRef, arrive, arrived, collecting, depart, parts_of
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, open_parts
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, dumps
@@ -102,7 +102,7 @@ def test_a_small_constant_is_forgotten_when_it_is_closed() -> None:
 
 def test_a_reference_is_pickled_only_on_the_way_to_a_task_and_is_noted() -> None:
     constant = make(dumps("the value"))
-    reference = Reference(constant, lambda: None)
+    reference = ConstantRef(constant, lambda: None)
     assert repr(reference) == f"<ropewalk constant of {constant.size_bytes} bytes>"
     with pytest.raises(TypeError, match="outside a pool pickle the value itself"):
         pickle.dumps(reference)
@@ -117,7 +117,7 @@ def test_a_reference_is_pickled_only_on_the_way_to_a_task_and_is_noted() -> None
 
 
 def test_collecting_is_of_one_thread_and_ends_with_an_error() -> None:
-    reference = Reference(make(dumps(1)), lambda: None)
+    reference = ConstantRef(make(dumps(1)), lambda: None)
     failures: list[BaseException] = []
 
     def elsewhere() -> None:

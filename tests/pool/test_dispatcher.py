@@ -15,7 +15,7 @@ import pytest
 
 import ropewalk
 from ropewalk.pool.messages import CallKind
-from ropewalk.pool.results import Batch, MapResult
+from ropewalk.pool.results import MapResult, ResultBatch
 
 
 def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
@@ -70,7 +70,7 @@ class PatientMap(MapResult[int]):
         super().__init__(num_tasks, None, None, lambda call: call())
         self.accepted: list[int] = []
 
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+    def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         self.accepted += range(first, first + count)
         super().accept(first, count, batch, offset)
 

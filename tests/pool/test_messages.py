@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from ropewalk.pool.messages import (
     ENCODE,
     POOL,
-    Begin,
-    Constant,
-    Done,
+    BeginWorker,
+    ConstantMessage,
     Forget,
-    Ready,
     Setup,
     SetupFailed,
     Skipped,
-    Stop,
+    StopWorker,
     Tasks,
+    TasksDone,
     UnitHeader,
+    WorkerReady,
 )
 from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.failures import FAILURE_DECODER, Failure
@@ -53,7 +53,7 @@ UNITS = st.builds(
 )
 MESSAGES: list[st.SearchStrategy[Any]] = [
     st.builds(
-        Begin,
+        BeginWorker,
         main=st.binary(max_size=20),
         authkey=st.binary(max_size=20),
         identity=LENGTHS,
@@ -62,7 +62,7 @@ MESSAGES: list[st.SearchStrategy[Any]] = [
     ),
     st.builds(Setup, initializer=TEXTS, arguments=TEXTS),
     st.builds(
-        Constant,
+        ConstantMessage,
         number=NUMBERS,
         id=TEXTS,
         blob=st.none() | st.builds(BlobRef, id=TEXTS, lengths=LENGTHS),
@@ -70,11 +70,11 @@ MESSAGES: list[st.SearchStrategy[Any]] = [
     ),
     st.builds(Tasks, units=st.lists(UNITS, max_size=5)),
     st.builds(Forget, numbers=st.lists(NUMBERS, max_size=4)),
-    st.just(Stop()),
-    st.just(Ready()),
+    st.just(StopWorker()),
+    st.just(WorkerReady()),
     st.builds(SetupFailed, failure=FAILURES),
     st.builds(
-        Done,
+        TasksDone,
         first=NUMBERS,
         elapsed_ns=NUMBERS,
         values=st.lists(

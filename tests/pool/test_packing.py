@@ -10,20 +10,20 @@ from typing import Any
 
 import pytest
 
-from ropewalk.compat.meta import meta
+from ropewalk.compat.requires import requires
 from ropewalk.engines.resources import Resources
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
-from ropewalk.pool.results import Job
+from ropewalk.pool.results import PoolJob
 
 
-@meta(cpus=2, memory="1Gi")
+@requires(cpus=2, memory="1Gi")
 def double(number: int) -> int:
     return 2 * number
 
 
 def closing_over(number: int) -> Any:
-    @meta(cpus=2, memory="1Gi")
+    @requires(cpus=2, memory="1Gi")
     def inner(other: int) -> int:
         return number * other
 
@@ -58,9 +58,9 @@ def test_a_function_that_needs_no_more_is_called() -> None:
 def test_a_function_of_main_needs_the_same_where_it_arrives(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from ropewalk.compat.meta import meta, resources_of\n"
+        "from ropewalk.compat.requires import meta, resources_of\n"
         "from ropewalk.pool.pool import Pool\n"
-        "@meta(cpus=0.5)\n"
+        "@requires(cpus=0.5)\n"
         "def simulate(): return resources_of(simulate).cpus\n"
         "if __name__ == '__main__':\n"
         "    with Pool(1) as pool: print(pool.apply(simulate))\n"
@@ -71,7 +71,7 @@ def test_a_function_of_main_needs_the_same_where_it_arrives(tmp_path: Path) -> N
 def test_a_part_of_a_range_needs_no_bytes_unless_its_numbers_are_too_large() -> None:
     large = 2**63
     with Pool(1) as pool:
-        job = Job()
+        job = PoolJob()
         code = pool._packer.code(abs)
         for items, span in [
             (range(100, 200)[::-3], (199, 99, -3)),

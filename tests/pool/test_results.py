@@ -17,7 +17,7 @@ import pytest
 
 from ropewalk.errors import RemoteError, TaskCancelled
 from ropewalk.pool.messages import ENCODE
-from ropewalk.pool.results import AsyncResult, Batch, IMapIterator, ImapJob, MapResult, Raised
+from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, MapResult, RaisedEntry, ResultBatch
 from ropewalk.processes.page import ERROR, PICKLED
 from ropewalk.transport.failures import Failure, rebuild_error
 
@@ -51,7 +51,7 @@ def failure_of(error: Exception, text: str = "Traceback: there\n") -> Failure:
     return Failure(f"{type(error).__module__}.{type(error).__qualname__}", str(error), text, pickle.dumps(error), [])
 
 
-def batch_of(*values: Any, where: str = "worker 1 on host a") -> Batch:
+def batch_of(*values: Any, where: str = "worker 1 on host a") -> ResultBatch:
     """A batch as a worker sends it: plain values, pickles and failures."""
     filed: list[Any] = []
     nested: dict[int, int] = {}
@@ -64,7 +64,7 @@ def batch_of(*values: Any, where: str = "worker 1 on host a") -> Batch:
         else:
             filed.append(pickle.dumps(value, 5))
             nested[at] = PICKLED
-    return Batch(filed, nested, (), where)
+    return ResultBatch(filed, nested, (), where)
 
 
 def at_once(call: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ def test_a_batch_gives_values_and_errors_in_their_places() -> None:
     batch = batch_of(1, None, "text", ValueError("bad"), 2.5, True)
     entries = batch.entries()
     assert entries[:3] == [1, None, "text"] and entries[4:] == [2.5, True]
-    assert type(entries[3]) is Raised and isinstance(entries[3].error, ValueError)
+    assert type(entries[3]) is RaisedEntry and isinstance(entries[3].error, ValueError)
     assert not batch.all_values
     assert batch.entries() is entries
 
@@ -108,7 +108,7 @@ def test_buffers_belong_to_the_last_entry() -> None:
     buffers: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(pickle.PickleBuffer(data), 5, buffer_callback=buffers.append)
     small = pickle.dumps("small", 5)
-    batch = Batch([1, small, b""], {1: PICKLED, 2: PICKLED}, [pickled, bytearray(data)], "")
+    batch = ResultBatch([1, small, b""], {1: PICKLED, 2: PICKLED}, [pickled, bytearray(data)], "")
     assert batch.share_bytes > 3000
     one, two, three = batch.entries()
     assert (one, two, bytes(three)) == (1, "small", bytes(data))
@@ -180,7 +180,7 @@ def test_a_call_that_raised_raises_in_get_each_time() -> None:
 
 def test_a_result_that_is_an_exception_is_a_value() -> None:
     result = single()
-    result.accept(0, 1, Batch.of([ValueError("returned, not raised")]), 0)
+    result.accept(0, 1, ResultBatch.of([ValueError("returned, not raised")]), 0)
     assert isinstance(result.get(), ValueError)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ropewalk.pool.scaling import Elasticity, Scaling, Seat, first_to_go
-from ropewalk.supervision.restart import GiveUp, Restart, RestartPolicy
+from ropewalk.supervision.restart import GiveUp, RestartPolicy, StartAgain
 
 
 def running(wanted: int) -> Scaling:
@@ -29,7 +29,7 @@ def test_missing_workers_are_named_once_by_the_lowest_free_ranks() -> None:
 
 def test_a_worker_that_died_is_replaced_at_once_under_its_rank() -> None:
     scaling = running(3)
-    assert scaling.died(1, 1.0, "signal 9") == Restart(0.0)
+    assert scaling.died(1, 1.0, "signal 9") == StartAgain(0.0)
     assert scaling.missing() == [1]
 
 
@@ -70,7 +70,7 @@ def test_a_place_is_kept_while_a_failed_start_waits() -> None:
     scaling = Scaling(2)
     scaling.missing()
     decision = scaling.died(0, 1.0, "no such module")
-    assert isinstance(decision, Restart) and decision.delay_s > 0
+    assert isinstance(decision, StartAgain) and decision.delay_s > 0
     assert scaling.missing() == []
     scaling.delay_over()
     assert scaling.missing() == [0]
@@ -80,7 +80,7 @@ def test_starts_that_always_fail_are_given_up() -> None:
     scaling = Scaling(1)
     for number in range(RestartPolicy().max_restarts):
         scaling.missing()
-        assert isinstance(scaling.died(0, number * 1.0, f"failure {number}"), Restart)
+        assert isinstance(scaling.died(0, number * 1.0, f"failure {number}"), StartAgain)
         scaling.delay_over()
     scaling.missing()
     decision = scaling.died(0, 9.0, "last failure")
@@ -94,7 +94,7 @@ def test_workers_that_went_with_their_host_are_replaced_and_count_for_nothing() 
         assert len(scaling.missing()) == 1
         scaling.gone(0)
     scaling.missing()
-    assert isinstance(scaling.died(0, 1.0, "its own death"), Restart)
+    assert isinstance(scaling.died(0, 1.0, "its own death"), StartAgain)
 
 
 class ScalingAgainstModel(RuleBasedStateMachine):
@@ -156,7 +156,7 @@ class ScalingAgainstModel(RuleBasedStateMachine):
         elif isinstance(decision, GiveUp):
             self.given_up = True
         else:
-            assert isinstance(decision, Restart)
+            assert isinstance(decision, StartAgain)
             assert self.given_up or (decision.delay_s > 0) == (state == "starting")
             self.num_delayed += decision.delay_s > 0
         self.fill_up()
@@ -305,7 +305,7 @@ def test_starts_that_succeed_make_up_for_those_that_fail() -> None:
             if is_ready:
                 scaling.ready(0, number * 0.1)
             decision = scaling.died(0, number * 0.1, "killed by chance")
-            assert isinstance(decision, Restart)
+            assert isinstance(decision, StartAgain)
             if decision.delay_s:
                 scaling.delay_over()
 

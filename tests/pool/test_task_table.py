@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ropewalk.pool.chunking import Pace
-from ropewalk.pool.task_table import Assignment, Finished, GivenUp, Span, TaskTable, Unit
+from ropewalk.pool.task_table import Finished, GivenUp, ItemSpan, SpanAssignment, TaskTable, TaskUnit
 
 MS = 1_000_000  # nanoseconds
 
 
 def unit(
     count: int, *, job: str = "job", first: int = 0, code: str = "f", size_bytes: int = 0, patient: bool = False
-) -> Unit:
-    return Unit(job=job, first_index=first, count=count, code=code, size_bytes=size_bytes, patient=patient)
+) -> TaskUnit:
+    return TaskUnit(job=job, first_index=first, count=count, code=code, size_bytes=size_bytes, patient=patient)
 
 
-def table_with(*units: Unit, workers: Sequence[str] = ("a",), **options: object) -> TaskTable:
+def table_with(*units: TaskUnit, workers: Sequence[str] = ("a",), **options: object) -> TaskTable:
     table = TaskTable(**options)  # type: ignore[arg-type]
     for id in workers:
         table.worker_up(id, now=0.0)
@@ -61,8 +61,8 @@ def test_each_idle_worker_gets_one_unit_and_the_rest_waits() -> None:
     units = [unit(2), unit(3), unit(1)]
     table = table_with(*units, workers=["a", "b"])
     assert {(worker, seq, span) for worker, seq, span in table.assign(0.0)} == {
-        ("b", 0, Span(units[0], 0, 2)),
-        ("a", 0, Span(units[1], 0, 3)),
+        ("b", 0, ItemSpan(units[0], 0, 2)),
+        ("a", 0, ItemSpan(units[1], 0, 3)),
     }
     assert table.assign(0.0) == []
     assert counts(table) == (1, 5, 0, 0)
@@ -212,11 +212,11 @@ def test_results_are_accepted_once_whatever_comes_twice_late_or_from_others() ->
     work = unit(4)
     table = table_with(work, workers=["a"])
     assign(table)
-    assert table.done("a", 0, 2, 0, now=0.1) == [Finished(Span(work, 0, 2), 0)]
+    assert table.done("a", 0, 2, 0, now=0.1) == [Finished(ItemSpan(work, 0, 2), 0)]
     assert table.done("a", 0, 2, 0, now=0.1) == []
-    assert table.done("a", 1, 2, 0, now=0.1) == [Finished(Span(work, 2, 3), 1)]
+    assert table.done("a", 1, 2, 0, now=0.1) == [Finished(ItemSpan(work, 2, 3), 1)]
     assert table.done("b", 3, 1, 0, now=0.1) == []
-    assert table.done("a", 3, 9, 0, now=0.1) == [Finished(Span(work, 3, 4), 0)]
+    assert table.done("a", 3, 9, 0, now=0.1) == [Finished(ItemSpan(work, 3, 4), 0)]
     assert counts(table) == (0, 0, 4, 0) and table.idle
 
 
@@ -227,9 +227,12 @@ def test_one_message_may_span_units_and_skip_what_the_worker_lost() -> None:
     table.pace.observe("g", 1000)
     assert assign(table) == [("a", 0, 0, 3), ("a", 3, 0, 3)]
     table.taken_back("a", 2, 4, now=0.1)  # the last of one, the first of the other
-    assert table.done("a", 0, 6, 6000, now=0.2) == [Finished(Span(first, 0, 2), 0), Finished(Span(second, 1, 3), 4)]
+    assert table.done("a", 0, 6, 6000, now=0.2) == [
+        Finished(ItemSpan(first, 0, 2), 0),
+        Finished(ItemSpan(second, 1, 3), 4),
+    ]
     # What was taken back comes first, in its old order.
-    assert [span for _, _, span in table.assign(0.3)][:2] == [Span(first, 2, 3), Span(second, 0, 1)]
+    assert [span for _, _, span in table.assign(0.3)][:2] == [ItemSpan(first, 2, 3), ItemSpan(second, 0, 1)]
 
 
 def test_a_result_of_a_worker_that_died_is_not_accepted() -> None:
@@ -404,7 +407,7 @@ def test_the_task_that_a_worker_died_in_is_blamed_and_goes_alone() -> None:
 
 def test_a_task_is_given_up_with_its_third_worker_if_nothing_else_is_said() -> None:
     table = TaskTable()
-    table.submit([Unit("job", 0, 1, "code")])
+    table.submit([TaskUnit("job", 0, 1, "code")])
     given_up: list[int] = []
     for number in range(3):
         table.worker_up(f"w{number}", 0.0)
@@ -435,7 +438,7 @@ def test_a_task_that_kills_max_deaths_workers_is_given_up_with_all_causes() -> N
         table.worker_up(f"w{number}", 0.0)
         ((_, seq, span),) = table.assign(0.0)
         if number:  # alone by now, the task before it being done
-            assert span == Span(work, 1, 2)
+            assert span == ItemSpan(work, 1, 2)
         if not number:
             table.done("w0", 0, 1, 0, now=0.1)
         answered += table.died(f"w{number}", seq + 1 - span.start, f"death {number}")
@@ -519,15 +522,15 @@ def test_cancelling_drops_what_waits_and_names_who_holds_the_rest() -> None:
     assert table.cancel("x") == ["a"]
     assert counts(table) == (1, 2, 0, 0)
     assert mine.cancelled
-    assert table.dropped() == [Span(waiting, 0, 2)]
+    assert table.dropped() == [ItemSpan(waiting, 0, 2)]
     table.taken_back("a", 1, 2, now=0.1)  # is not wanted any more
     assert counts(table) == (1, 1, 0, 0)
     assert table.died("a", 0, "killed") == []
     assert counts(table) == (1, 0, 0, 0)
-    assert table.dropped() == [Span(mine, 1, 2), Span(mine, 0, 1)] and table.dropped() == []
+    assert table.dropped() == [ItemSpan(mine, 1, 2), ItemSpan(mine, 0, 1)] and table.dropped() == []
     assert table.num_retried == 0
     table.worker_up("b", 0.2)
-    assert [span for _, _, span in table.assign(0.2)] == [Span(theirs, 0, 1)]
+    assert [span for _, _, span in table.assign(0.2)] == [ItemSpan(theirs, 0, 1)]
     assert table.cancel("unheard of") == []
 
 
@@ -553,7 +556,7 @@ def test_what_a_worker_holds_can_be_asked() -> None:
 class Task:
     """One item of a unit, as the model knows it."""
 
-    unit: Unit
+    unit: TaskUnit
     item: int
     killer: bool
     where: str = "pending"
@@ -602,7 +605,7 @@ class TableAgainstModel(RuleBasedStateMachine):
     def begin(self, max_deaths: int, at_most_once: bool, random: random.Random) -> None:
         self.table = TaskTable(max_deaths=max_deaths, at_most_once=at_most_once)
         self.random = random
-        self.tasks: dict[tuple[Unit, int], Task] = {}
+        self.tasks: dict[tuple[TaskUnit, int], Task] = {}
         self.pending: list[Task] = []
         self.workers: dict[str, Walker] = {}
         self.past: list[tuple[str, Message]] = []
@@ -652,7 +655,7 @@ class TableAgainstModel(RuleBasedStateMachine):
             for worker in self.workers.values():
                 assert worker.held or worker.draining or worker.units_left == 0, f"{worker.id} idles beside work"
 
-    def take(self, assignment: Assignment) -> None:
+    def take(self, assignment: SpanAssignment) -> None:
         worker = self.workers[assignment.worker]
         span = assignment.span
         tasks = [self.tasks[span.unit, item] for item in range(span.start, span.stop)]
@@ -1037,9 +1040,9 @@ def test_a_job_that_does_not_begin_any_more_is_dropped_and_its_worker_stays_idle
 
     table = TaskTable(begins=begins)
     table.worker_up("w", 0.0)
-    withdrawn, wanted = Unit("withdrawn", 0, 2, "code"), Unit("wanted", 0, 1, "code")
+    withdrawn, wanted = TaskUnit("withdrawn", 0, 2, "code"), TaskUnit("wanted", 0, 1, "code")
     table.submit([withdrawn])
-    assert table.assign(0.0) == [] and table.idle and table.dropped() == [Span(withdrawn, 0, 2)]
+    assert table.assign(0.0) == [] and table.idle and table.dropped() == [ItemSpan(withdrawn, 0, 2)]
     table.submit([withdrawn, wanted])
     assert [assignment.span.unit for assignment in table.assign(0.0)] == [wanted]
     assert begun == ["withdrawn", "withdrawn", "wanted"] and (table.num_pending, table.num_running) == (0, 1)
@@ -1048,7 +1051,7 @@ def test_a_job_that_does_not_begin_any_more_is_dropped_and_its_worker_stays_idle
 def test_a_job_is_asked_again_when_its_task_is_given_out_again() -> None:
     begun: list[str] = []
     table = TaskTable(begins=lambda job: begun.append(job) is None)
-    table.submit([Unit("job", 0, 1, "code")])
+    table.submit([TaskUnit("job", 0, 1, "code")])
     for number in range(2):
         table.worker_up(f"w{number}", 0.0)
         assert table.assign(0.0)
@@ -1058,10 +1061,10 @@ def test_a_job_is_asked_again_when_its_task_is_given_out_again() -> None:
 
 def test_what_waits_of_withdrawn_jobs_is_swept_away() -> None:
     table = TaskTable()
-    units = [Unit(job, 0, 2, "code") for job in ("a", "b", "a")]
+    units = [TaskUnit(job, 0, 2, "code") for job in ("a", "b", "a")]
     table.submit(units)
     table.sweep(lambda job: job == "a")
-    assert table.dropped() == [Span(units[0], 0, 2), Span(units[2], 0, 2)] and table.num_pending == 2
+    assert table.dropped() == [ItemSpan(units[0], 0, 2), ItemSpan(units[2], 0, 2)] and table.num_pending == 2
 
 
 def test_what_waits_of_others_stays_when_some_is_swept_away() -> None:
@@ -1078,7 +1081,7 @@ def test_what_waits_of_others_stays_when_some_is_swept_away() -> None:
 def test_cancelled_tasks_behind_the_one_that_runs_are_named_until_they_are_back() -> None:
     table = TaskTable()
     table.worker_up("w", 0.0)
-    table.submit([Unit("cancelled", 0, 4, "code")])
+    table.submit([TaskUnit("cancelled", 0, 4, "code")])
     table.assign(0.0)
     assert table.cancelled_behind() == []
     assert table.cancel("cancelled") == ["w"] and table.cancelled_behind() == ["w"]
@@ -1090,7 +1093,7 @@ def test_only_what_is_behind_the_task_that_runs_is_cancelled_behind_it() -> None
     table = TaskTable()
     table.worker_up("w", 0.0)
     table.pace.observe("code", 1000)  # so fast that it holds several
-    table.submit([Unit(job, 0, 1, "code") for job in ("first", "second", "third")])
+    table.submit([TaskUnit(job, 0, 1, "code") for job in ("first", "second", "third")])
     while table.assign(0.0):
         pass
     assert table.num_items("w") == 3
@@ -1115,8 +1118,8 @@ def test_a_cancelled_unit_is_named_for_its_tasks_that_have_not_begun(
     table = TaskTable()
     table.worker_up("w", 0.0)
     table.pace.observe("code", 1000)
-    units = [Unit("cancelled", 0, counts_of_first, "code"), *(Unit(job, 0, 1, "code") for job in others)]
-    table.submit([*units, *(Unit("later", 0, 1, "code") for _ in range(20))])
+    units = [TaskUnit("cancelled", 0, counts_of_first, "code"), *(TaskUnit(job, 0, 1, "code") for job in others)]
+    table.submit([*units, *(TaskUnit("later", 0, 1, "code") for _ in range(20))])
     table.most_ahead = len(units)
     table.assign(0.0)
     assert table.num_items("w") == counts_of_first + len(others)
@@ -1126,7 +1129,7 @@ def test_a_cancelled_unit_is_named_for_its_tasks_that_have_not_begun(
 
 
 def test_a_unit_begins_with_no_deaths_and_its_worker_tells_of_each_task() -> None:
-    new = Unit("job", 0, 2, "code")
+    new = TaskUnit("job", 0, 2, "code")
     assert (new.size_bytes, new.content, new.patient) == (0, None, False)
     assert (new.deaths, new.cancelled, new.num_ended) == ({}, False, 0)
 
@@ -1135,7 +1138,7 @@ def test_a_worker_is_given_no_more_units_ahead_than_allowed() -> None:
     table = TaskTable()
     table.most_ahead = 3
     table.worker_up("w", 0.0)
-    table.submit([Unit("job", at, 1, "code") for at in range(100)])
+    table.submit([TaskUnit("job", at, 1, "code") for at in range(100)])
     table.assign(0.0)
     table.done("w", 0, 1, 1000, 0.0)  # a microsecond: without a limit many would be sent ahead
     assert len(table.assign(0.0)) == 3

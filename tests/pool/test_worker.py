@@ -23,21 +23,21 @@ from ropewalk.pool import worker as worker_module
 from ropewalk.pool.constants import arrived, depart, parts_of
 from ropewalk.pool.messages import (
     POOL,
-    Begin,
+    BeginWorker,
     CallKind,
-    Constant,
-    Done,
+    ConstantMessage,
     Forget,
-    Ready,
     Setup,
     SetupFailed,
     Skipped,
-    Stop,
+    StopWorker,
     Tasks,
+    TasksDone,
     UnitHeader,
+    WorkerReady,
 )
-from ropewalk.pool.results import Batch, Raised
-from ropewalk.pool.worker import Worker
+from ropewalk.pool.results import RaisedEntry, ResultBatch
+from ropewalk.pool.worker import PoolWorker
 from ropewalk.processes import bootstrap
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.page import (
@@ -85,19 +85,19 @@ class Driven:
             page=self.page,
         )
         self.worker_link = Link(PlainStream(theirs), POOL, "pool")
-        self.worker = Worker(self.context, self.worker_link)
+        self.worker = PoolWorker(self.context, self.worker_link)
         self.next_seq = 0
         self._said: list[Any] = []
         self.num_parts: list[int] = []
 
     def begin(self, *constants: tuple[str, Any]) -> None:
-        self.link.send(Begin(msgspec.msgpack.encode(MainFacts()), b"key", (1,), "MainProcess", os.getpid()))
+        self.link.send(BeginWorker(msgspec.msgpack.encode(MainFacts()), b"key", (1,), "MainProcess", os.getpid()))
         for id, value in constants:
             self.constant(id, value)
         self.link.send(Setup("", ""))
 
     def constant(self, id: str, value: Any) -> None:
-        self.link.send(Constant(NUMBERS[id], id, None, False), parts_of(dumps(value), {}))
+        self.link.send(ConstantMessage(NUMBERS[id], id, None, False), parts_of(dumps(value), {}))
 
     def unit(
         self, items: Sequence[Any], *, start: int = 0, stop: int | None = None, code: str = "f", **more: Any
@@ -126,8 +126,8 @@ class Driven:
         self.link.send(Tasks([header for header, _ in units]), [part for _, parts in units for part in parts])
 
     def run(self) -> None:
-        """Let it run until it has seen Stop; what it says is read meanwhile, as it may be more than a socket holds."""
-        self.link.send(Stop())
+        """Let it run until it has seen StopWorker; what it says is read meanwhile: it may fill a socket."""
+        self.link.send(StopWorker())
         with ThreadPoolExecutor(1) as executor:
             future = executor.submit(self.worker.run)
             try:
@@ -151,13 +151,13 @@ class Driven:
                 self._said.append(self._opened(received))
 
     def _opened(self, received: Received) -> Any:
-        if not isinstance(received.message, Done):
+        if not isinstance(received.message, TasksDone):
             return received.message
         done = received.message
         parts: Sequence[Part] = received.parts
         if done.shared:
             parts = open_parts(received.fds.take(), done.shared, writable=True)
-        entries = Batch(done.values, done.nested, parts, "").entries()
+        entries = ResultBatch(done.values, done.nested, parts, "").entries()
         assert len(entries) == len(done.values) and done.elapsed_ns >= 0
         self.num_parts.append(len(parts))
         return done.first, entries
@@ -212,7 +212,7 @@ def results(said: list[Any]) -> list[Any]:
 
 
 def on_page(report: PageReport) -> list[Any]:
-    return Batch.of_page(report, "").entries()
+    return ResultBatch.of_page(report, "").entries()
 
 
 # What tasks do
@@ -334,12 +334,12 @@ def read_only(_: Any) -> None:
 def test_a_worker_is_ready_when_its_initializer_has_returned(worker: Driven) -> None:
     worker.begin()
     worker.run()
-    assert worker.said() == [Ready()]
+    assert worker.said() == [WorkerReady()]
     assert worker.page.words[CURRENT] == IDLE
 
 
 def test_an_initializer_that_raises_is_reported_and_ends_the_worker(worker: Driven) -> None:
-    worker.link.send(Begin(msgspec.msgpack.encode(MainFacts()), b"key", (1,), "MainProcess", os.getpid()))
+    worker.link.send(BeginWorker(msgspec.msgpack.encode(MainFacts()), b"key", (1,), "MainProcess", os.getpid()))
     worker.constant("init", fail)
     worker.constant("args", ("start",))
     worker.link.send(Setup("init", "args"))
@@ -441,7 +441,7 @@ def test_a_constant_in_a_memory_file_that_came_along_needs_no_agent(worker: Driv
     lengths = tuple(memoryview(part).nbytes for part in parts)
     fd = pack(parts)
     worker.begin()
-    worker.link.send(Constant(NUMBERS["g"], "g", BlobRef("g", lengths), writable), fds=[fd])
+    worker.link.send(ConstantMessage(NUMBERS["g"], "g", BlobRef("g", lengths), writable), fds=[fd])
     os.close(fd)
     worker.run()  # (the agent's address leads nowhere)
     arrived_data = memoryview(arrived("g"))
@@ -473,13 +473,13 @@ def test_results_go_out_before_the_worker_waits_for_more(worker: Driven) -> None
     thread = threading.Thread(target=worker.worker.run)
     thread.start()
     try:
-        assert isinstance(worker.link.receive().message, Ready)  # type: ignore[union-attr]
+        assert isinstance(worker.link.receive().message, WorkerReady)  # type: ignore[union-attr]
         for value in range(3):
             worker.send(worker.unit([value]))
             received = worker.link.receive()  # or this waits for ever
             assert received and received.message.first == value
     finally:
-        worker.link.send(Stop())
+        worker.link.send(StopWorker())
         thread.join()
 
 
@@ -499,12 +499,12 @@ def test_results_go_out_although_the_next_message_has_only_begun_to_arrive(worke
     thread = threading.Thread(target=worker.worker.run)
     thread.start()
     try:
-        assert isinstance(worker.link.receive().message, Ready)  # type: ignore[union-attr]
+        assert isinstance(worker.link.receive().message, WorkerReady)  # type: ignore[union-attr]
         assert worker.link.receive().message.first == 0  # type: ignore[union-attr]
         direct([memoryview(whole)[half:]])
         assert worker.link.receive().message.first == 1  # type: ignore[union-attr]
     finally:
-        worker.link.send(Stop())
+        worker.link.send(StopWorker())
         thread.join()
 
 
@@ -651,7 +651,7 @@ def test_failures_are_on_the_page_as_well(worker: Driven) -> None:
     told = [entry for report in reports for entry in on_page(report)]
     assert len(told) == len(found) == 5
     for one, other in zip(told, found, strict=True):
-        if isinstance(one, Raised):
+        if isinstance(one, RaisedEntry):
             assert str(one.error) == str(other.error) and type(one.error) is type(other.error)
             assert str(one.error.__cause__) == str(other.error.__cause__)
         else:
@@ -759,7 +759,7 @@ def errors_of(worker: Driven, function: Any, items: Sequence[Any]) -> list[BaseE
     worker.send(worker.unit(items))
     worker.run()
     entries = results(worker.said()[1:])
-    assert all(isinstance(entry, Raised) for entry in entries)
+    assert all(isinstance(entry, RaisedEntry) for entry in entries)
     return [entry.error for entry in entries]
 
 
@@ -818,7 +818,7 @@ def test_more_failures_than_the_page_holds_all_come_home(worker: Driven) -> None
 
 def test_a_constant_that_cannot_be_unpickled_fails_the_tasks_that_need_it(worker: Driven) -> None:
     worker.begin(("g", identity))
-    worker.link.send(Constant(NUMBERS["f"], "f", None, False), [*parts_of(dumps(1), {})[:1], b"no pickle"])
+    worker.link.send(ConstantMessage(NUMBERS["f"], "f", None, False), [*parts_of(dumps(1), {})[:1], b"no pickle"])
     worker.send(worker.unit([1]), worker.unit([2], code="g"))
     worker.run()
     one, two = results(worker.said()[1:])

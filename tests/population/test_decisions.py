@@ -19,14 +19,14 @@ from ropewalk.population.decisions import (
     read_decisions,
     unpacked_decisions,
 )
-from ropewalk.population.pacing.pacing import Ask, Drop, Tell, Ticket
+from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Tell, Ticket
 
 TICKETS = st.builds(Ticket, st.integers(0, 5), st.integers(0, 300))
 MANY = st.lists(TICKETS, max_size=8).map(tuple)
 DECISIONS = st.one_of(
     st.builds(Ask, st.integers(0, 4096)),
     st.builds(Tell, MANY),
-    st.builds(Drop, MANY),
+    st.builds(CancelEvaluations, MANY),
     st.builds(Fail, TICKETS, st.text(max_size=20), st.none() | st.floats(allow_nan=False)),
 )
 

@@ -32,18 +32,18 @@ from ropewalk.population import (
     PBT,
     SNES,
     Algorithm,
-    Checkpoint,
-    Follow,
+    CheckpointConfig,
+    EvalConfig,
     Genetic,
     NoiseTable,
     NoveltyES,
     OpenAIES,
     Outcome,
-    Run,
+    RunResult,
     StragglerPolicy,
-    Test,
     Trial,
     Uniform,
+    WorkerAutoscaler,
     evaluate,
     read_decisions,
 )
@@ -69,11 +69,11 @@ def algorithm(**options: Any) -> OpenAIES:
     return OpenAIES(np.zeros(6), **{**defaults, **options})
 
 
-def rows(run: Run) -> list[dict[str, float]]:
+def rows(run: RunResult) -> list[dict[str, float]]:
     return [{name: value for name, value in row.items() if name not in MACHINES} for row in run.table]
 
 
-def assert_same(one: Run, other: Run) -> None:
+def assert_same(one: RunResult, other: RunResult) -> None:
     assert same_state(one.algorithm.state_dict(), other.algorithm.state_dict())
     assert rows(one) == rows(other)
     assert np.array_equal(one.best, other.best) and one.best_fitness == other.best_fitness
@@ -100,7 +100,7 @@ def pool(_nothing_is_left: None) -> Iterator[rw.Pool]:
 
 
 def test_a_run_is_the_same_in_this_process_and_on_any_pool(pool: rw.Pool) -> None:
-    def run(ground: Any) -> Run:
+    def run(ground: Any) -> RunResult:
         found = evaluate(
             algorithm(observation_shape=(2,), observation_share=0.5), fitnesses.wordy, ground, generations=4, test=3
         )
@@ -359,7 +359,7 @@ def test_checkpoints_are_ours_alone_and_hold_no_pickle_where_none_is_needed(tmp_
 def test_a_run_that_begins_anew_replaces_the_checkpoints_of_a_longer_one(tmp_path: Path) -> None:
     evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=5, checkpoint=tmp_path)
     anew = algorithm(seed=6)
-    evaluate(anew, fitnesses.noisy_sphere, None, generations=2, checkpoint=Checkpoint(tmp_path, resume=False))
+    evaluate(anew, fitnesses.noisy_sphere, None, generations=2, checkpoint=CheckpointConfig(tmp_path, resume=False))
     assert sorted(os.listdir(tmp_path)) == ["generation-000000001.state", "generation-000000002.state"]
     again = evaluate(algorithm(seed=6), fitnesses.noisy_sphere, None, generations=2, checkpoint=tmp_path)
     assert same_state(anew.state_dict(), again.algorithm.state_dict())
@@ -420,7 +420,7 @@ def test_the_deviation_of_noise_is_called_sigma_by_every_algorithm() -> None:
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=3, checkpoint=Checkpoint(tmp_path, keep=2))
+    evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=3, checkpoint=CheckpointConfig(tmp_path, keep=2))
     older, newer = sorted(tmp_path.iterdir())
     newer.write_bytes(newer.read_bytes()[:-3])
     run = evaluate(algorithm(), fitnesses.noisy_sphere, None, generations=5, checkpoint=tmp_path)
@@ -451,7 +451,7 @@ def test_rows_are_reported_and_shown(pool: rw.Pool, capsys: pytest.CaptureFixtur
         fitnesses.noisy_sphere,
         pool,
         generations=3,
-        test=Test(episodes=2, every=2),
+        test=EvalConfig(episodes=2, every=2),
         report=lambda generation, **row: seen.append((generation, row)),
         progress=True,
     )
@@ -476,7 +476,7 @@ def test_a_run_ends_when_a_row_is_good_enough() -> None:
 
 def test_the_pool_follows_the_candidates() -> None:
     with rw.Pool(1) as pool:
-        run = evaluate(algorithm(), fitnesses.noisy_sphere, pool, generations=2, workers=Follow(1, 3))
+        run = evaluate(algorithm(), fitnesses.noisy_sphere, pool, generations=2, workers=WorkerAutoscaler(1, 3))
         assert [row["workers"] for row in run.table] == [3, 3] and pool.num_workers == 3
 
 
@@ -497,7 +497,7 @@ def test_an_interrupt_leaves_the_pool_usable(pool: rw.Pool) -> None:
         ({"mode": "async", "generations": 1}, 'mode must be "generation" or "steady", not \'async\''),
         ({"mode": "steady", "generations": 1, "stragglers": StragglerPolicy.wait()}, "steady state has none"),
         ({"until": {"test": 3.0}}, "this run has no tests; give test=8"),
-        ({"generations": 1, "workers": Follow(1, 2)}, "workers= sizes a ropewalk.Pool"),
+        ({"generations": 1, "workers": WorkerAutoscaler(1, 2)}, "workers= sizes a ropewalk.Pool"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:

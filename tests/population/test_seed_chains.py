@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ropewalk.population import seed_chains
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.parameter_cache import ParameterCache
-from ropewalk.population.seed_chains import ROOT, Lineage, Start
+from ropewalk.population.seed_chains import ROOT, SeedLineage, Start
 
 DIM = 7
 NOISE = NoiseTable(1 << 10, seed=3)
@@ -25,7 +25,7 @@ def cache() -> Iterator[ParameterCache]:
     seed_chains._CACHE.clear()
 
 
-def line(lineage: Lineage, length: int, parent: int = ROOT) -> int:
+def line(lineage: SeedLineage, length: int, parent: int = ROOT) -> int:
     for number in range(length):
         parent = lineage.add(parent, NOISE.index(parent + 1, number, DIM), 0.1 + number / 100)
     return parent
@@ -42,7 +42,7 @@ def test_parameters_are_the_same_bits_whatever_the_cache_holds(
 ) -> None:
     seed_chains._CACHE.clear()
     start = np.linspace(-1, 1, DIM)
-    lineage = Lineage(start, NOISE)
+    lineage = SeedLineage(start, NOISE)
     for parent, index, sigma in links:
         lineage.add(min(parent, len(lineage)) - 1, index, sigma)
     packed, position_of = pickle.loads(pickle.dumps(lineage.pack(range(len(lineage)), cache_bytes)))
@@ -53,7 +53,7 @@ def test_parameters_are_the_same_bits_whatever_the_cache_holds(
 
 
 def test_what_is_decoded_is_read_only_and_of_float32(cache: ParameterCache) -> None:
-    lineage = Lineage(DIM, NOISE)
+    lineage = SeedLineage(DIM, NOISE)
     packed, position_of = lineage.pack([line(lineage, 3)], AMPLE)
     for position in (ROOT, *position_of.values()):
         parameters = packed.decode(position)
@@ -62,7 +62,7 @@ def test_what_is_decoded_is_read_only_and_of_float32(cache: ParameterCache) -> N
 
 
 def test_a_child_of_a_cached_parent_costs_one_link(cache: ParameterCache, monkeypatch: pytest.MonkeyPatch) -> None:
-    lineage = Lineage(DIM, NOISE)
+    lineage = SeedLineage(DIM, NOISE)
     parent = line(lineage, 50)
     child = lineage.add(parent, 4, 0.5)
     packed, position_of = lineage.pack([parent, child], AMPLE)
@@ -74,7 +74,7 @@ def test_a_child_of_a_cached_parent_costs_one_link(cache: ParameterCache, monkey
 
 
 def test_where_lines_part_the_parameters_are_kept_and_between_not(cache: ParameterCache) -> None:
-    lineage = Lineage(DIM, NOISE)
+    lineage = SeedLineage(DIM, NOISE)
     fork = line(lineage, 20)
     left, right = line(lineage, 3, fork), line(lineage, 3, fork)
     packed, position_of = lineage.pack([left, right], AMPLE)
@@ -88,7 +88,7 @@ def test_runs_that_differ_in_anything_share_no_parameters_in_a_process(cache: Pa
     for start in starts:
         for noise in (NOISE, NoiseTable(1 << 10, seed=4), NoiseTable(1 << 11, seed=3)):
             for sigma in (0.1, 0.2):
-                lineage = Lineage(start, noise)
+                lineage = SeedLineage(start, noise)
                 node = lineage.add(lineage.add(ROOT, 1, sigma), 2, 0.1)
                 packed, position_of = lineage.pack([node], AMPLE)
                 expected = lineage.chain(node).decode(start, noise)
@@ -96,10 +96,10 @@ def test_runs_that_differ_in_anything_share_no_parameters_in_a_process(cache: Pa
 
 
 def test_a_start_may_be_a_function_that_the_workers_call(cache: ParameterCache) -> None:
-    lineage = Lineage(ones, NOISE)
+    lineage = SeedLineage(ones, NOISE)
     packed, _ = lineage.pack([line(lineage, 1)], AMPLE)
     data = pickle.dumps(packed)
-    assert len(data) < len(pickle.dumps(Lineage(ones(), NOISE).pack([], AMPLE)[0]))
+    assert len(data) < len(pickle.dumps(SeedLineage(ones(), NOISE).pack([], AMPLE)[0]))
     assert np.array_equal(pickle.loads(data).decode(ROOT), np.ones(1000))
 
 
@@ -108,7 +108,7 @@ def ones() -> np.ndarray:
 
 
 def test_ancestors_of_the_dead_are_forgotten(cache: ParameterCache) -> None:
-    lineage = Lineage(DIM, NOISE)
+    lineage = SeedLineage(DIM, NOISE)
     trunk = line(lineage, 10)
     dead, alive = line(lineage, 5, trunk), line(lineage, 2, trunk)
     before = lineage.chain(alive)
@@ -121,7 +121,7 @@ def test_ancestors_of_the_dead_are_forgotten(cache: ParameterCache) -> None:
 
 
 def test_chains_of_1000_links_travel_as_one_tree_of_20_kilobytes(cache: ParameterCache) -> None:
-    lineage = Lineage(DIM, NOISE)
+    lineage = SeedLineage(DIM, NOISE)
     trunk = line(lineage, 980)
     parents = [line(lineage, 20, trunk) for _ in range(20)]
     packed, _ = lineage.pack(parents, AMPLE)
@@ -130,10 +130,10 @@ def test_chains_of_1000_links_travel_as_one_tree_of_20_kilobytes(cache: Paramete
 
 
 def test_a_lineage_that_is_loaded_goes_on_as_the_saved_one(cache: ParameterCache) -> None:
-    lineage = Lineage(DIM, NOISE)
+    lineage = SeedLineage(DIM, NOISE)
     alive = line(lineage, 4, line(lineage, 6))
     lineage.keep([alive])
-    copy = Lineage(DIM, NOISE)
+    copy = SeedLineage(DIM, NOISE)
     copy.load_state_dict(lineage.state_dict())
     assert copy.chain(alive) == lineage.chain(alive)
     assert copy.add(alive, 1, 0.5) == lineage.add(alive, 1, 0.5)
@@ -141,7 +141,11 @@ def test_a_lineage_that_is_loaded_goes_on_as_the_saved_one(cache: ParameterCache
 
 
 def test_a_state_of_another_start_or_table_is_refused(cache: ParameterCache) -> None:
-    state = Lineage(DIM, NOISE).state_dict()
-    for other in (Lineage(DIM + 1, NOISE), Lineage(DIM, NoiseTable(1 << 10, seed=9)), Lineage(np.ones(DIM), NOISE)):
+    state = SeedLineage(DIM, NOISE).state_dict()
+    for other in (
+        SeedLineage(DIM + 1, NOISE),
+        SeedLineage(DIM, NoiseTable(1 << 10, seed=9)),
+        SeedLineage(np.ones(DIM), NOISE),
+    ):
         with pytest.raises(ValueError, match="begin with other parameters or draw from another noise table"):
             other.load_state_dict(state)

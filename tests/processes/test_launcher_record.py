@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from ropewalk.processes.launcher_record import (
-    Launcher,
     LauncherRecord,
+    LauncherState,
     forget_run,
     launcher_of,
     recorded_engines,
@@ -38,32 +38,34 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_launcher_lives_until_it_says_that_its_jobs_have_ended(folder: Path) -> None:
-    assert launcher_of(RUN)[0] is Launcher.UNKNOWN and recorded_engines() == set()
+    assert launcher_of(RUN)[0] is LauncherState.UNKNOWN and recorded_engines() == set()
     record = LauncherRecord(RUN, "slurm")
-    assert launcher_of(RUN) == (Launcher.ALIVE, f"its launcher runs: pid {os.getpid()} on {os.uname().nodename}")
+    assert launcher_of(RUN) == (LauncherState.ALIVE, f"its launcher runs: pid {os.getpid()} on {os.uname().nodename}")
     assert recorded_engines() == {"slurm"}
     assert stat.S_IMODE((folder / f"{RUN}.json").stat().st_mode) == 0o600
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     record.close()
     record.close()
-    assert launcher_of(RUN)[0] is Launcher.UNKNOWN and list(folder.iterdir()) == []
+    assert launcher_of(RUN)[0] is LauncherState.UNKNOWN and list(folder.iterdir()) == []
 
 
 def test_a_killed_launcher_is_gone_and_its_engine_is_known() -> None:
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout and process.stdout.readline() == "ready\n"
-    assert launcher_of(RUN)[0] is Launcher.ALIVE
+    assert launcher_of(RUN)[0] is LauncherState.ALIVE
     process.send_signal(signal.SIGKILL)
     process.communicate()
     state, words = launcher_of(RUN)
-    assert state is Launcher.GONE and f"pid {process.pid}" in words
+    assert state is LauncherState.GONE and f"pid {process.pid}" in words
     assert recorded_engines() == {"slurm"}
     forget_run(RUN)
-    assert launcher_of(RUN)[0] is Launcher.UNKNOWN
+    assert launcher_of(RUN)[0] is LauncherState.UNKNOWN
 
 
-@pytest.mark.parametrize(("host", "state"), [("far", Launcher.ELSEWHERE), (os.uname().nodename, Launcher.GONE)])
-def test_of_another_kernel_only_the_host_is_known(folder: Path, host: str, state: Launcher) -> None:
+@pytest.mark.parametrize(
+    ("host", "state"), [("far", LauncherState.ELSEWHERE), (os.uname().nodename, LauncherState.GONE)]
+)
+def test_of_another_kernel_only_the_host_is_known(folder: Path, host: str, state: LauncherState) -> None:
     folder.mkdir(parents=True)
     facts = {"run_id": RUN, "engine": "slurm", "host": host, "boot_id": "another", "pid": os.getpid()}
     (folder / f"{RUN}.json").write_text(json.dumps(facts))
@@ -81,7 +83,7 @@ def test_a_record_that_another_user_could_have_written_is_none(folder: Path) -> 
     LauncherRecord(RUN, "slurm").forget()
     assert recorded_engines() == {"slurm"}
     (folder / f"{RUN}.json").chmod(0o666)
-    assert recorded_engines() == set() and launcher_of(RUN)[0] is Launcher.UNKNOWN
+    assert recorded_engines() == set() and launcher_of(RUN)[0] is LauncherState.UNKNOWN
     (folder / f"{RUN}.json").chmod(0o600)
     folder.chmod(0o777)
     assert recorded_engines() == set()
@@ -94,7 +96,7 @@ def test_a_run_whose_name_is_a_path_touches_no_other_file(tmp_path: Path) -> Non
     (tmp_path / "precious.json").write_text("{}")
     for name in ("../../precious", str(tmp_path / "precious"), "\ud800"):
         forget_run(name)
-        assert launcher_of(name)[0] is Launcher.UNKNOWN
+        assert launcher_of(name)[0] is LauncherState.UNKNOWN
     assert (tmp_path / "precious.json").exists()
 
 

@@ -14,11 +14,11 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.engines import ENGINES
-from ropewalk.engines.engine import JobSpec, Places
-from ropewalk.engines.resources import Resources, Room
+from ropewalk.engines.engine import HostSlots, JobSpec
+from ropewalk.engines.resources import HostCapacity, Resources
 from tests.population.neighbours import Neighbours
 
-ROOMS = {"n1": Room(3), "n2": Room(1)}
+ROOMS = {"n1": HostCapacity(3), "n2": HostCapacity(1)}
 
 
 class Uneven(Neighbours):
@@ -29,8 +29,8 @@ class Uneven(Neighbours):
     def per_job(self, process: Resources) -> int | None:
         return max(room.holds(process) for room in ROOMS.values())
 
-    def places(self) -> Places:
-        return Places(ROOMS, "the pair of hosts", "or for a third one")
+    def places(self) -> HostSlots:
+        return HostSlots(ROOMS, "the pair of hosts", "or for a third one")
 
     def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         self.asked.append((spec.place, spec.resources.cpus))

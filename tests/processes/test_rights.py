@@ -14,7 +14,7 @@ import pytest
 
 from ropewalk.engines.resources import Resources
 from ropewalk.processes import messages as say
-from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.owner import EMPTY_PAGE
 from ropewalk.processes.rights import TO_AGENT, TO_SESSION, guest_mark
 from ropewalk.processes.session import Session
@@ -77,7 +77,7 @@ FORGED: dict[str, Callable[[str], msgspec.Struct]] = {
     "its end, with a result": lambda id: say.Exited(id, 4242, 0, "", "", False, 0.0, "forged", EMPTY_PAGE),
     "that it was not started": lambda id: say.NotStarted(id, "forged"),
     "that it has another pid": lambda id: say.Started(id, 4242),
-    "what it has finished": lambda id: say.Report(id, EMPTY_PAGE, 0, 1 << 40),
+    "what it has finished": lambda id: say.TaskReport(id, EMPTY_PAGE, 0, 1 << 40),
     "its output": lambda id: say.Output(id, False, "forged\n", 7),
     "what it uses": lambda id: say.Samples([say.Sample(id, 4242, 0.0, "running")]),
     "that it is gone": lambda id: say.Retired([say.RetiredProcess(id)]),
@@ -90,7 +90,7 @@ def intruder(session: Session) -> Iterator[Link]:
     """The link of a second agent of the run, which hosts nothing."""
     credentials = Credentials.create(session.run_id, "agent-9")
     session._members.admit("agent-9", credentials.secret)
-    agent = Agent("agent-9", Share(None, Resources()), Lease(1e9, time.monotonic()), credentials)
+    agent = AgentRecord("agent-9", Share(None, Resources()), Lease(1e9, time.monotonic()), credentials)
     fleet: Any = session._fleet
     fleet.agents[agent.id] = agent
     link = dial(session._listener.address, credentials, say.CONTROL)

@@ -17,7 +17,7 @@ import pytest
 import ropewalk
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed, PoolClosed, SettingsError, StartFailed, TransportRefused
-from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.open_sessions import close_all
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
@@ -44,7 +44,7 @@ class Listener:
     def on_message(self, id: str, received: Received) -> None:
         self.heard.put(("message", id, received.message.text))
 
-    def on_report(self, id: str, report: Report) -> None:
+    def on_report(self, id: str, report: TaskReport) -> None:
         self.heard.put(("report", id, report))
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from ropewalk.compat.meta import meta, resources_of
+from ropewalk.compat.requires import requires, resources_of
 from ropewalk.engines import kubernetes_manifests
-from ropewalk.engines.engine import JobSpec, Places
+from ropewalk.engines.engine import HostSlots, JobSpec
 from ropewalk.engines.kubernetes_options import KubernetesOptions
-from ropewalk.engines.resources import Resources, Room
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.engines.slurm_script import SlurmOptions, job_flags
 from ropewalk.processes.sizing import Share, fits, shares, shares_of_places, too_many
 
 
-@meta(cpus=2, gpus=1, memory="8Gi")
+@requires(cpus=2, gpus=1, memory="8Gi")
 def simulate() -> None:
     """Nothing."""
 
@@ -71,11 +71,11 @@ def test_jobs_that_are_under_way_count() -> None:
 
 ONE = Resources()
 #: What Slurm makes of `-N 2 -n 4`.
-UNEVEN = {"n1": Room(3), "n2": Room(1)}
+UNEVEN = {"n1": HostCapacity(3), "n2": HostCapacity(1)}
 
 
 def dealt(
-    waiting: list[Resources], free: dict[str, Room], limit: int = 99, coming: Sequence[Share] = (), **facts: Any
+    waiting: list[Resources], free: dict[str, HostCapacity], limit: int = 99, coming: Sequence[Share] = (), **facts: Any
 ) -> list[tuple[str, int | None]]:
     """Places with the number of processes that their agents have room for."""
     per_job = dict.fromkeys(waiting, limit)
@@ -97,7 +97,7 @@ def test_each_host_gets_a_share_that_it_holds(count: int, expected: list[tuple[s
 
 
 def test_few_hosts_are_used_and_these_evenly() -> None:
-    three = {"a": Room(4), "b": Room(16), "c": Room(16)}
+    three = {"a": HostCapacity(4), "b": HostCapacity(16), "c": HostCapacity(16)}
     assert dealt([ONE] * 10, three) == [("b", 10)]
     assert dealt([ONE] * 20, three) == [("b", 10), ("c", 10)]
     assert dealt([ONE] * 35, three) == [("b", 15), ("c", 16), ("a", 4)]
@@ -105,7 +105,7 @@ def test_few_hosts_are_used_and_these_evenly() -> None:
 
 
 def test_a_host_holds_what_its_scarcest_thing_allows() -> None:
-    two = {"a": Room(16, 1, 64 << 30), "b": Room(4, 4, 16 << 30)}
+    two = {"a": HostCapacity(16, 1, 64 << 30), "b": HostCapacity(4, 4, 16 << 30)}
     assert dealt([Resources(gpus=1)] * 5, two) == [("b", 4), ("a", 1)]
     assert dealt([Resources(memory="16Gi")] * 5, two) == [("a", 4), ("b", 1)]
     assert dealt([Resources(cpus=0.5)] * 40, two) == [("a", 32), ("b", 8)]
@@ -114,18 +114,18 @@ def test_a_host_holds_what_its_scarcest_thing_allows() -> None:
 
 def test_small_processes_fit_in_beside_large_ones() -> None:
     assert dealt([ONE, Resources(cpus=3)], UNEVEN) == [("n1", 1), ("n2", 1)]
-    assert dealt([ONE, Resources(cpus=2)] * 2, {"a": Room(4), "b": Room(2)}) == [("a", 2), ("b", 2)]
+    assert dealt([ONE, Resources(cpus=2)] * 2, {"a": HostCapacity(4), "b": HostCapacity(2)}) == [("a", 2), ("b", 2)]
 
 
 def test_agents_under_way_take_theirs_and_the_rest_goes_where_room_is_left() -> None:
     coming = [Share(2, ONE, "n1")]
-    assert dealt([ONE] * 2, {"n1": Room(1), "n2": Room(1)}, coming=coming) == []
-    assert dealt([ONE] * 4, {"n1": Room(1), "n2": Room(1)}, coming=coming) == [("n1", 1), ("n2", 1)]
+    assert dealt([ONE] * 2, {"n1": HostCapacity(1), "n2": HostCapacity(1)}, coming=coming) == []
+    assert dealt([ONE] * 4, {"n1": HostCapacity(1), "n2": HostCapacity(1)}, coming=coming) == [("n1", 1), ("n2", 1)]
 
 
 def test_hosts_that_are_asked_for_are_whole_ones() -> None:
     assert dealt([ONE], UNEVEN, hosts=2) == [("n1", 3), ("n2", 1)]
-    assert dealt([ONE], {"n2": Room(1)}, hosts=2, now=1) == [("n2", 1)]
+    assert dealt([ONE], {"n2": HostCapacity(1)}, hosts=2, now=1) == [("n2", 1)]
     assert dealt([ONE], UNEVEN, hosts=2, now=2) == []
 
 
@@ -144,11 +144,11 @@ def test_hosts_that_are_asked_for_are_whole_ones() -> None:
     ],
 )
 def test_more_than_there_is_room_for_is_refused_in_words(processes: list[Resources], words: str) -> None:
-    places = Places({"n1": Room(3, 0, 8 << 30), "n2": Room(1, 0, 4 << 30)}, "the two", "or for more")
+    places = HostSlots({"n1": HostCapacity(3, 0, 8 << 30), "n2": HostCapacity(1, 0, 4 << 30)}, "the two", "or for more")
     said = too_many(processes, places)
     assert re.search(words, said) if words else not said
     assert not said or said.endswith("or for more"), "what to do about it"
 
 
 def test_more_hosts_than_there_are_are_refused() -> None:
-    assert "the two has fewer than the 3 hosts" in too_many([ONE], Places(UNEVEN, "the two", "or for more"), 3)
+    assert "the two has fewer than the 3 hosts" in too_many([ONE], HostSlots(UNEVEN, "the two", "or for more"), 3)

@@ -20,7 +20,7 @@ import msgspec
 from ropewalk.atomic_files import write_new_file
 from ropewalk.program.control import Announcement, ControlServer
 from ropewalk.program.launchers import Launcher, find_launchers
-from ropewalk.program.status import NodeStatus, ProgramStatus, RunningCall
+from ropewalk.program.status import NodeCall, NodeStatus, ProgramStatus
 from ropewalk.transport.credentials import create_run_folder
 from tests.transport.ends import DEADLINE_S, running_loop
 
@@ -51,7 +51,7 @@ def status_of(name: str) -> ProgramStatus:
                 cpu_s=4.5,
                 calls_done=1234,
                 calls_waiting=7,
-                calls_running=(RunningCall("sample", 2.5),),
+                calls_running=(NodeCall("sample", 2.5),),
                 last_cause="killed by SIGKILL",
             ),
             NodeStatus(name="actor", replica=0, kind="worker", state="running"),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from ropewalk.calls.directory import Place
+from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.processes.messages import Retired, RetiredProcess
 from ropewalk.program.announcer import LAUNCHER, Announcer
-from ropewalk.program.directory import View
+from ropewalk.program.directory import DirectoryView
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import Units
@@ -30,7 +30,7 @@ class Announcing:
         self.units = Units([service("store", restart="on_failure"), worker("actor", replicas=2)])
         self.supervisor = Supervisor(self.units.rules())
         self.hosting = RecordingHosting(shares_host=threads)
-        self.view = View(_nothing, lambda: None)
+        self.view = DirectoryView(_nothing, lambda: None)
         self.announcer = Announcer(self.units, self.view)
         self.announcer.begin(self.hosting)
         self.supervisor.begin(0)
@@ -126,7 +126,7 @@ def test_the_launcher_hears_in_its_own_view_with_a_token_of_its_own(announcing: 
     announcing.comes_up(STORE)
     announcing.announcer.subscribe("store", LAUNCHER, None)
     place = announcing.view.find("store", 0)
-    assert place == Place("up", announcing.hosting.address(STORE), 1, place.token)
+    assert place == ReplicaLocation("up", announcing.hosting.address(STORE), 1, place.token)
     assert knows(TokenList(announcing.hosting.key_of(STORE)), LAUNCHER, place.token)
     assert announcing.hosting.told == []
 

@@ -19,9 +19,9 @@ from ropewalk.errors import ServiceLost, StartFailed
 from ropewalk.program import checkpoints
 from ropewalk.program import conductor as conductor_module
 from ropewalk.program.conductor import Conductor
-from ropewalk.program.directory import View
+from ropewalk.program.directory import DirectoryView
 from ropewalk.program.endings import GRACE_S
-from ropewalk.program.instructions import Outcome
+from ropewalk.program.instructions import ProgramOutcome
 from ropewalk.program.messages import (
     CallsHeldUp,
     CallStatus,
@@ -82,7 +82,7 @@ class Run:
     def __init__(self, specs: Sequence[NodeSpec], *, threads: bool = False, passport: Passport | None = None) -> None:
         Run.latest = self
         self.num_over = 0
-        self.view = View(lambda _name: None, lambda: None)
+        self.view = DirectoryView(lambda _name: None, lambda: None)
         self.conductor = Conductor("demo", specs, PackedProgram(specs), self.view, self._over)
         self.hosting = RecordingHosting(Path("/nowhere"), shares_host=threads)
         self.hosting.target = self.conductor
@@ -96,7 +96,7 @@ class Run:
         assert self.conductor.supervisor.done and not self.conductor.units
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ProgramOutcome:
         return self.conductor.supervisor.outcome
 
     @property
@@ -157,9 +157,9 @@ def test_when_the_last_worker_completes_services_are_ended_and_then_it_is_over()
     for name in (STORE, ACTOR, name_of("actor", 1)):
         run.hosting.run(name)
     run.hosting.returns(ACTOR)
-    assert run.asked == [] and run.outcome is Outcome.RUNNING
+    assert run.asked == [] and run.outcome is ProgramOutcome.RUNNING
     run.hosting.returns(name_of("actor", 1))
-    assert run.asked == [STORE] and run.outcome is Outcome.COMPLETED and not run.num_over
+    assert run.asked == [STORE] and run.outcome is ProgramOutcome.COMPLETED and not run.num_over
     run.hosting.returns(STORE)
     assert run.num_over == 1 and run.conductor.error is None
     run.time.advance(100)
@@ -174,9 +174,9 @@ def test_what_waits_for_the_stop_does_not_keep_a_program_alive() -> None:
     run.hosting.run(ACTOR)
     run.hosting.says(monitor, WaitsForStop(monitor))
     run.hosting.says(name_of("monitor", 0, 5), WaitsForStop(name_of("monitor", 0, 5)))
-    assert run.outcome is Outcome.RUNNING and run.asked == []
+    assert run.outcome is ProgramOutcome.RUNNING and run.asked == []
     run.hosting.returns(ACTOR)
-    assert run.outcome is Outcome.COMPLETED and run.asked == [monitor]
+    assert run.outcome is ProgramOutcome.COMPLETED and run.asked == [monitor]
 
 
 class Learner:
@@ -200,7 +200,7 @@ def test_a_program_that_goes_on_after_its_workers_says_what_it_waits_for(caplog:
     (message,) = caplog.messages
     assert "it waits until run() of learner returns" in message and "essential=False" in message
     run.hosting.returns(name_of("learner"))
-    assert run.outcome is Outcome.COMPLETED
+    assert run.outcome is ProgramOutcome.COMPLETED
 
 
 def test_the_first_failure_is_the_error_with_its_own_exception_and_last_output() -> None:
@@ -208,7 +208,9 @@ def test_the_first_failure_is_the_error_with_its_own_exception_and_last_output()
     for name in (STORE, ACTOR, name_of("other")):
         run.hosting.run(name)
     run.hosting.raises(ACTOR, ValueError("broken"))
-    assert run.outcome is Outcome.FAILED and run.asked == [name_of("other")], "services answer until workers ended"
+    assert run.outcome is ProgramOutcome.FAILED and run.asked == [name_of("other")], (
+        "services answer until workers ended"
+    )
     run.hosting.raises(name_of("other"), RuntimeError("because of the end"))
     run.hosting.exits(STORE, -9)
     error = run.conductor.error
@@ -233,7 +235,7 @@ def test_a_failure_is_either_raised_or_printed() -> None:
         (name_of("actor", 0, 1), "actor.0 raised ValueError: broken again, with the same traceback\n")
     ]
     run.hosting.raises(name_of("other"), RuntimeError("fatal"))
-    assert run.outcome is Outcome.FAILED and len(run.hosting.shown) == 2
+    assert run.outcome is ProgramOutcome.FAILED and len(run.hosting.shown) == 2
     error = run.conductor.error
     assert error and "in as_failure" in str(error.__cause__ and error.__cause__.__cause__)
 
@@ -247,7 +249,7 @@ def test_that_a_service_is_gone_is_no_news_when_the_program_has_come_to_its_end(
     for name in (name_of("learner"), ACTOR, name_of("actor", 1)):
         run.hosting.run(name)
     run.hosting.returns(name_of("learner"))
-    assert run.outcome is Outcome.COMPLETED
+    assert run.outcome is ProgramOutcome.COMPLETED
     run.hosting.raises(ACTOR, ServiceLost("learner has completed", service="learner"))
     assert run.hosting.shown == [] and "learner has completed" in (tmp_path / "actor.0").read_text()
     run.hosting.raises(name_of("actor", 1), ValueError("could not save"))
@@ -359,7 +361,7 @@ def test_what_an_older_generation_says_late_changes_nothing() -> None:
     run.conductor.ended(STORE, None, "late")
     unit = run.conductor.units.find(second)
     assert unit and not unit.address and not unit.ending and unit.missing == {"store"}
-    assert run.hosting.told == [] and run.outcome is Outcome.RUNNING and not run.conductor.is_ready
+    assert run.hosting.told == [] and run.outcome is ProgramOutcome.RUNNING and not run.conductor.is_ready
 
 
 def test_a_restart_waits_for_its_time() -> None:
@@ -382,7 +384,7 @@ def test_nothing_starts_again_while_the_program_stops() -> None:
     run.conductor.scale("other", 5)
     run.hosting.exits(name_of("other"), 1)
     run.time.advance(100)
-    assert run.num_over == 1 and run.outcome is Outcome.STOPPED and len(run.hosting.starts) == 3
+    assert run.num_over == 1 and run.outcome is ProgramOutcome.STOPPED and len(run.hosting.starts) == 3
     assert run.conductor.units.sizes["other"] == 1, "what was not done is not shown"
 
 
@@ -425,7 +427,7 @@ def test_a_node_that_returns_while_the_program_fails_does_not_complete_it() -> N
     run = Run([worker("actor"), worker("other")])
     run.hosting.exits(ACTOR, 1)
     run.hosting.returns(name_of("other"))
-    assert run.num_over == 1 and run.outcome is Outcome.FAILED
+    assert run.num_over == 1 and run.outcome is ProgramOutcome.FAILED
 
 
 def test_a_restart_that_is_asked_for_ends_the_old_one_first() -> None:
@@ -448,7 +450,7 @@ def test_services_come_and_go_with_scale_down_to_none() -> None:
     assert run.asked == [STORE] and run.hosting.heard(Sizes) == [Sizes("store", 0)]
     run.hosting.exits(STORE, -9)
     assert [(news.state, news.cause) for news in run.hosting.heard(Placed)] == [("failed", "it was scaled away")]
-    assert run.outcome is Outcome.RUNNING and run.conductor.is_ready, "nothing is waited for"
+    assert run.outcome is ProgramOutcome.RUNNING and run.conductor.is_ready, "nothing is waited for"
     run.hosting.told.clear()
     run.conductor.scale("store", 2)
     new = [name for name in run.hosting.starts if name.unit == "store"][1:]
@@ -462,7 +464,7 @@ def test_who_is_not_essential_does_not_keep_a_program_from_being_ready() -> None
     run = Run([worker("actor"), worker("extra", essential=False)])
     run.hosting.run(ACTOR)
     run.hosting.exits(name_of("extra"), 1)
-    assert run.outcome is Outcome.RUNNING and run.conductor.is_ready
+    assert run.outcome is ProgramOutcome.RUNNING and run.conductor.is_ready
 
 
 def test_a_unit_that_cannot_be_started_has_failed_with_the_reason() -> None:
@@ -520,7 +522,7 @@ def test_a_unit_whose_host_is_taken_away_is_asked_to_end_and_started_again_with_
     run.conductor.leaving(STORE, "the engine sent SIGTERM")
     assert len(run.hosting.heard(StopUnit)) == 1
     run.hosting.returns(STORE)
-    assert run.hosting.starts[-1] == name_of("store", 0, 1) and run.outcome is Outcome.RUNNING
+    assert run.hosting.starts[-1] == name_of("store", 0, 1) and run.outcome is ProgramOutcome.RUNNING
     run.stop(1.0)
     assert not run.hosting.heard(StopUnit)[-1].program_stays
 
@@ -696,8 +698,8 @@ def forged_by_actor() -> dict[str, Any]:
         "a state for the store": SaveState(1, ACTOR, "store", "begin"),
         "a state in the name of the store": SaveState(1, STORE, "store", "begin"),
         "for the state of the store": FindState(1, STORE, "store"),
-        "for a piece of it": ReadState(1, ACTOR, "store", checkpoints.Kept("", 1, True), 0, 1),
-        "that it is damaged": SetStateAside(1, ACTOR, "store", checkpoints.Kept("", 1, True)),
+        "for a piece of it": ReadState(1, ACTOR, "store", checkpoints.CheckpointFile("", 1, True), 0, 1),
+        "that it is damaged": SetStateAside(1, ACTOR, "store", checkpoints.CheckpointFile("", 1, True)),
         "that calls of the store wait": CallsHeldUp(STORE),
         "which calls of the store wait": WaitsAre(1, STORE, []),
         "what the store does": HostStatus(1, [NodeCalls(STORE, "store", 7, 7, [])]),

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.calls.directory import Place
+from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.errors import ServiceLost
 from ropewalk.program import directory
-from ropewalk.program.directory import Table, View
+from ropewalk.program.directory import DirectoryView, Table
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
 from tests.interrupting import interrupts_at_each_step
@@ -164,7 +164,7 @@ class Asking:
         self.asked: list[str] = []
         self.asks = threading.Semaphore(0)
         self.num_waits = 0
-        self.view = View(self._ask, self._waits)
+        self.view = DirectoryView(self._ask, self._waits)
 
     def _ask(self, name: str) -> None:
         self.asked.append(name)
@@ -179,7 +179,7 @@ class Asking:
 
 
 def test_news_of_another_place_name_the_one_that_is_left() -> None:
-    view = View(lambda _name: None, lambda: None)
+    view = DirectoryView(lambda _name: None, lambda: None)
     waiting = Placed("a", 0, "waiting", "", 0, "", 0, "it is gone")
     news = [Sizes("a", 1), up("a", 0), up("a", 0), waiting, waiting]
     assert [view.hear(message) for message in news] == ["", "", "", "unix:/a0", ""]
@@ -202,7 +202,7 @@ def test_the_first_look_waits_for_the_launcher_and_asks_once(asking: Asking, asi
     asking.answer(up("a", 0))
     assert not looks[0].done(), "the size comes last; before it, not all is known"
     asking.answer(Sizes("a", 1))
-    place = Place("up", "unix:/a0", 1)
+    place = ReplicaLocation("up", "unix:/a0", 1)
     assert [look.result(DEADLINE_S) for look in looks] == [place, place, 1]
     assert asking.view.find("a", 0) == place and asking.asked == ["a"] and asking.num_waits <= 3
 
@@ -218,7 +218,7 @@ def test_sizes_alone_do_not_say_that_a_replica_is_not_there(asking: Asking, asid
 
 def test_a_replica_that_does_not_exist_has_failed(asking: Asking) -> None:
     asking.answer(up("a", 0), Sizes("a", 1))
-    assert asking.view.find("a", 1) == Place("failed", cause="a has 1 replicas")
+    assert asking.view.find("a", 1) == ReplicaLocation("failed", cause="a has 1 replicas")
 
 
 def test_who_waits_for_news_is_woken_by_the_first_change_of_that_place(
@@ -230,7 +230,7 @@ def test_who_waits_for_news_is_woken_by_the_first_change_of_that_place(
     asking.answer(told("a", 1, "waiting"), up("a", 0))
     assert not waits.done(), "another replica, and nothing new"
     asking.answer(told("a", 0, "waiting", 0, "it was killed"))
-    assert waits.result(DEADLINE_S) == Place("waiting", cause="it was killed")
+    assert waits.result(DEADLINE_S) == ReplicaLocation("waiting", cause="it was killed")
     assert asking.view.wait_for_news("a", 0, seen, DEADLINE_S).state == "waiting", "news that came before are news"
 
 
@@ -250,7 +250,7 @@ def test_the_end_of_the_launcher_ends_all_waits(asking: Asking, aside: Callable[
         waits = aside(asking.view.find, "a", 0)
         assert asking.asks.acquire(timeout=DEADLINE_S)
     asking.view.end("the program has ended")
-    stopped = Place("stopped", cause="the program has ended")
+    stopped = ReplicaLocation("stopped", cause="the program has ended")
     assert waits.result(DEADLINE_S) == stopped == asking.view.find("a", 0) == asking.view.find("b", 3)
     assert asking.view.replicas("b") == 0
 
@@ -270,7 +270,7 @@ def test_an_interrupt_at_any_step_of_a_look_leaves_the_view_to_others(aside: Cal
     def answer(name: str) -> None:
         view.hear(Sizes(name, 1))
 
-    view = View(answer, lambda: None)
+    view = DirectoryView(answer, lambda: None)
     view.hear(up("a", 0))
 
     def look() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from ropewalk.engines.resources import Resources
 from ropewalk.program import layout
-from ropewalk.program.layout import Item, placed_by_graphviz, placed_in_rows, without_circles
+from ropewalk.program.layout import LayoutItem, placed_by_graphviz, placed_in_rows, without_circles
 from ropewalk.program.nodes.colocate import Colocate
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.nodes.worker import Worker
@@ -103,11 +103,11 @@ def test_graphs_that_are_not_sound_can_be_drawn_too() -> None:
     assert '"nobody" [style=dashed' in program.graph("dot")
 
 
-def boxes(item: Item) -> list[Item]:
+def boxes(item: LayoutItem) -> list[LayoutItem]:
     return [item, *(box for part in item.inside for box in boxes(part))]
 
 
-def overlap(a: Item, b: Item, gap: float) -> bool:
+def overlap(a: LayoutItem, b: LayoutItem, gap: float) -> bool:
     """Whether two boxes are not as far from each other as they should be."""
     beside = a.x + a.width + gap <= b.x or b.x + b.width + gap <= a.x
     return not (beside or a.y + a.height + gap <= b.y or b.y + b.height + gap <= a.y)
@@ -135,23 +135,23 @@ def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int, place: An
     chance = random.Random(seed)
     names = [f"n{number}" for number in range(chance.randint(1, 25))]
 
-    def items(those: list[str], depth: int) -> list[Item]:
-        made: list[Item] = []
+    def items(those: list[str], depth: int) -> list[LayoutItem]:
+        made: list[LayoutItem] = []
         while those:
             taken = [those.pop() for _ in range(min(len(those), chance.randint(1, 4)))]
             if depth < 3 and chance.random() < 0.4:
-                made.append(Item(f"cluster of {taken}", inside=items(taken, depth + 1)))
+                made.append(LayoutItem(f"cluster of {taken}", inside=items(taken, depth + 1)))
             else:
-                made += [Item(name, chance.uniform(50, 200), 60) for name in taken]
+                made += [LayoutItem(name, chance.uniform(50, 200), 60) for name in taken]
         return made
 
     gap = 30 if place is placed_in_rows else 1  # Graphviz measures from box to box, and less to the edge of a cluster
-    root = Item("root", inside=items(list(names), 0))
+    root = LayoutItem("root", inside=items(list(names), 0))
     edges = {(a, b) for a, b in itertools.product(names, names) if a != b and chance.random() < 0.1}
     routes = place(root, sorted(edges))
     assert routes is not None and set(routes) == edges
 
-    def check(cluster: Item) -> None:
+    def check(cluster: LayoutItem) -> None:
         for a, b in itertools.combinations(cluster.inside, 2):
             assert not overlap(a, b, gap), (a, b)
         for part in cluster.inside:
@@ -171,7 +171,7 @@ def test_no_box_covers_another_and_each_lies_in_its_cluster(seed: int, place: An
 
 
 def test_an_edge_that_passes_a_row_is_not_hidden_by_the_box_there() -> None:
-    root = Item("root", inside=[Item(name, 140, 60) for name in "abc"])
+    root = LayoutItem("root", inside=[LayoutItem(name, 140, 60) for name in "abc"])
     routes = placed_in_rows(root, [("a", "b"), ("b", "c"), ("a", "c")])
     (start, *_), (_, box, _) = routes["a", "b"], root.inside
     assert start[0] == box.center

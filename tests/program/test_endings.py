@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ropewalk.program.endings import GRACE_S, Endings
-from ropewalk.program.instructions import End
+from ropewalk.program.instructions import EndReplica
 from ropewalk.program.messages import AskStatus, StopUnit, UnitName
-from ropewalk.program.units import Unit, Units
+from ropewalk.program.units import UnitReplica, Units
 from tests.program.recording import RecordingHosting, name_of, service, worker
 
 STORE, ACTOR = name_of("store"), name_of("actor")
@@ -32,13 +32,13 @@ class Ending:
         for name in (STORE, ACTOR):
             self.units.begin(name)
 
-    def _abandoned(self, unit: Unit, why: str) -> None:
+    def _abandoned(self, unit: UnitReplica, why: str) -> None:
         self.abandoned.append((unit.name, why))
         self.units.end(unit)
 
     def end(self, *names: UnitName, of_program: bool = True, patient: bool = True) -> None:
         for name in names:
-            end = End(name.unit, name.replica, name.generation, "over")
+            end = EndReplica(name.unit, name.replica, name.generation, "over")
             self.endings.end(end, of_program=of_program, patient=patient)
         self.endings.settle()
 

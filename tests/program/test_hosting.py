@@ -18,7 +18,7 @@ from ropewalk.program.hosting import Hosting, Launch, ProcessHosting, ThreadHost
 from ropewalk.program.messages import NodeReady, NodeStart, StartUnit, StopUnit, UnitEnded, UnitName, UnitUp
 from ropewalk.program.node import Node
 from ropewalk.program.nodes.worker import Worker
-from ropewalk.program.packing import Bundle
+from ropewalk.program.packing import FrozenBytes
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Received
@@ -57,7 +57,7 @@ class Told:
 def launch_of(hosting: Hosting, name: UnitName, *nodes: Node[Any], **environment: str) -> Launch:
     facts = [NodeStart(name.unit, 1, 0, None, 0) for _ in nodes]
     start = StartUnit(name, "run-1", "demo", hosting.host_id(name), hosting.key_of(name), "", b"", [], facts)
-    return Launch(start, [Bundle([b"part"])], list(nodes), Resources(cpus=2), environment)
+    return Launch(start, [FrozenBytes([b"part"])], list(nodes), Resources(cpus=2), environment)
 
 
 # Processes

@@ -15,7 +15,7 @@ import pytest
 
 from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import concurrent
-from ropewalk.calls.once import CallName, Done, OnceTable, Standing
+from ropewalk.calls.once import CallName, CallStanding, Done, OnceTable
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.program import saving, snapshot_costs
 from ropewalk.program.kept_state import KeptState, has_state
@@ -116,7 +116,7 @@ def test_what_is_saved_of_an_object_says_which_calls_are_in_it(tmp_path: Path, v
     second.state.restore()
     assert second.obj.value == [1]
     assert second.once.arrive(call, 0) == Done([b"answer"])
-    assert second.once.arrive(CallName("actor", 0, 2), 1) is Standing.NEW
+    assert second.once.arrive(CallName("actor", 0, 2), 1) is CallStanding.NEW
 
 
 def test_a_damaged_state_gives_way_to_the_one_before_it_with_a_note(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.program.launchers import find_launchers
-from ropewalk.program.left_folders import Claim, sweep
+from ropewalk.program.left_folders import FolderClaim, sweep
 from ropewalk.transport.credentials import create_run_folder
 
 SCRIPT = """
@@ -67,9 +67,9 @@ def test_the_folder_of_a_killed_launcher_is_removed_and_not_before(parent: Path,
 
 def test_only_what_was_claimed_on_this_kernel_and_is_free_is_removed(tmp_path: Path) -> None:
     in_use, left, elsewhere, of_a_session = (create_run_folder(tmp_path) for _ in range(4))
-    claim = Claim(in_use)
-    Claim(left).close()
-    Claim(elsewhere).close()
+    claim = FolderClaim(in_use)
+    FolderClaim(left).close()
+    FolderClaim(elsewhere).close()
     (elsewhere / "threads.claim").write_bytes(b"another boot")
     sweep([tmp_path])
     assert folders(tmp_path) == {in_use, elsewhere, of_a_session}

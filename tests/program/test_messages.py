@@ -10,7 +10,7 @@ import pytest
 from ropewalk.calls.waits import LaneWaits, RunningCall, WaitingCall
 from ropewalk.processes.messages import RetiredProcess
 from ropewalk.program import messages
-from ropewalk.program.checkpoints import Kept
+from ropewalk.program.checkpoints import CheckpointFile
 from ropewalk.program.messages import PROGRAM, NodeStart, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.failures import Failure
@@ -31,8 +31,8 @@ VALUES: dict[str, Any] = {
     "list[tuple[str, int]]": [("Model", 1)],
     "dict[int, BlobRef]": {1: BlobRef("ab12", (3, 4096))},
     "RendezvousAt": messages.RendezvousAt("rank", 0, "", "::1", 4711),
-    "Kept": Kept("/run/store.0.checkpoint", 1 << 40, True),
-    "list[Kept]": [Kept("/run/store.0.checkpoint", 7, False)],
+    "Kept": CheckpointFile("/run/store.0.checkpoint", 1 << 40, True),
+    "list[Kept]": [CheckpointFile("/run/store.0.checkpoint", 7, False)],
     "Literal['begin', 'go on', 'keep', 'drop']": "go on",
     "list[str]": ["a.step", "b.push"],
     "list[RetiredProcess]": [RetiredProcess("actor.1#0", "ab12", is_cut=True)],

@@ -21,7 +21,7 @@ from ropewalk.calls.markers import concurrent, methods_of
 from ropewalk.errors import ProgramStopped, TransportError
 from ropewalk.processes.messages import Retired, RetiredProcess
 from ropewalk.program import checkpoints, node_context, node_host
-from ropewalk.program.directory import View
+from ropewalk.program.directory import DirectoryView
 from ropewalk.program.handle import Handle, Vertex
 from ropewalk.program.messages import (
     AskStatus,
@@ -153,7 +153,7 @@ class Launcher:
         self, up: UnitUp, ready: NodeReady, token: str = "", process_id: str = "test", kind: type[Any] = Counter
     ) -> Generator[Any]:
         """A client of a node of this host, as in another process."""
-        view = View(lambda _name: None, lambda: None)
+        view = DirectoryView(lambda _name: None, lambda: None)
         token = token or token_of(KEY, process_id)
         view.hear(Placed(ready.node, 0, "up", up.address, ready.target, token, 0, ""))
         view.hear(Sizes(ready.node, 1))

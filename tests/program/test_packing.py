@@ -20,7 +20,7 @@ from ropewalk.program.messages import NodeStart, StartUnit, UnitName
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.node_process import load_nodes
 from ropewalk.program.nodes.worker import Worker
-from ropewalk.program.packing import Bundle, PackedProgram
+from ropewalk.program.packing import FrozenBytes, PackedProgram
 from ropewalk.transport.blobs import BlobRef, open_parts
 from ropewalk.transport.link import Received
 from tests.program.recording import service, work, worker
@@ -41,11 +41,11 @@ def start_of(packed: PackedProgram, specs: list[NodeSpec]) -> StartUnit:
     )
 
 
-def bundles_of(packed: PackedProgram, specs: list[NodeSpec]) -> list[Bundle]:
+def bundles_of(packed: PackedProgram, specs: list[NodeSpec]) -> list[FrozenBytes]:
     return packed.bundles([spec.name for spec in specs])
 
 
-def parts_of(bundles: list[Bundle]) -> list[Any]:
+def parts_of(bundles: list[FrozenBytes]) -> list[Any]:
     """What is sent with the message."""
     return [bytes(part) for bundle in bundles for part in bundle.parts]
 
@@ -53,7 +53,7 @@ def parts_of(bundles: list[Bundle]) -> list[Any]:
 class Host:
     """Has the blobs of some bundles."""
 
-    def __init__(self, bundles: list[Bundle]) -> None:
+    def __init__(self, bundles: list[FrozenBytes]) -> None:
         self._constants = {bundle.blob: bundle.constant for bundle in bundles if bundle.blob and bundle.constant}
 
     def parts(self, ref: BlobRef) -> list[memoryview]:

@@ -15,10 +15,10 @@ from ropewalk.program import deferred, program, signatures
 from ropewalk.program.nodes import colocate
 from ropewalk.program.nodes.cache import Cache
 from ropewalk.program.nodes.colocate import Colocate
-from ropewalk.program.nodes.ranks import Ranks
+from ropewalk.program.nodes.rank_group import RankGroup
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.nodes.worker import Worker
-from ropewalk.program.program import Edge, Program
+from ropewalk.program.program import DrawnEdge, Program
 from ropewalk.program.restart_rule import Restart
 
 
@@ -41,9 +41,9 @@ def test_passing_a_handle_is_the_edge() -> None:
     cache = program.add(Cache(store, ttl_s=1))
     program.add(Worker(work, [0, store], config=Config({"a": cache.all})))
     assert program.edges() == [
-        Edge("store-cache", "store", "target"),
-        Edge("work", "store", "args[0][1]"),
-        Edge("work", "store-cache", "kwargs['config'].stores['a']"),
+        DrawnEdge("store-cache", "store", "target"),
+        DrawnEdge("work", "store", "args[0][1]"),
+        DrawnEdge("work", "store-cache", "kwargs['config'].stores['a']"),
     ]
 
 
@@ -86,7 +86,7 @@ def test_a_group_that_restarts_together_is_a_gang() -> None:
     with program.group("g", restart=Restart("on_failure", strategy="together")):
         program.add(Worker(work), name="a")
         with program.group("inner"):
-            program.add(Ranks(work, 2), name="b")
+            program.add(RankGroup(work, 2), name="b")
         program.add(Worker(work), name="alone", restart="never")
         with program.group("free", restart="on_failure"):
             program.add(Worker(work), name="free")
@@ -97,7 +97,7 @@ def test_a_group_that_restarts_together_is_a_gang() -> None:
 
 def test_ranks_are_as_many_as_they_say_and_a_gang() -> None:
     program = Program("ranks")
-    program.add(Ranks(work, 4, "x"), name="train", restart="on_failure")
+    program.add(RankGroup(work, 4, "x"), name="train", restart="on_failure")
     (spec,) = program.specs
     assert (spec.replicas, spec.gang, spec.restart.strategy, spec.restart.policy) == (
         4,

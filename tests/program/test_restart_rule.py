@@ -52,7 +52,7 @@ def test_another_kind_of_value_is_answered_with_what_was_meant(wrong: Any) -> No
 
 def test_its_numbers_decide_when_a_failure_is_final() -> None:
     intensity = Restart(max_restarts=1, window_s=10).intensity()
-    assert intensity.failed(0.0, "first") == restart.Restart(0.0)
+    assert intensity.failed(0.0, "first") == restart.StartAgain(0.0)
     final = intensity.failed(1.0, "second")
     assert isinstance(final, restart.GiveUp) and final.deaths == ("first", "second")
 

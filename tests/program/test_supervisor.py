@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from ropewalk.program.instructions import (
     Completed,
-    End,
+    EndReplica,
     Failed,
     Instruction,
     NodeRule,
-    Outcome,
+    ProgramOutcome,
     ReplicaState,
     Start,
 )
@@ -37,8 +37,8 @@ def states(supervisor: Supervisor) -> dict[str, str]:
 
 
 def ends(instructions: list[Instruction]) -> list[tuple[str, int, int]]:
-    assert all(isinstance(instruction, End) for instruction in instructions), instructions
-    return [(said.name, said.replica, said.generation) for said in instructions if isinstance(said, End)]
+    assert all(isinstance(instruction, EndReplica) for instruction in instructions), instructions
+    return [(said.name, said.replica, said.generation) for said in instructions if isinstance(said, EndReplica)]
 
 
 # --- the whole life ---------------------------------------------------------------------------------------------------
@@ -49,12 +49,12 @@ def test_everything_is_started_in_order_and_services_end_when_the_work_is_done()
     assert supervisor.begin(0.0) == [Start("server", 0, 0), Start("worker", 0, 0), Start("worker", 1, 0)]
     assert supervisor.ready("server", 0, 0, 0.1) == []
     assert supervisor.ended("worker", 1, 0, True, "", 1.0) == []
-    assert supervisor.outcome is Outcome.RUNNING
+    assert supervisor.outcome is ProgramOutcome.RUNNING
     assert supervisor.ended("worker", 0, 0, True, "", 2.0) == [
         Completed(),
-        End("server", 0, 0, "the program has completed"),
+        EndReplica("server", 0, 0, "the program has completed"),
     ]
-    assert supervisor.outcome is Outcome.COMPLETED and not supervisor.done
+    assert supervisor.outcome is ProgramOutcome.COMPLETED and not supervisor.done
     assert supervisor.ended("server", 0, 0, False, "was killed by SIGTERM", 2.1) == []
     assert supervisor.done and supervisor.failure is None
     assert states(supervisor) == {"server/0": "stopped", "worker/0": "completed", "worker/1": "completed"}
@@ -68,24 +68,24 @@ def test_a_program_without_finite_nodes_runs_until_it_is_stopped() -> None:
     supervisor.ended("b", 0, 0, False, "exited with code 1", 1.2)
     assert not supervisor.done
     supervisor.ended("a", 0, 0, True, "", 1.3)
-    assert supervisor.done and supervisor.outcome is Outcome.STOPPED and supervisor.failure is None
+    assert supervisor.done and supervisor.outcome is ProgramOutcome.STOPPED and supervisor.failure is None
 
 
 def test_finite_nodes_that_are_not_essential_do_not_hold_up_the_end() -> None:
     supervisor = begun(NodeRule(name="learner", finite=True), NodeRule(name="plotter", finite=True, essential=False))
     assert supervisor.ended("learner", 0, 0, True, "", 1.0) == [
         Completed(),
-        End("plotter", 0, 0, "the program has completed"),
+        EndReplica("plotter", 0, 0, "the program has completed"),
     ]
 
 
 def test_who_waits_for_the_stop_is_stopped_when_the_others_have_completed() -> None:
     supervisor = begun(NodeRule(name="monitor", finite=True), NodeRule(name="actor", finite=True))
     assert [status.name for status in supervisor.awaited] == ["monitor", "actor"]
-    assert supervisor.ended("actor", 0, 0, True, "", 1.0) == [] and supervisor.outcome is Outcome.RUNNING
+    assert supervisor.ended("actor", 0, 0, True, "", 1.0) == [] and supervisor.outcome is ProgramOutcome.RUNNING
     assert supervisor.waits_for_stop("monitor", 0, 0, 1.0) == [
         Completed(),
-        End("monitor", 0, 0, "the program has completed"),
+        EndReplica("monitor", 0, 0, "the program has completed"),
     ]
 
 
@@ -93,7 +93,7 @@ def test_if_all_wait_for_the_stop_somebody_has_to_stop_them() -> None:
     supervisor = begun(NodeRule(name="actor", replicas=2, finite=True))
     for replica in range(2):
         assert supervisor.waits_for_stop("actor", replica, 0, 1.0) == []
-    assert supervisor.awaited == [] and supervisor.outcome is Outcome.RUNNING
+    assert supervisor.awaited == [] and supervisor.outcome is ProgramOutcome.RUNNING
     assert supervisor.ended("actor", 0, 0, True, "", 2.0) == []
     assert supervisor.ended("actor", 1, 0, True, "", 2.0) == [Completed()]
 
@@ -102,7 +102,7 @@ def test_what_was_started_again_is_awaited_until_it_waits_for_the_stop_again() -
     supervisor = begun(NodeRule(name="monitor", finite=True, restart=ON_FAILURE), NodeRule(name="actor", finite=True))
     supervisor.waits_for_stop("monitor", 0, 0, 1.0)
     supervisor.ended("monitor", 0, 0, False, "killed", 1.0)
-    assert supervisor.ended("actor", 0, 0, True, "", 2.0) == [] and supervisor.outcome is Outcome.RUNNING
+    assert supervisor.ended("actor", 0, 0, True, "", 2.0) == [] and supervisor.outcome is ProgramOutcome.RUNNING
     assert supervisor.waits_for_stop("monitor", 0, 0, 2.0) == [], "an earlier one"
     assert supervisor.waits_for_stop("monitor", 0, 1, 2.0)[0] == Completed()
 
@@ -129,8 +129,8 @@ def test_the_first_failure_of_an_essential_node_ends_the_program_and_is_the_one_
     why = "the program has failed: worker/1 failed: ZeroDivisionError"
     assert supervisor.ended("worker", 1, 0, False, "ZeroDivisionError", 1.0) == [
         failed,
-        End("server", 0, 0, why),
-        End("worker", 0, 0, why),
+        EndReplica("server", 0, 0, why),
+        EndReplica("worker", 0, 0, why),
     ]
     supervisor.ended("worker", 0, 0, False, "LinkClosed", 1.0)  # what the first failure brings about
     supervisor.ended("server", 0, 0, False, "killed", 1.0)
@@ -141,7 +141,7 @@ def test_the_first_failure_of_an_essential_node_ends_the_program_and_is_the_one_
 def test_a_failed_node_that_is_not_essential_stays_away_and_the_program_goes_on() -> None:
     supervisor = begun(NodeRule(name="server"), NodeRule(name="plotter", replicas=2, essential=False))
     assert supervisor.ended("plotter", 0, 0, False, "no display", 1.0) == []
-    assert supervisor.outcome is Outcome.RUNNING
+    assert supervisor.outcome is ProgramOutcome.RUNNING
     assert states(supervisor) == {"server/0": "starting", "plotter/0": "failed", "plotter/1": "starting"}
 
 
@@ -186,7 +186,7 @@ def test_each_replica_has_a_budget_of_its_own() -> None:
     for replica in range(4):
         supervisor.ended("server", replica, 0, False, "killed", 1.0)
         supervisor.ended("server", replica, 1, False, "killed", 1.0)
-    assert supervisor.outcome is Outcome.RUNNING
+    assert supervisor.outcome is ProgramOutcome.RUNNING
     assert supervisor.tick(2.0) == [Start("server", replica, 2) for replica in range(4)]
 
 
@@ -241,7 +241,7 @@ def test_a_member_that_fails_while_its_gang_is_being_ended_is_no_second_failure(
         supervisor.ended("ranks", 0, generation, False, "killed", 1.0)
         supervisor.ended("ranks", 1, generation, False, "connection reset by peer", 1.0)
         supervisor.ended("store", 0, generation, False, "connection reset by peer", 1.0)
-    assert supervisor.outcome is Outcome.RUNNING
+    assert supervisor.outcome is ProgramOutcome.RUNNING
     assert [replica.num_failures for replica in supervisor.replicas] == [2, 0, 0, 0]
     assert len(supervisor.tick(supervisor.next_due or 0.0)) == 3
 
@@ -257,7 +257,7 @@ def test_a_member_that_had_completed_restarts_with_its_gang() -> None:
     ]
     for replica in range(2):
         supervisor.ended("ranks", replica, 1, True, "", 2.0)
-    assert supervisor.outcome is Outcome.COMPLETED
+    assert supervisor.outcome is ProgramOutcome.COMPLETED
 
 
 def test_the_members_of_a_gang_share_one_budget_and_its_first_failure_is_told() -> None:
@@ -265,7 +265,7 @@ def test_the_members_of_a_gang_share_one_budget_and_its_first_failure_is_told() 
     for generation, (name, replica) in enumerate([("ranks", 1), ("store", 0), ("ranks", 0)]):
         supervisor.ended(name, replica, generation, False, f"{name} {replica} broke", 1.0)
         for other in supervisor.replicas:
-            if other.state is ReplicaState.ENDING and supervisor.outcome is Outcome.RUNNING:
+            if other.state is ReplicaState.ENDING and supervisor.outcome is ProgramOutcome.RUNNING:
                 supervisor.ended(other.name, other.replica, generation, True, "", 1.0)
         supervisor.tick(1.0 + 10 * (generation + 1))
     assert supervisor.failure
@@ -294,7 +294,7 @@ def test_a_gang_that_is_not_essential_and_fails_is_ended_as_one() -> None:
     assert ends(supervisor.ended("a", 0, 0, False, "killed", 1.0)) == [("a", 1, 0)]
     supervisor.ended("a", 1, 0, True, "", 1.1)
     assert states(supervisor) == {"a/0": "failed", "a/1": "stopped", "server/0": "starting"}
-    assert supervisor.outcome is Outcome.RUNNING
+    assert supervisor.outcome is ProgramOutcome.RUNNING
 
 
 def test_a_gang_waits_for_its_last_member_also_when_the_wait_is_over() -> None:
@@ -337,14 +337,14 @@ def test_scaling_away_the_last_worker_that_was_waited_for_completes_the_program(
     supervisor = begun(NodeRule(name="a", replicas=2, finite=True))
     supervisor.ended("a", 0, 0, True, "", 1.0)
     assert supervisor.scale("a", 1, 2.0) == [
-        End("a", 1, 0, "a is scaled from 2 to 1"),
+        EndReplica("a", 1, 0, "a is scaled from 2 to 1"),
         Completed(),
     ]
 
 
 def test_a_node_without_replicas_does_not_end_the_program() -> None:
     supervisor = begun(NodeRule(name="a", replicas=0))
-    assert supervisor.tick(1.0) == [] and supervisor.outcome is Outcome.RUNNING
+    assert supervisor.tick(1.0) == [] and supervisor.outcome is ProgramOutcome.RUNNING
     assert supervisor.scale("a", 1, 2.0) == [Start("a", 0, 0)]
 
 
@@ -488,7 +488,7 @@ class World:
                     assert (name, replica) not in self.alive, "two live generations of one replica"
                     assert generation > self.generations.get((name, replica), -1)
                     self.alive[name, replica] = self.generations[name, replica] = generation
-                case End(name, replica, generation):
+                case EndReplica(name, replica, generation):
                     assert self.alive[name, replica] == generation
                     assert (name, replica) not in self.ending, "ended twice"
                     self.ending.add((name, replica))
@@ -499,7 +499,7 @@ class World:
 
     def check(self) -> None:
         supervisor = self.supervisor
-        self.over = self.over or supervisor.outcome is not Outcome.RUNNING
+        self.over = self.over or supervisor.outcome is not ProgramOutcome.RUNNING
         assert supervisor.done == (self.over and not self.alive)
         assert supervisor.next_due is None or (supervisor.next_due > self.now and not self.over)
         assert self.alive == {
@@ -589,11 +589,11 @@ def test_after_any_events_a_stop_ends_everything_that_was_started(
         world.act(data)
     before = world.supervisor.outcome
     world.obey(world.supervisor.stop(world.now))
-    assert world.supervisor.outcome is (Outcome.STOPPED if before is Outcome.RUNNING else before)
+    assert world.supervisor.outcome is (ProgramOutcome.STOPPED if before is ProgramOutcome.RUNNING else before)
     for key in data.draw(st.permutations(sorted(world.alive))):
         world.end(key, data.draw(st.booleans()))
     assert world.supervisor.done
-    assert (world.supervisor.failure is not None) == (world.supervisor.outcome is Outcome.FAILED)
+    assert (world.supervisor.failure is not None) == (world.supervisor.outcome is ProgramOutcome.FAILED)
 
 
 @given(rules=programs(), num_events=st.integers(0, 20), data=st.data())

@@ -17,7 +17,7 @@ from ropewalk.program.deferred import Deferred
 from ropewalk.program.nodes.cache import Cache
 from ropewalk.program.nodes.colocate import Colocate
 from ropewalk.program.nodes.pool_node import PoolNode
-from ropewalk.program.nodes.ranks import Ranks
+from ropewalk.program.nodes.rank_group import RankGroup
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.nodes.worker import Worker
 from ropewalk.program.program import Program
@@ -273,12 +273,12 @@ def test_a_node_in_two_gangs_is_told() -> None:
 
 
 def test_ranks_have_no_replicas() -> None:
-    assert "has 2 ranks by its size; leave out replicas=3" in problem_of(Ranks(work, 2), replicas=3)
+    assert "has 2 ranks by its size; leave out replicas=3" in problem_of(RankGroup(work, 2), replicas=3)
 
 
 def test_what_cannot_be_colocated_is_told() -> None:
     program = Program("colocate")
-    program.add(Colocate({"r": Ranks(work, 2), "c": Colocate({"w": Worker(work)})}), name="host")
+    program.add(Colocate({"r": RankGroup(work, 2), "c": Colocate({"w": Worker(work)})}), name="host")
     ranks, colocate = problems(program)[:2]
     assert ranks.startswith("colocate 'host': 'r' is a ranks node, which cannot be colocated")
     assert colocate.startswith("colocate 'host': 'c' is a colocate node, which cannot be colocated")
@@ -286,7 +286,7 @@ def test_what_cannot_be_colocated_is_told() -> None:
 
 def test_threads_refuse_what_they_cannot_give() -> None:
     program = Program("threads")
-    program.add(Ranks(work, 2), name="train")
+    program.add(RankGroup(work, 2), name="train")
     program.add(Worker(work), name="env", environment={"A": "1"})
     program.add(Worker(work), name="big", resources=Resources(memory="1Mi"))
     program.validate("processes")
@@ -302,9 +302,9 @@ def test_threads_refuse_what_they_cannot_give() -> None:
     [
         (Service, (Learner(),), "Service needs a class and its arguments"),
         (Worker, (3,), "Worker needs a function"),
-        (Ranks, (work, "4"), "size must be a whole number of ranks"),
-        (Ranks, (work, 0), "size must be at least 1 rank, not 0"),
-        (Ranks, (4, work), "Ranks needs a function that each rank runs, not 4"),
+        (RankGroup, (work, "4"), "size must be a whole number of ranks"),
+        (RankGroup, (work, 0), "size must be at least 1 rank, not 0"),
+        (RankGroup, (4, work), "Ranks needs a function that each rank runs, not 4"),
         (Cache, (Learner, 1), "Cache needs a handle"),
         (Cache, (Program("p").declare("x"), 0), "ttl_s must be a number of seconds above 0"),
         (functools.partial(Cache, only="push"), (Program("p").declare("x"), 1), r"only=\['push'\]"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.program.wait_watch import ANSWER_S, Ask, BreakCircle, WaitWatch
+from ropewalk.program.wait_watch import ANSWER_S, BreakCircle, QueryWaits, WaitWatch
 from tests.program.test_wait_graph import crosswise, moved
 from tests.program.waiting_world import World
 
 
-def labels_of(instructions: list[Ask | BreakCircle]) -> list[object]:
-    return [said.address if isinstance(said, Ask) else said.circle.last_comer.call.label for said in instructions]
+def labels_of(instructions: list[QueryWaits | BreakCircle]) -> list[object]:
+    return [
+        said.address if isinstance(said, QueryWaits) else said.circle.last_comer.call.label for said in instructions
+    ]
 
 
 def test_who_is_waited_for_is_asked_and_a_circle_is_broken() -> None:
@@ -46,11 +48,11 @@ def test_whatever_happens_meanwhile_only_what_never_goes_on_is_ended_and_all_of_
     limits: list[int], data: st.DataObject
 ) -> None:
     world = World(**{"abcd"[index]: limit for index, limit in enumerate(limits)})
-    watch, asked = WaitWatch(), list[Ask]()
+    watch, asked = WaitWatch(), list[QueryWaits]()
 
-    def obey(instructions: list[Ask | BreakCircle]) -> None:
+    def obey(instructions: list[QueryWaits | BreakCircle]) -> None:
         for said in instructions:
-            if isinstance(said, Ask):
+            if isinstance(said, QueryWaits):
                 asked.append(said)
             else:
                 stuck = world.never_go_on()

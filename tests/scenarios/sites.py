@@ -12,7 +12,7 @@ from __future__ import annotations
 SITES = """
     import logging, queue, traceback
     from concurrent.futures import Future
-    from ropewalk.compat.process import Process as AnyProcess, Source
+    from ropewalk.compat.process import Process as AnyProcess, ProcessSource
     from ropewalk.sharing.membership import member_of
     from ropewalk.sharing.queues import JoinableQueue, Queue
     from ropewalk.sharing.synchronize import Barrier, Condition, Event, Lock, RLock, Semaphore
@@ -41,7 +41,7 @@ SITES = """
         def __init__(self, here, num_hosts):
             self.answers = Queue(session=here)
             self.waiting, self.num_orders = {}, 0
-            process = type("Process", (AnyProcess,), {"_source": Source(session=here)})
+            process = type("Process", (AnyProcess,), {"_source": ProcessSource(session=here)})
             threading.Thread(target=self.read, daemon=True).start()
             self.processes, of_host, orders = [], {}, []
             while len(of_host) < num_hosts and len(orders) < 4 * num_hosts:  # two share one that came up first

@@ -17,8 +17,8 @@ from tests.scenarios.tasks import wait_until
 
 #: A pool and a program on both hosts that never end by themselves.
 ENDLESS = """
-    import ropewalk.processes.boarding as boarding
-    boarding._LAUNCHER_LEASE_S = 2.2  # of the agents; 30 s are too long for a test
+    import ropewalk.processes.agent_bootstrap as boarding
+    agent_bootstrap._LAUNCHER_LEASE_S = 2.2  # of the agents; 30 s are too long for a test
 
     class Sleeper:
         def run(self):

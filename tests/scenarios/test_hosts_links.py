@@ -134,8 +134,8 @@ def test_a_large_blob_on_a_slow_wire_makes_nobody_lost(lab: Lab, tmp_path: Path)
         before = cluster.hosts[0].bytes_received()
         script = cluster.launch(
             """
-            import ropewalk.processes.boarding as boarding
-            boarding._LAUNCHER_LEASE_S = 2.2  # that of the agents
+            import ropewalk.processes.agent_bootstrap as boarding
+            agent_bootstrap._LAUNCHER_LEASE_S = 2.2  # that of the agents
 
             with session(hosts=1) as here:
                 with rw.Pool(2, session=here) as pool:

@@ -183,7 +183,7 @@ def test_ranks_on_several_hosts_meet_at_the_address_of_the_first(lab: Lab, tmp_p
 
             with session(hosts=3) as here:
                 program = rw.Program("ranks")
-                program.add(rw.Ranks(rank, 3))
+                program.add(rw.RankGroup(rank, 3))
                 program.launch(session=here).wait(120)
             """,
             slots=1,

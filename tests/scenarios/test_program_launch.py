@@ -55,7 +55,7 @@ def test_what_cannot_be_pickled_is_refused_with_the_name_of_the_argument() -> No
 
 def test_ranks_are_refused_as_threads_by_name() -> None:
     program = rw.Program("ranks")
-    program.add(rw.Ranks(serve_until_stopped, 2), name="trainers")
+    program.add(rw.RankGroup(serve_until_stopped, 2), name="trainers")
     with pytest.raises(rw.ProgramInvalid, match=r"trainers.*process of its own"):
         program.launch("threads")
 
@@ -555,7 +555,7 @@ def _note_rendezvous(path: str) -> None:
 def test_all_ranks_meet_at_one_port_and_at_a_new_one_after_a_restart(tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
     program = rw.Program("ranks")
-    program.add(rw.Ranks(_note_rendezvous, 3, path), name="trainer", restart=rw.Restart(backoff_s=0.01))
+    program.add(rw.RankGroup(_note_rendezvous, 3, path), name="trainer", restart=rw.Restart(backoff_s=0.01))
     with program.launch() as running:
         assert running.wait(120)
     lines = [line.split(":") for line in noted(path)]
@@ -581,7 +581,7 @@ def _all_reduce(path: str) -> None:
 def test_ranks_reduce_with_torch_without_an_address_in_user_code(tmp_path: Path) -> None:
     path = str(tmp_path / "notes")
     program = rw.Program("ranks")
-    program.add(rw.Ranks(_all_reduce, 2, path), name="trainer")
+    program.add(rw.RankGroup(_all_reduce, 2, path), name="trainer")
     program.launch().wait(120)
     assert noted(path) == ["2:3.0", "2:3.0"]
 

@@ -24,7 +24,7 @@ import psutil
 import pytest
 
 import ropewalk as rw
-from ropewalk.compat.process import Process, Source
+from ropewalk.compat.process import Process, ProcessSource
 from ropewalk.processes.session import Session
 from ropewalk.sharing.connections import Connection, Pipe
 from ropewalk.sharing.membership import member_of
@@ -44,7 +44,7 @@ def session() -> Iterator[Session]:
 @pytest.fixture
 def process_of(session: Session) -> Iterator[Callable[..., Process]]:
     """Starts processes of the session, which are ended with the test."""
-    bound = type("Process", (Process,), {"_source": Source(session=session)})
+    bound = type("Process", (Process,), {"_source": ProcessSource(session=session)})
     started: list[Process] = []
 
     def start(target: Callable[..., object], *args: object) -> Process:

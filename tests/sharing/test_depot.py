@@ -14,7 +14,7 @@ import pytest
 from ropewalk.calls.messages import CALLS, Call
 from ropewalk.calls.server import CallServer
 from ropewalk.sharing.depot import DEPOT_TARGET, Depot
-from ropewalk.sharing.desk import Caller
+from ropewalk.sharing.waiting_calls import DepotCaller
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import DEPUTY_S, Loop
 from ropewalk.transport.streams.plain import PlainStream
@@ -41,11 +41,11 @@ class Preempted(Depot):
         self.overtaken = threading.Event()
         super().__init__(loop, server)
 
-    def lend(self, caller: Caller, target: int, ticket: int) -> None:
+    def lend(self, caller: DepotCaller, target: int, ticket: int) -> None:
         self.overtaken.wait(50 * DEPUTY_S)
         super().lend(caller, target, ticket)
 
-    def drop(self, caller: Caller, target: int) -> None:
+    def drop(self, caller: DepotCaller, target: int) -> None:
         super().drop(caller, target)
         self.overtaken.set()
 

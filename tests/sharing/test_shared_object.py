@@ -19,13 +19,13 @@ import pytest
 
 import ropewalk as rw
 from ropewalk import settings
-from ropewalk.calls.conversation import MAX_IN_FLIGHT
+from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT
 from ropewalk.sharing import membership
 from ropewalk.sharing.locks import Lock
 from ropewalk.sharing.membership import member_of
 from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Event
-from ropewalk.transport.taken_page import _NUM_SLOTS
+from ropewalk.transport.ack_page import _NUM_SLOTS
 from tests.scenarios.tasks import wait_until
 
 

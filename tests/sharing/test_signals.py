@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
-from ropewalk.calls.conversation import Conversation
-from ropewalk.calls.posting import Posting
+from ropewalk.calls.batcher import Batcher
+from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.transport.link import Link
 from tests.calls.ends import far
@@ -65,7 +65,13 @@ def test_a_handler_puts_into_the_queue_that_is_in_put(maxsize: int) -> None:
 
 @pytest.mark.parametrize(
     ("cls", "method"),
-    [(Posting, "_send"), (Link, "send"), (Conversation, "begin_now"), (Conversation, "_hear"), (Conversation, "_wait")],
+    [
+        (Batcher, "_send"),
+        (Link, "send"),
+        (RpcConnection, "begin_now"),
+        (RpcConnection, "_hear"),
+        (RpcConnection, "_wait"),
+    ],
 )
 def test_a_signal_in_the_middle_of_a_step_is_handled_behind_it(
     cls: type, method: str, monkeypatch: pytest.MonkeyPatch

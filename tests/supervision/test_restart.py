@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget, RestartIntensity, RestartPolicy
+from ropewalk.supervision.restart import GiveUp, RestartBudget, RestartIntensity, RestartPolicy, StartAgain
 
 PLAIN = RestartPolicy(max_restarts=3, window_s=60, backoff_s=1, backoff_max_s=3, jitter=0)
 
 
 def test_a_process_that_had_been_ready_is_replaced_at_once_however_often() -> None:
     budget = RestartBudget(PLAIN)
-    assert [budget.died(now * 0.05, healthy=True) for now in range(1000)] == [Restart(0.0)] * 1000
+    assert [budget.died(now * 0.05, healthy=True) for now in range(1000)] == [StartAgain(0.0)] * 1000
 
 
 def test_failed_starts_wait_longer_and_longer_and_then_end_with_the_first_cause_first() -> None:
     budget = RestartBudget(PLAIN)
     answers = [budget.died(float(now), healthy=False, cause=f"cause {now}") for now in range(4)]
     assert answers == [
-        Restart(1.0),
-        Restart(2.0),
-        Restart(3.0),
+        StartAgain(1.0),
+        StartAgain(2.0),
+        StartAgain(3.0),
         GiveUp(
             "4 starts failed before the process was ready, within 3.0 s; max_restarts=3 in 60 s are allowed",
             ("cause 0", "cause 1", "cause 2", "cause 3"),
@@ -43,38 +43,38 @@ def test_having_given_up_is_final() -> None:
 def test_failures_leave_the_window_once_something_was_ready() -> None:
     budget = RestartBudget(PLAIN)
     for now in (0.0, 50.0, 100.0, 150.0, 200.0, 250.0):
-        assert isinstance(budget.died(now, healthy=False), Restart)
+        assert isinstance(budget.died(now, healthy=False), StartAgain)
         budget.ready(now + 10)
 
 
 def test_failures_inside_the_window_count_although_others_were_ready() -> None:
     budget = RestartBudget(PLAIN)
-    answers: list[Restart | GiveUp] = []
+    answers: list[StartAgain | GiveUp] = []
     for now in range(3):
         answers += [budget.died(float(now), healthy=False), budget.died(now + 0.1, healthy=False)]
         budget.ready(now + 0.5)
         budget.died(now + 0.6, healthy=True)
-    assert [type(answer) for answer in answers] == [Restart] * 5 + [GiveUp]
+    assert [type(answer) for answer in answers] == [StartAgain] * 5 + [GiveUp]
 
 
 def test_each_start_that_succeeds_makes_up_for_one_that_failed() -> None:
     """Workers killed at random every 50 ms are sometimes killed before they are ready; that is no crash loop."""
     budget = RestartBudget(PLAIN)
     for now in range(1000):
-        assert isinstance(budget.died(now * 0.05, healthy=False), Restart)
+        assert isinstance(budget.died(now * 0.05, healthy=False), StartAgain)
         budget.ready(now * 0.05 + 0.02)
 
 
 def test_the_wait_begins_anew_once_something_was_ready_and_not_with_a_death_after_that() -> None:
     budget = RestartBudget(RestartPolicy(max_restarts=9, window_s=60, backoff_s=1, backoff_max_s=100, jitter=0))
     assert [restart_delay(budget, now) for now in range(3)] == [1, 2, 4]
-    assert budget.died(3.0, healthy=True) == Restart(0.0)
+    assert budget.died(3.0, healthy=True) == StartAgain(0.0)
     assert restart_delay(budget, 4) == 8
     budget.ready(5.0)
     assert restart_delay(budget, 6) == 1
 
 
-@pytest.mark.parametrize(("after_s", "expected"), [(59.9, GiveUp), (60.0, Restart)])
+@pytest.mark.parametrize(("after_s", "expected"), [(59.9, GiveUp), (60.0, StartAgain)])
 def test_a_failed_start_counts_for_a_window_and_no_longer(after_s: float, expected: type) -> None:
     budget = RestartBudget(PLAIN)
     for now in range(3):
@@ -90,14 +90,14 @@ def test_a_failure_is_not_forgotten_while_nothing_has_been_ready_since() -> None
     budget = RestartBudget(RestartPolicy(max_restarts=1, window_s=60))
     budget.died(0.0, healthy=False)
     budget.died(0.5, healthy=True)
-    assert isinstance(budget.died(1000.0, healthy=False), Restart)
+    assert isinstance(budget.died(1000.0, healthy=False), StartAgain)
 
 
 def test_a_crash_loop_whose_starts_are_slower_than_the_window_ends_too() -> None:
     """With a plain sliding window, a start that takes 90 s before it fails would be tried for ever."""
     budget = RestartBudget(PLAIN)
     answers = [budget.died(now * 90.0, healthy=False) for now in range(4)]
-    assert [type(answer) for answer in answers] == [Restart, Restart, Restart, GiveUp]
+    assert [type(answer) for answer in answers] == [StartAgain, StartAgain, StartAgain, GiveUp]
 
 
 def test_jitter_only_shortens_a_wait_and_repeats_under_a_seed() -> None:
@@ -112,7 +112,7 @@ def test_jitter_only_shortens_a_wait_and_repeats_under_a_seed() -> None:
 
 def restart_delay(budget: RestartBudget, now: float) -> float:
     answer = budget.died(float(now), healthy=False)
-    assert isinstance(answer, Restart)
+    assert isinstance(answer, StartAgain)
     return answer.delay_s
 
 
@@ -174,19 +174,19 @@ def test_one_failure_after_a_long_life_is_followed_by_a_restart_at_once() -> Non
     intensity = RestartIntensity(PLAIN)
     for now in range(0, 1000, 61):
         intensity.ready()
-        assert intensity.failed(float(now)) == Restart(0.0)
+        assert intensity.failed(float(now)) == StartAgain(0.0)
 
 
 def test_failures_close_together_wait_longer_and_end_although_each_start_succeeded() -> None:
     intensity = RestartIntensity(PLAIN)
-    answers: list[Restart | GiveUp] = []
+    answers: list[StartAgain | GiveUp] = []
     for now in range(4):
         intensity.ready()
         answers.append(intensity.failed(float(now), f"cause {now}"))
     assert answers == [
-        Restart(0.0),
-        Restart(1.0),
-        Restart(2.0),
+        StartAgain(0.0),
+        StartAgain(1.0),
+        StartAgain(2.0),
         GiveUp(
             "it failed 4 times within 3.0 s; max_restarts=3 in 60 s are allowed",
             ("cause 0", "cause 1", "cause 2", "cause 3"),
@@ -199,13 +199,13 @@ def test_a_failure_counts_for_a_window_and_no_longer(after_s: float, delay_s: fl
     intensity = RestartIntensity(PLAIN)
     intensity.failed(0.0)
     intensity.ready()
-    assert intensity.failed(after_s) == Restart(delay_s)
+    assert intensity.failed(after_s) == StartAgain(delay_s)
 
 
 def test_the_wait_after_failures_grows_to_the_longest_and_says_how_many_were_forgiven() -> None:
     intensity = RestartIntensity(RestartPolicy(max_restarts=5, window_s=60, backoff_s=1, backoff_max_s=3, jitter=0))
     answers = [intensity.failed(float(now)) for now in range(5)]
-    assert answers == [Restart(0.0), Restart(1.0), Restart(2.0), Restart(3.0), Restart(3.0)]
+    assert answers == [StartAgain(0.0), StartAgain(1.0), StartAgain(2.0), StartAgain(3.0), StartAgain(3.0)]
     assert isinstance(intensity.failed(5.0), GiveUp)
 
 
@@ -217,7 +217,7 @@ def test_without_restarts_the_first_failure_is_final() -> None:
 def test_a_loop_whose_starts_are_slower_than_the_window_ends_too() -> None:
     intensity = RestartIntensity(PLAIN)
     answers = [intensity.failed(now * 90.0) for now in range(4)]
-    assert [type(answer) for answer in answers] == [Restart, Restart, Restart, GiveUp]
+    assert [type(answer) for answer in answers] == [StartAgain, StartAgain, StartAgain, GiveUp]
 
 
 @given(gaps=st.lists(st.tuples(st.floats(0, 100), st.booleans())), max_restarts=st.integers(0, 5))
@@ -285,7 +285,7 @@ def test_a_start_that_succeeds_forgets_what_has_left_the_window_beside_the_one_t
         budget.died(now, healthy=False)
     budget.ready(60.5)  # the first has left the window, and this makes up for the second
     answers = [budget.died(now, healthy=False) for now in (60.6, 60.7, 60.8)]
-    assert [type(answer) for answer in answers] == [Restart, Restart, GiveUp]
+    assert [type(answer) for answer in answers] == [StartAgain, StartAgain, GiveUp]
 
 
 def test_the_span_of_a_reason_is_between_the_first_failure_and_the_last() -> None:
@@ -303,7 +303,7 @@ def test_chance_begins_with_the_seed() -> None:
     def waits(counts: RestartBudget | RestartIntensity) -> list[float]:
         fail = counts.failed if isinstance(counts, RestartIntensity) else lambda now: counts.died(now, healthy=False)
         answers = [fail(float(now)) for now in range(3)]
-        return [answer.delay_s for answer in answers if isinstance(answer, Restart)]
+        return [answer.delay_s for answer in answers if isinstance(answer, StartAgain)]
 
     assert waits(RestartBudget(policy)) == waits(RestartBudget(policy, seed=0)) != waits(RestartBudget(policy, seed=1))
     assert waits(RestartIntensity(policy)) == waits(RestartIntensity(policy, seed=0))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.supervision.shutdown import Abandon, Ask, Graces, Instruction, Kill, Rung, Shutdown, Terminate
+from ropewalk.supervision.shutdown import Abandon, AskToEnd, Graces, Instruction, Kill, Rung, Shutdown, Terminate
 
 GRACES = Graces(ask_s=5, terminate_s=2, kill_s=3)
 
@@ -14,7 +14,7 @@ GRACES = Graces(ask_s=5, terminate_s=2, kill_s=3)
 def test_those_who_go_when_asked_are_left_in_peace() -> None:
     shutdown = Shutdown(["a", "b"], GRACES)
     assert shutdown.next_due is None
-    assert shutdown.begin(100) == [Ask(("a", "b"))]
+    assert shutdown.begin(100) == [AskToEnd(("a", "b"))]
     shutdown.exited("a")
     assert shutdown.tick(104) == []
     shutdown.exited("b")
@@ -30,7 +30,7 @@ def test_those_who_stay_meet_sigterm_and_then_sigkill() -> None:
             shutdown.exited("b")
         said.append((now, shutdown.tick(now)))
     assert said == [
-        (0, [Ask(("a", "b", "c"))]),
+        (0, [AskToEnd(("a", "b", "c"))]),
         (4.9, []),
         (5.0, [Terminate(("a", "b", "c"))]),
         (6.9, []),

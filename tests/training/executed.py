@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Literal
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.simulation.spans import COMPUTING
 from ropewalk.pipeline.verifier import verify
@@ -21,7 +21,7 @@ Admitted = Sequence[int | Literal["drain"]]
 def executed_matches(
     plan: Plan,
     schedule: str | Schedule,
-    records: Mapping[Worker, WorkerRecord],
+    records: Mapping[PlanWorker, WorkerRecord],
     *,
     admitted: Admitted | None = None,
     whole: bool = True,
@@ -50,7 +50,7 @@ def executed_matches(
         _compare(worker, executed, expected[worker], start, whole)
 
 
-def overlap(records: Mapping[Worker, WorkerRecord], offsets: Mapping[Worker, int] | None = None) -> float:
+def overlap(records: Mapping[PlanWorker, WorkerRecord], offsets: Mapping[PlanWorker, int] | None = None) -> float:
     """Seconds in which at least two workers computed at the same time.
 
     Args:
@@ -71,28 +71,31 @@ def overlap(records: Mapping[Worker, WorkerRecord], offsets: Mapping[Worker, int
     return total / 1e9
 
 
-def _shown(plan: Plan, schedule: Schedule, records: Mapping[Worker, WorkerRecord]) -> Admitted:
+def _shown(plan: Plan, schedule: Schedule, records: Mapping[PlanWorker, WorkerRecord]) -> Admitted:
     """The admissions that records which end with a drain must come from, if all steps were of one size."""
     if schedule.flushes:
         made = [
-            action.version or 0 for record in records.values() for action in record.actions if action.kind is Kind.STEP
+            action.version or 0
+            for record in records.values()
+            for action in record.actions
+            if action.kind is ActionKind.STEP
         ]
         return [plan.micro_batches] * max(made, default=0)
     pieces = [
         action.micro_batch
         for record in records.values()
         for action in record.actions
-        if action.kind is Kind.FORWARD and action.micro_batch is not None
+        if action.kind is ActionKind.FORWARD and action.micro_batch is not None
     ]
     num, rest = divmod(max(pieces, default=-1) + 1, plan.micro_batches)
     return [*[plan.micro_batches] * num, *([rest] if rest else []), "drain"]
 
 
-def _expected(plan: Plan, schedule: Schedule, admitted: Admitted) -> dict[Worker, list[Action]]:
+def _expected(plan: Plan, schedule: Schedule, admitted: Admitted) -> dict[PlanWorker, list[Action]]:
     """What each worker does for these admissions; proven."""
-    expected: dict[Worker, list[Action]] = {worker: [] for worker in plan.workers}
+    expected: dict[PlanWorker, list[Action]] = {worker: [] for worker in plan.workers}
     if schedule.flushes:
-        made: dict[int, dict[Worker, list[Action]]] = {}
+        made: dict[int, dict[PlanWorker, list[Action]]] = {}
         for step, num in enumerate(num for num in admitted if num != "drain"):
             if num not in made:
                 of_step = replace(plan, micro_batches=num)
@@ -116,7 +119,9 @@ def _expected(plan: Plan, schedule: Schedule, admitted: Admitted) -> dict[Worker
     return expected
 
 
-def _compare(worker: Worker, executed: Sequence[Action], expected: Sequence[Action], start: int, whole: bool) -> None:
+def _compare(
+    worker: PlanWorker, executed: Sequence[Action], expected: Sequence[Action], start: int, whole: bool
+) -> None:
     for place, action in enumerate(executed, start):
         wanted = expected[place] if place < len(expected) else None
         if action != wanted:

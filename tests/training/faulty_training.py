@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import ropewalk as rw
+from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.plans import Plan
-from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
-from ropewalk.training.patience import Patience
+from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -42,7 +42,7 @@ SAMPLES = 22
 #: Numbers of a sample: 64 bytes, so that micro-batches lie alike in memory, cut or sent. Sums depend on that.
 WIDTH = 16
 #: Long enough for a busy machine, short enough that a test does not wait for long.
-PATIENCE = Patience(start_s=60, quiet_s=0.5, silent_s=5.0, stalled_s=40.0, replace_s=30.0, max_deaths=8)
+PATIENCE = TrainerTimeouts(start_s=60, quiet_s=0.5, silent_s=5.0, stalled_s=40.0, replace_s=30.0, max_deaths=8)
 
 # --- what is trained --------------------------------------------------------------------------------------------------
 
@@ -126,7 +126,7 @@ class Job:
         defaults: dict[str, Any] = {
             "processes": ProcessOptions(session=session),
             "snapshots": Snapshots(every=2),
-            "patience": PATIENCE,
+            "timeouts": PATIENCE,
             "clip_norm": self.clip_norm,
         }
         return Trainer(graph, self.loss_fn, self.optimizer, self.plan_of(graph), seed=SEED, **{**defaults, **options})
@@ -148,7 +148,7 @@ def undisturbed(job: Job) -> Learnt:
     """In one thread."""
     graph = job.graph
     options = TrainingOptions(clip_norm=job.clip_norm)
-    player = Player(graph, job.loss_fn, job.optimizer, job.plan_of(graph), seed=SEED, options=options)
+    player = LocalExecutor(graph, job.loss_fn, job.optimizer, job.plan_of(graph), seed=SEED, options=options)
     steps = [player.step(*batch(step)) for step in range(job.num_steps)]
     state = player.state_dict()
     return Learnt([_values(one.losses) for one in steps], state)

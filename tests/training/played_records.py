@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.local_executor import LocalExecutor
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.timeline import Timeline
@@ -21,7 +21,7 @@ from tests.pipeline.simulation.equal_stages import Case, Times
 BOOT_NS = 5_000_000_000_000
 
 
-def player_of(schedule: str, num_groups: int = 2, replicas: int = 1, micro_batches: int = 4) -> Player:
+def player_of(schedule: str, num_groups: int = 2, replicas: int = 1, micro_batches: int = 4) -> LocalExecutor:
     """A small model in one stage for each group of devices, or two where the schedule wants it."""
     torch.manual_seed(0)
     each = make_schedule(schedule).stages_per_worker
@@ -31,10 +31,10 @@ def player_of(schedule: str, num_groups: int = 2, replicas: int = 1, micro_batch
     devices = [make_schedule(schedule).group_of(stage, num_groups) for stage in range(num_stages)]
     cut = even_cut(graph, num_stages)
     plan = plan_of(graph, cut, schedule=schedule, micro_batches=micro_batches, replicas=replicas, devices=devices)
-    return Player(graph, functional.mse_loss, lambda parameters: torch.optim.SGD(parameters, 0.1), plan)
+    return LocalExecutor(graph, functional.mse_loss, lambda parameters: torch.optim.SGD(parameters, 0.1), plan)
 
 
-def train(player: Player, num_steps: int, num_samples: int = 8) -> None:
+def train(player: LocalExecutor, num_steps: int, num_samples: int = 8) -> None:
     for _ in range(num_steps):
         player.step(torch.randn(num_samples, 4), torch.randn(num_samples, 4))
     player.drain()
@@ -60,10 +60,10 @@ def simulated(
 
 
 def as_if_real(
-    timeline: Timeline, num_steps: int = 1, offsets: dict[Worker, int] | None = None, capacity: int = 1 << 16
-) -> dict[Worker, WorkerRecord]:
+    timeline: Timeline, num_steps: int = 1, offsets: dict[PlanWorker, int] | None = None, capacity: int = 1 << 16
+) -> dict[PlanWorker, WorkerRecord]:
     """What the workers would have recorded had a simulated step happened several times, one right after another."""
-    records: dict[Worker, WorkerRecord] = {}
+    records: dict[PlanWorker, WorkerRecord] = {}
     for worker in timeline.workers:
         recorder = Recorder(worker, capacity)
         before_ns = 0

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ropewalk.errors import CheckpointCorrupt
-from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.checkpoint import load_module, read_manifest, save
@@ -71,18 +71,18 @@ def milestones(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRS
     return torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 4], 0.5)
 
 
-def player_of(graph: ModelGraph, schedule: str = "one_f_one_b", num_stages: int = 3, **options: Any) -> Player:
+def player_of(graph: ModelGraph, schedule: str = "one_f_one_b", num_stages: int = 3, **options: Any) -> LocalExecutor:
     replicas = options.pop("replicas", 1)
     plan = plan_of(graph, even_cut(graph, num_stages), micro_batches=3, replicas=replicas)
     chosen: dict[str, Any] = {"optimizer": adam, "lr_schedule": milestones, "seed": 5, **options}
-    return Player(graph, functional.cross_entropy, plan=plan, schedule=schedule, **chosen)
+    return LocalExecutor(graph, functional.cross_entropy, plan=plan, schedule=schedule, **chosen)
 
 
 def batches(num: int) -> list[tuple[Tensor, Tensor]]:
     return [(torch.randn(7, 2, 4, 4), torch.randint(3, (7,))) for _ in range(num)]
 
 
-def steps(player: Player, data: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+def steps(player: LocalExecutor, data: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
     metrics = [player.step(x, y) for x, y in data]
     player.drain()
     return [loss for one in metrics for loss in one.losses]
@@ -105,7 +105,7 @@ def assert_same(found: Any, expected: Any, path: str = "state") -> None:
         assert found == expected, path
 
 
-def saved_in_parts(folder: Path, player: Player, num_parts: int, **options: Any) -> Path:
+def saved_in_parts(folder: Path, player: LocalExecutor, num_parts: int, **options: Any) -> Path:
     """As stage processes do it: each name in one of the parts, all written at once."""
     state = player.state_dict()
     names = [*state["parameters"], *state["buffers"]]

@@ -6,7 +6,7 @@ from multiprocessing.connection import Connection
 
 import torch
 
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.training.counters import WorkerCounters, peak_device_bytes, peak_memory_bytes
 
 
@@ -39,5 +39,5 @@ def test_a_cpu_has_no_device_memory() -> None:
 
 
 def test_counters_travel() -> None:
-    counters = WorkerCounters(Worker(1, 0), sent_bytes={Worker(0, 0): 5}, notes=("slow",))
+    counters = WorkerCounters(PlanWorker(1, 0), sent_bytes={PlanWorker(0, 0): 5}, notes=("slow",))
     assert pickle.loads(pickle.dumps(counters)) == counters

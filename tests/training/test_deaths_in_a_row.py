@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import PlanInvalid
-from ropewalk.pipeline.plans import Plan, Stage, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker, Stage
 from ropewalk.pipeline.schedules.streams import Cut
+from ropewalk.training.plan_repair import merged, without_workers
 from ropewalk.training.snapshot_places import (
     WholeCut,
     copies_of,
@@ -25,13 +26,12 @@ from ropewalk.training.snapshot_places import (
     nearest,
     one_per_group,
 )
-from ropewalk.training.snapshot_shelf import SnapshotShelf
-from ropewalk.training.succession import merged, without_workers
+from ropewalk.training.snapshot_store import SnapshotStore
 
 
 @dataclass
 class Snapshot:
-    worker: Worker
+    worker: PlanWorker
     cut: Cut
     size_bytes: int = 1
 
@@ -42,7 +42,7 @@ class Snapshot:
         pass
 
 
-Shelf = SnapshotShelf[Snapshot]
+Shelf = SnapshotStore[Snapshot]
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Training:
     #: By seat.
     hosts: dict[int, str]
     shelves: dict[int, Shelf] = field(default_factory=dict[int, Shelf])
-    seats: dict[Worker, int] = field(default_factory=dict[Worker, int])
+    seats: dict[PlanWorker, int] = field(default_factory=dict[PlanWorker, int])
     epoch: int = 0
     number: int = 0
     cut: WholeCut | None = None
@@ -87,7 +87,7 @@ class Training:
         self.deploy()
         self.copy()
 
-    def plan_without(self, gone: set[Worker]) -> Plan:
+    def plan_without(self, gone: set[PlanWorker]) -> Plan:
         if gone and (fewer := without_workers(self.plan, gone)) is not None:
             return fewer
         plan = self.plan
@@ -133,7 +133,7 @@ class Training:
             self.shelves[target].put(cut.epoch, self.shelves[source].get(worker, cut.cut, cut.epoch))
 
     @property
-    def contents(self) -> dict[int, list[tuple[int, Worker, Cut]]]:
+    def contents(self) -> dict[int, list[tuple[int, PlanWorker, Cut]]]:
         return {seat: shelf.contents() for seat, shelf in self.shelves.items()}
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
 from ropewalk.training.recorder import Recorder, WorkerRecord, records_of
@@ -42,7 +42,7 @@ def test_two_actions_in_the_other_order_are_found(name: str) -> None:
     records = records_of(player.recorded)
     worker = player.plan.workers[1]
     actions = list(records[worker].actions)
-    place = next(n for n, action in enumerate(actions) if n > 9 and action.kind is Kind.FORWARD)
+    place = next(n for n, action in enumerate(actions) if n > 9 and action.kind is ActionKind.FORWARD)
     actions[place], actions[place + 1] = actions[place + 1], actions[place]
     records[worker] = replace(records[worker], actions=tuple(actions))
     with pytest.raises(ScheduleInvalid, match=rf"worker 1\.0 did .* as its action {place} ") as raised:
@@ -83,7 +83,7 @@ def test_another_version_of_the_weights_is_found() -> None:
     train(player, 2)
     records = records_of(player.recorded)
     worker, record = player.plan.workers[0], records[player.plan.workers[0]]
-    place = next(n for n, action in enumerate(record.actions) if action.kind is Kind.BACKWARD and action.version)
+    place = next(n for n, action in enumerate(record.actions) if action.kind is ActionKind.BACKWARD and action.version)
     actions = list(record.actions)
     actions[place] = replace(actions[place], version=0)
     with pytest.raises(ScheduleInvalid, match=f"as its action {place} "):
@@ -95,7 +95,7 @@ class Hasty(OneFOneB):
 
     name = "hasty"
 
-    def actions(self, plan: Plan) -> dict[Worker, list[Action]]:
+    def actions(self, plan: Plan) -> dict[PlanWorker, list[Action]]:
         return {worker: [own[1], own[0], *own[2:]] for worker, own in super().actions(plan).items()}
 
 
@@ -111,23 +111,23 @@ def test_a_schedule_that_breaks_a_law_is_not_taken_as_the_measure() -> None:
 def test_computing_at_once_is_added_up_by_one_clock() -> None:
     player = player_of("gpipe", num_groups=3)
     computing, other = (
-        next(action for action in player.schedule.actions(player.plan)[Worker(0, 0)] if action.kind is kind)
-        for kind in (Kind.FORWARD, Kind.SEND)
+        next(action for action in player.schedule.actions(player.plan)[PlanWorker(0, 0)] if action.kind is kind)
+        for kind in (ActionKind.FORWARD, ActionKind.SEND)
     )
 
     def record(group: int, *spans: tuple[int, int]) -> WorkerRecord:
-        recorder = Recorder(Worker(group, 0))
+        recorder = Recorder(PlanWorker(group, 0))
         for start, end in spans:
             recorder.record(computing, start, end)
         recorder.record(other, 0, 10**9)
         return recorder.take()
 
     records = {
-        Worker(0, 0): record(0, (0, 100), (200, 300)),
-        Worker(1, 0): record(1, (50, 150), (150, 200)),
-        Worker(2, 0): record(2, (90, 260)),
+        PlanWorker(0, 0): record(0, (0, 100), (200, 300)),
+        PlanWorker(1, 0): record(1, (50, 150), (150, 200)),
+        PlanWorker(2, 0): record(2, (90, 260)),
     }
     # 50 to 100: 0 and 1, with 2 since 90; 100 to 200: 1 and 2; 200 to 260: 0 and 2
     assert overlap(records) == pytest.approx(210e-9)
-    assert overlap(records, {Worker(0, 0): 10**6, Worker(1, 0): 2 * 10**6}) == 0
+    assert overlap(records, {PlanWorker(0, 0): 10**6, PlanWorker(1, 0): 2 * 10**6}) == 0
     assert overlap({}) == 0

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import ropewalk as rw
 from ropewalk.exchange.tensor_codec import ALIGN, TensorCodec
-from ropewalk.pipeline.plans import Edge, Plan, Stage, Worker
-from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
+from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage
+from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training import links as links_module
 from ropewalk.training.far_links import FarLink, FarMessage, memory_of, one_way
 from ropewalk.training.links import Endpoint, ProcessLinks
@@ -36,26 +36,26 @@ class Seat:
     def endpoint(self) -> Endpoint:
         return self._links.endpoint()
 
-    def connect(self, endpoints: Mapping[Worker, Endpoint]) -> None:
+    def connect(self, endpoints: Mapping[PlanWorker, Endpoint]) -> None:
         self._links.connect(endpoints, {worker: one_way(self._peers[worker.group]) for worker in PLAN.workers})
 
     def echo(self, num: int) -> None:
         for number in range(num):
             tree = self._received(Tag("a", 0, 1, number)).tree
-            self._links.send(Tag("a", 1, 0, number), Parcel((tree, 2 * tree)))
+            self._links.send(Tag("a", 1, 0, number), LinkMessage((tree, 2 * tree)))
 
     def ask(self, sizes: list[int]) -> bool:
         """Whether the answers to all that is sent, which is under way at once, are right."""
         tensors = [torch.rand(size) for size in sizes]
         for number, tensor in enumerate(tensors):
-            self._links.send(Tag("a", 0, 1, number), Parcel(tensor))
+            self._links.send(Tag("a", 0, 1, number), LinkMessage(tensor))
         answers = [self._received(Tag("a", 1, 0, number)).tree for number in range(len(sizes))]
         return all(
             torch.equal(one, tensor) and torch.equal(two, 2 * tensor)
             for (one, two), tensor in zip(answers, tensors, strict=True)
         )
 
-    def _received(self, tag: Tag) -> Parcel:
+    def _received(self, tag: Tag) -> LinkMessage:
         while not self._links.has(tag):
             assert self._links.wait(120)
         return self._links.receive(tag)
@@ -87,13 +87,13 @@ def sent(tensor: Tensor) -> FarMessage:
         messages.append(message)
         return Future()
 
-    FarLink(3, Worker(0, 0), deliver, print).send(TensorCodec().encode(tensor, b"note"))
+    FarLink(3, PlanWorker(0, 0), deliver, print).send(TensorCodec().encode(tensor, b"note"))
     return messages[0]
 
 
 def test_a_message_says_who_sent_it_and_when() -> None:
     message = sent(torch.ones(3))
-    assert (message.epoch, message.sender) == (3, Worker(0, 0))
+    assert (message.epoch, message.sender) == (3, PlanWorker(0, 0))
     assert torch.equal(TensorCodec().decode(memory_of(message)), torch.ones(3))
 
 
@@ -111,5 +111,5 @@ def test_a_peer_that_is_known_to_be_gone_is_lost_at_once() -> None:
         raise ConnectionError("gone")
 
     lost: list[str] = []
-    FarLink(3, Worker(0, 0), deliver, lost.append).send(TensorCodec().encode(None))
+    FarLink(3, PlanWorker(0, 0), deliver, lost.append).send(TensorCodec().encode(None))
     assert lost == ["ConnectionError: gone"]

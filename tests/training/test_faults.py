@@ -33,8 +33,8 @@ from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.testing import faults
 from ropewalk.training.checkpoint import read_manifest
-from ropewalk.training.patience import Patience
 from ropewalk.training.step_handle import StepHandle
+from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_options import Snapshots
 from tests import conftest
 from tests.left_behind import Snapshot
@@ -94,7 +94,7 @@ def session(shared: rw.Session) -> Generator[rw.Session]:
         yield shared
 
 
-def at_action(pattern: str, action: faults.Action | None = None, **when: Any) -> Any:
+def at_action(pattern: str, action: faults.FaultAction | None = None, **when: Any) -> Any:
     return faults.at("stage.before_action", action or faults.kill(), detail=pattern, **when)
 
 
@@ -164,8 +164,8 @@ def test_every_stage_killed_at_every_kind_of_action_of_every_schedule(
 
 def test_a_stage_that_stops_answering_is_killed_and_replaced(session: rw.Session) -> None:
     job = Job(num_steps=5)
-    patience = Patience(quiet_s=0.3, silent_s=1.0, max_deaths=8)
-    with at_action("B0:1v3", faults.stop()) as fault, job.trainer(session, patience=patience) as trainer:
+    timeouts = TrainerTimeouts(quiet_s=0.3, silent_s=1.0, max_deaths=8)
+    with at_action("B0:1v3", faults.stop()) as fault, job.trainer(session, timeouts=timeouts) as trainer:
         found = go_through(trainer, job)
         assert any("it has not answered for 1 s" in event for event in trainer.events)
     assert fault.num_fired == 1
@@ -193,9 +193,9 @@ def test_a_lost_replica_is_dropped_and_its_samples_are_redone_and_one_may_join_a
 
 def test_with_fewer_processes_than_before_neighbours_take_over_stages(session: rw.Session) -> None:
     job = Job(num_groups=3, num_steps=10)
-    patience = Patience(replace_s=0.3, max_restarts=0)
+    timeouts = TrainerTimeouts(replace_s=0.3, max_restarts=0)
     # The plan that follows counts its micro-batches and versions from the snapshot on.
-    with all_of([("B1:2v3", 0), ("B0:1*", 7)]) as injected, job.trainer(session, patience=patience) as trainer:
+    with all_of([("B1:2v3", 0), ("B0:1*", 7)]) as injected, job.trainer(session, timeouts=timeouts) as trainer:
         found = go_through(trainer, job)
         assert len(trainer.plan.stages) == 1
     assert [one.num_fired for one in injected] == [1, 1]
@@ -204,9 +204,9 @@ def test_with_fewer_processes_than_before_neighbours_take_over_stages(session: r
 
 def test_a_stage_that_is_slow_is_waited_for_when_another_one_dies(session: rw.Session) -> None:
     job = Job(num_steps=5)
-    patience = Patience(quiet_s=0.2, silent_s=0.8, max_deaths=8)
+    timeouts = TrainerTimeouts(quiet_s=0.2, silent_s=0.8, max_deaths=8)
     with at_action("F0:3v3", faults.delay(2.0)) as slow, at_action("F1:1v3") as fault:
-        with job.trainer(session, patience=patience) as trainer:
+        with job.trainer(session, timeouts=timeouts) as trainer:
             found = go_through(trainer, job)
             assert [event.partition(":")[0] for event in trainer.events] == ["the process of stage 1 was lost"]
     assert (slow.num_fired, fault.num_fired) == (1, 1)
@@ -297,8 +297,8 @@ def test_any_deaths_one_after_the_other_change_nothing(session: rw.Session, sche
 
 def killed_one_by_one(session: rw.Session, job: Job, order: list[int]) -> None:
     """Kill at one seat after the other, as soon as the one before has been replaced, however old the last cut is."""
-    patience = replace(PATIENCE, max_restarts=len(order))
-    with job.trainer(session, snapshots=Snapshots(3, copy=None), patience=patience) as trainer:
+    timeouts = replace(PATIENCE, max_restarts=len(order))
+    with job.trainer(session, snapshots=Snapshots(3, copy=None), timeouts=timeouts) as trainer:
         handles: list[StepHandle] = []
 
         def step() -> None:
@@ -322,8 +322,8 @@ def test_a_storm_of_kills_changes_nothing() -> None:
     """Whatever there is of the run is killed, fork servers as well, and nobody waits until anything has recovered."""
     job = Job(num_steps=200)
     calm, killed = threading.Event(), 0
-    patience = replace(PATIENCE, replace_s=15, max_deaths=1000)
-    with rw.Session() as session, job.trainer(session, patience=patience) as trainer:
+    timeouts = replace(PATIENCE, replace_s=15, max_deaths=1000)
+    with rw.Session() as session, job.trainer(session, timeouts=timeouts) as trainer:
         trainer.step(*batch(0)).metrics()
 
         def kill() -> None:
@@ -354,8 +354,8 @@ def test_a_storm_of_kills_changes_nothing() -> None:
 def test_after_a_death_that_nobody_came_for_there_may_be_another_one(session: rw.Session) -> None:
     # Three stages became two, and a snapshot that only one of them had was never copied before the next whole cut.
     job = Job(num_groups=3)
-    patience = replace(PATIENCE, replace_s=0.3, max_restarts=0)
-    with job.trainer(session, snapshots=Snapshots(4, copy=None), patience=patience) as trainer:
+    timeouts = replace(PATIENCE, replace_s=0.3, max_restarts=0)
+    with job.trainer(session, snapshots=Snapshots(4, copy=None), timeouts=timeouts) as trainer:
         for step in range(6):
             trainer.step(*batch(step)).metrics()
         end_at(trainer, 1)
@@ -371,8 +371,8 @@ def test_after_a_death_that_nobody_came_for_there_may_be_another_one(session: rw
 def test_what_was_lost_is_named_by_the_plan_that_it_was_lost_from(session: rw.Session) -> None:
     # The plan without it was in force already when it turned out that nobody has its snapshot: an IndexError.
     job = Job(num_groups=3)
-    patience = replace(PATIENCE, replace_s=0.3, max_restarts=0)
-    with job.trainer(session, snapshots=Snapshots(2, copy=None), patience=patience) as trainer:
+    timeouts = replace(PATIENCE, replace_s=0.3, max_restarts=0)
+    with job.trainer(session, snapshots=Snapshots(2, copy=None), timeouts=timeouts) as trainer:
         for step in range(5):
             trainer.step(*batch(step)).metrics()
         for seat in (1, 2):
@@ -421,7 +421,7 @@ def test_deaths_before_any_snapshot_and_amid_recovery_change_nothing(session: rw
 def test_a_stage_that_dies_at_the_same_step_each_time_ends_the_training(session: rw.Session) -> None:
     job = Job(num_steps=6)
     # Steps 0 to 3 are done, those behind the snapshot again after each death.
-    with at_action("F1:0v5", times=0) as fault, job.trainer(session, patience=Patience(max_deaths=2)) as trainer:
+    with at_action("F1:0v5", times=0) as fault, job.trainer(session, timeouts=TrainerTimeouts(max_deaths=2)) as trainer:
         with pytest.raises(StageLost, match=r"3 losses came in a row without a step done between them") as lost:
             go_through(trainer, job)
     assert fault.num_fired == 3
@@ -482,8 +482,8 @@ def test_a_stage_that_is_out_of_memory_says_so(session: rw.Session, tmp_path: Pa
 
 def test_a_stage_that_answers_but_does_not_go_on_is_named(session: rw.Session, tmp_path: Path) -> None:
     job = wrong_in("loss", Once(tmp_path, hang))
-    patience = Patience(quiet_s=0.2, silent_s=5.0, stalled_s=1.5)
-    with job.trainer(session, patience=patience) as trainer, pytest.raises(StageStalled) as stalled:
+    timeouts = TrainerTimeouts(quiet_s=0.2, silent_s=5.0, stalled_s=1.5)
+    with job.trainer(session, timeouts=timeouts) as trainer, pytest.raises(StageStalled) as stalled:
         go_through(trainer, job)
     assert "at F1:1" in str(stalled.value)
 

@@ -11,13 +11,13 @@ import pytest
 pytest.importorskip("torch")
 
 from ropewalk.errors import ServiceLost
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
-from ropewalk.training.assignment import Kept
+from ropewalk.training.assignment import PeerSnapshot
 from ropewalk.training.further_copies import AUTO_BYTES, FurtherCopies, Where
 from ropewalk.training.stored_snapshots import StoredSnapshot
 
-ONE, OTHER = Worker(0, 0), Worker(1, 0)
+ONE, OTHER = PlanWorker(0, 0), PlanWorker(1, 0)
 CUT, LATER = Cut(0, 8, (0, 0)), Cut(0, 16, (0, 0))
 
 
@@ -25,16 +25,16 @@ class Fetched:
     """The calls that ask processes for snapshots."""
 
     def __init__(self) -> None:
-        self.futures: dict[tuple[int, Worker], Future[Any]] = {}
+        self.futures: dict[tuple[int, PlanWorker], Future[Any]] = {}
 
-    def __call__(self, seat: int, worker: Worker) -> Future[Any]:
+    def __call__(self, seat: int, worker: PlanWorker) -> Future[Any]:
         return self.futures.setdefault((seat, worker), Future())
 
 
-def kept(size_bytes: int = 10, cut: Cut = CUT, **stored: StoredSnapshot) -> dict[Worker, Kept]:
+def kept(size_bytes: int = 10, cut: Cut = CUT, **stored: StoredSnapshot) -> dict[PlanWorker, PeerSnapshot]:
     """Each by the other one."""
     return {
-        worker: Kept(cut, 0.0, size_bytes, seat, stored.get(name))
+        worker: PeerSnapshot(cut, 0.0, size_bytes, seat, stored.get(name))
         for name, worker, seat in (("one", ONE, 1), ("other", OTHER, 0))
     }
 

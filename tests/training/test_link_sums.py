@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ropewalk.pipeline.plans import Plan, Stage, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker, Stage
 from ropewalk.pipeline.stages.batch_norm import Moments
-from ropewalk.pipeline.stages.gradient_sums import Contribution, InMemorySums, Member, SumKey
+from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, InMemorySums, SumKey
 from ropewalk.training.link_sums import LinkSums
 from ropewalk.training.links import ProcessLinks
 
@@ -23,8 +23,10 @@ PLAN = Plan(
         Stage(3, ("d",), (0, 1)),
     )
 )
-REPLICAS = SumKey("replicas of stage 2", (Member(2, 0), Member(2, 1), Member(2, 2)), 1)
-TIED = SumKey("tied w", (Member(0, 0), Member(0, 1), Member(1, 0), Member(3, 0), Member(3, 1)), None)
+REPLICAS = SumKey("replicas of stage 2", (Contributor(2, 0), Contributor(2, 1), Contributor(2, 2)), 1)
+TIED = SumKey(
+    "tied w", (Contributor(0, 0), Contributor(0, 1), Contributor(1, 0), Contributor(3, 0), Contributor(3, 1)), None
+)
 
 
 class Everybody:
@@ -37,15 +39,15 @@ class Everybody:
             links.connect(endpoints)
         self.sums = {worker: LinkSums(links) for worker, links in self.links.items()}
 
-    def of(self, member: Member) -> LinkSums:
-        return self.sums[Worker(PLAN.placement[member.stage], member.replica)]
+    def of(self, member: Contributor) -> LinkSums:
+        return self.sums[PlanWorker(PLAN.placement[member.stage], member.replica)]
 
     def close(self) -> None:
         for links in self.links.values():
             links.close()
 
 
-def contribution(member: Member, *, has_gradient: bool = True) -> Contribution:
+def contribution(member: Contributor, *, has_gradient: bool = True) -> GradientContribution:
     draw = torch.Generator().manual_seed(7 * member.stage + member.replica)
     moments = Moments(3, torch.rand(2, generator=draw).double(), torch.rand(2, generator=draw).double())
     gradients: Mapping[str, Tensor | None] = {
@@ -53,10 +55,10 @@ def contribution(member: Member, *, has_gradient: bool = True) -> Contribution:
         "b": torch.rand((), generator=draw),
         "never": None,
     }
-    return Contribution(gradients, 1.5 + member.replica, {"norm": moments})
+    return GradientContribution(gradients, 1.5 + member.replica, {"norm": moments})
 
 
-def assert_equal(left: Contribution, right: Contribution) -> None:
+def assert_equal(left: GradientContribution, right: GradientContribution) -> None:
     assert left.weight == right.weight and list(left.gradients) == list(right.gradients)
     for name, gradient in left.gradients.items():
         other = right.gradients[name]
@@ -86,8 +88,8 @@ def test_sums_are_those_of_one_process_to_the_bit_whoever_comes_first(key: SumKe
 
 def test_whoever_is_missing_is_named_in_order() -> None:
     everybody = Everybody()
-    everybody.of(Member(2, 1)).contribute(REPLICAS, Member(2, 1), contribution(Member(2, 1)))
-    assert everybody.of(Member(2, 0)).missing(REPLICAS) == [Member(2, 0), Member(2, 2)]
+    everybody.of(Contributor(2, 1)).contribute(REPLICAS, Contributor(2, 1), contribution(Contributor(2, 1)))
+    assert everybody.of(Contributor(2, 0)).missing(REPLICAS) == [Contributor(2, 0), Contributor(2, 2)]
     everybody.close()
 
 
@@ -95,10 +97,10 @@ def test_each_member_of_a_worker_may_change_what_it_took() -> None:
     everybody = Everybody()
     for member in TIED.members:
         everybody.of(member).contribute(TIED, member, contribution(member))
-    sums = everybody.of(Member(0, 0))
+    sums = everybody.of(Contributor(0, 0))
     assert not sums.missing(TIED)
-    first, second = sums.take(TIED, Member(0, 0)), sums.take(TIED, Member(3, 0))
-    expected = contribution(Member(0, 0)).gradients["b"]
+    first, second = sums.take(TIED, Contributor(0, 0)), sums.take(TIED, Contributor(3, 0))
+    expected = contribution(Contributor(0, 0)).gradients["b"]
     for gradient in first.gradients.values():
         if gradient is not None:
             gradient.zero_()
@@ -109,9 +111,15 @@ def test_each_member_of_a_worker_may_change_what_it_took() -> None:
 
 def test_one_message_goes_to_each_other_worker() -> None:
     everybody = Everybody()
-    everybody.of(Member(1, 0)).contribute(TIED, Member(1, 0), contribution(Member(1, 0)))
-    sent = {worker: traffic.messages for worker, traffic in everybody.links[Worker(1, 0)].traffic.items()}
-    assert sent == {Worker(0, 0): 1, Worker(0, 1): 1, Worker(2, 0): 0, Worker(2, 1): 0, Worker(2, 2): 0}
+    everybody.of(Contributor(1, 0)).contribute(TIED, Contributor(1, 0), contribution(Contributor(1, 0)))
+    sent = {worker: traffic.messages for worker, traffic in everybody.links[PlanWorker(1, 0)].traffic.items()}
+    assert sent == {
+        PlanWorker(0, 0): 1,
+        PlanWorker(0, 1): 1,
+        PlanWorker(2, 0): 0,
+        PlanWorker(2, 1): 0,
+        PlanWorker(2, 2): 0,
+    }
     everybody.close()
 
 
@@ -121,11 +129,11 @@ def test_what_was_contributed_may_change_afterwards_for_the_others() -> None:
     for member, part in parts.items():
         everybody.of(member).contribute(REPLICAS, member, part)
     expected = sum(float(gradient) for part in parts.values() if (gradient := part.gradients["b"]) is not None)
-    mine = parts[Member(2, 0)].gradients["b"]
+    mine = parts[Contributor(2, 0)].gradients["b"]
     assert mine is not None
     mine.zero_()
-    assert not everybody.of(Member(2, 1)).missing(REPLICAS)
-    found = everybody.of(Member(2, 1)).take(REPLICAS, Member(2, 1)).gradients["b"]
+    assert not everybody.of(Contributor(2, 1)).missing(REPLICAS)
+    found = everybody.of(Contributor(2, 1)).take(REPLICAS, Contributor(2, 1)).gradients["b"]
     assert found is not None and float(found) == pytest.approx(expected)
     everybody.close()
 

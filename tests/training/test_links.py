@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ropewalk.errors import PeerLost, ScheduleInvalid
-from ropewalk.pipeline.plans import Edge, Plan, Stage, Worker
-from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey
-from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
+from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage
+from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey
+from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.training.far_links import FarMessage
 from ropewalk.training.links import Endpoint, ProcessLinks
 from tests.forked_process import ForkedProcess
@@ -32,11 +32,11 @@ PLAN = Plan(
     (Edge("a", 0, (1, 2), 4, 4), Edge("b", 1, (2,), 4, 4)),
 )
 FIRST, LEFT, RIGHT = PLAN.workers
-SUM = SumKey("replicas of stage 1", (Member(1, 0), Member(1, 1)), 3)
+SUM = SumKey("replicas of stage 1", (Contributor(1, 0), Contributor(1, 1)), 3)
 
 
 @contextmanager
-def links_of(*workers: Worker, slots: int | None = None, epoch: int = 0) -> Generator[list[ProcessLinks]]:
+def links_of(*workers: PlanWorker, slots: int | None = None, epoch: int = 0) -> Generator[list[ProcessLinks]]:
     """All in this process, as if they were several."""
     made = [ProcessLinks(epoch, worker, PLAN, slots=slots) for worker in workers]
     endpoints = {links.me: links.endpoint() for links in made}
@@ -50,7 +50,7 @@ def links_of(*workers: Worker, slots: int | None = None, epoch: int = 0) -> Gene
             links.close()
 
 
-def received(links: ProcessLinks, tag: Tag, timeout_s: float = 20.0) -> Parcel:
+def received(links: ProcessLinks, tag: Tag, timeout_s: float = 20.0) -> LinkMessage:
     """Wait for it as a stage does."""
     deadline = time.monotonic() + timeout_s
     while not links.has(tag):
@@ -64,7 +64,7 @@ def received(links: ProcessLinks, tag: Tag, timeout_s: float = 20.0) -> Parcel:
 def test_a_parcel_comes_to_the_worker_of_its_micro_batch() -> None:
     with links_of(*PLAN.workers) as (first, left, right):
         for number in range(4):
-            first.send(Tag("a", 0, 1, number), Parcel(torch.full((2,), float(number))))
+            first.send(Tag("a", 0, 1, number), LinkMessage(torch.full((2,), float(number))))
         assert [left.has(Tag("a", 0, 1, number)) for number in range(4)] == [True, False, True, False]
         for number in (3, 1):  # in any order
             assert torch.equal(received(right, Tag("a", 0, 1, number)).tree, torch.full((2,), float(number)))
@@ -75,18 +75,18 @@ def test_everything_of_a_parcel_comes() -> None:
     with links_of(FIRST, LEFT) as (first, left):
         there, back = Tag("a", 0, 1, 0), Tag("a", 1, 0, 0)
         state = torch.get_rng_state()
-        first.send(there, Parcel({"x": torch.ones(2, requires_grad=True), "n": 3}, generator=state))
+        first.send(there, LinkMessage({"x": torch.ones(2, requires_grad=True), "n": 3}, generator=state))
         found = left.receive(there) if left.has(there) else None
         assert found is not None and found.generator is not None and found.weight is None
         assert found.tree["x"].requires_grad and found.tree["n"] == 3 and torch.equal(found.generator, state)
-        left.send(back, Parcel((None, torch.ones(3)), weight=2.5))
+        left.send(back, LinkMessage((None, torch.ones(3)), weight=2.5))
         gradient = received(first, back)
         assert gradient.weight == 2.5 and gradient.tree[0] is None and gradient.generator is None
 
 
 def test_stages_of_one_worker_hand_the_object_itself_over() -> None:
     with links_of(FIRST) as (first,):
-        parcel = Parcel(torch.ones(2))
+        parcel = LinkMessage(torch.ones(2))
         first.send(Tag("a", 0, 2, 0), parcel)
         assert first.has(Tag("a", 0, 2, 0)) and first.receive(Tag("a", 0, 2, 0)) is parcel
         assert not first.has(Tag("a", 0, 2, 0)) and not first.traffic
@@ -95,7 +95,7 @@ def test_stages_of_one_worker_hand_the_object_itself_over() -> None:
 def test_a_tensor_may_change_once_it_was_sent() -> None:
     with links_of(FIRST, LEFT) as (first, left):
         tensor = torch.ones(5)
-        first.send(Tag("a", 0, 1, 0), Parcel(tensor))
+        first.send(Tag("a", 0, 1, 0), LinkMessage(tensor))
         tensor.zero_()
         assert torch.equal(received(left, Tag("a", 0, 1, 0)).tree, torch.ones(5))
 
@@ -103,7 +103,7 @@ def test_a_tensor_may_change_once_it_was_sent() -> None:
 def test_the_same_message_twice_is_refused() -> None:
     with links_of(FIRST, LEFT) as (first, left):
         for _ in range(2):
-            first.send(Tag("a", 0, 1, 0), Parcel(None))
+            first.send(Tag("a", 0, 1, 0), LinkMessage(None))
         with pytest.raises(ScheduleInvalid, match="a of micro-batch 0 from stage 0 to stage 1 is sent a second time"):
             left.wait()
 
@@ -111,7 +111,7 @@ def test_the_same_message_twice_is_refused() -> None:
 def test_what_comes_before_the_ways_are_made_waits() -> None:
     first, left = ProcessLinks(0, FIRST, PLAN), ProcessLinks(0, LEFT, PLAN)
     first.connect({LEFT: left.endpoint()})
-    first.send(Tag("a", 0, 1, 0), Parcel(torch.ones(2)))
+    first.send(Tag("a", 0, 1, 0), LinkMessage(torch.ones(2)))
     assert not left.has(Tag("a", 0, 1, 0))
     left.connect({FIRST: first.endpoint(), LEFT: left.endpoint()})
     assert left.has(Tag("a", 0, 1, 0))
@@ -123,14 +123,14 @@ def test_what_comes_before_the_ways_are_made_waits() -> None:
 def test_traffic_is_counted_where_it_is_sent() -> None:
     with links_of(*PLAN.workers) as (first, left, _):
         for number in (0, 2):
-            first.send(Tag("a", 0, 1, number), Parcel(torch.zeros(1000)))
+            first.send(Tag("a", 0, 1, number), LinkMessage(torch.zeros(1000)))
         assert first.traffic[LEFT].messages == 2 and 8000 < first.traffic[LEFT].size_bytes < 10_000
         assert first.traffic[RIGHT].messages == left.traffic[FIRST].messages == 0
 
 
 def test_received_tensors_outlive_the_links() -> None:
     with links_of(FIRST, LEFT) as (first, left):
-        first.send(Tag("a", 0, 1, 0), Parcel(torch.arange(1000)))
+        first.send(Tag("a", 0, 1, 0), LinkMessage(torch.arange(1000)))
         tensor = received(left, Tag("a", 0, 1, 0)).tree
     assert torch.equal(tensor, torch.arange(1000))
 
@@ -141,7 +141,7 @@ def test_received_tensors_outlive_the_links() -> None:
 def test_a_wait_ends_when_something_came_and_when_it_was_long_enough() -> None:
     with links_of(FIRST, LEFT) as (first, left):
         assert not left.wait(0.01)
-        first.send(Tag("a", 0, 1, 0), Parcel(None))
+        first.send(Tag("a", 0, 1, 0), LinkMessage(None))
         assert left.wait(120)
         assert not left.wait(0.01)
 
@@ -149,7 +149,7 @@ def test_a_wait_ends_when_something_came_and_when_it_was_long_enough() -> None:
 def test_what_came_while_something_else_was_asked_for_ends_the_next_wait() -> None:
     with links_of(FIRST, LEFT) as (first, left):
         assert not left.has(Tag("a", 0, 1, 0))
-        first.send(Tag("a", 0, 1, 0), Parcel(None))
+        first.send(Tag("a", 0, 1, 0), LinkMessage(None))
         assert not left.has(Tag("a", 0, 1, 2))
         assert left.wait(0)
 
@@ -174,7 +174,7 @@ def test_a_bounded_link_has_room_again_when_something_was_received() -> None:
         tags = [Tag("a", 0, 1, number) for number in range(0, 6, 2)]
         for tag in tags[:2]:
             assert first.has_room(tag)
-            first.send(tag, Parcel(torch.ones(3)))
+            first.send(tag, LinkMessage(torch.ones(3)))
         assert not first.has_room(tags[2])
         assert first.has_room(Tag("a", 0, 1, 1)), "to another worker"
         assert first.has_room(Tag("a", 0, 2, 0)), "to another stage"
@@ -185,7 +185,7 @@ def test_a_bounded_link_has_room_again_when_something_was_received() -> None:
 
 def test_a_bounded_link_within_a_worker_has_room_when_its_value_was_received() -> None:
     with links_of(FIRST, slots=1) as (first,):
-        first.send(Tag("a", 0, 2, 0), Parcel(None))
+        first.send(Tag("a", 0, 2, 0), LinkMessage(None))
         assert not first.has_room(Tag("a", 0, 2, 1))
         first.receive(Tag("a", 0, 2, 0))
         assert first.has_room(Tag("a", 0, 2, 1))
@@ -195,7 +195,7 @@ def test_an_unbounded_link_never_waits_for_its_receiver() -> None:
     with links_of(FIRST, LEFT) as (first, left):
         for number in range(0, 8000, 2):
             assert first.has_room(Tag("a", 0, 1, number))
-            first.send(Tag("a", 0, 1, number), Parcel(number))
+            first.send(Tag("a", 0, 1, number), LinkMessage(number))
         # More records than the pipe holds: the rest is on its way whenever the sender has a look.
         for number in range(0, 8000, 2):
             while not left.has(Tag("a", 0, 1, number)):
@@ -224,7 +224,7 @@ def fuzz(actions: Sequence[tuple[str, int, Any]]) -> None:
                 source, target = ways[which]
                 tag = Tag("a", min(source, 1), min(target, 1), 2 * number + (2 in ways[which]))
                 tensor = torch.full(how, float(number))
-                ends[source].send(tag, Parcel((tensor, None)))
+                ends[source].send(tag, LinkMessage((tensor, None)))
                 sent[which].append((tag, tensor))
             elif what == "receive" and sent[which]:
                 sent[which].rotate(how)
@@ -278,7 +278,7 @@ def test_memory_is_used_again_from_step_to_step() -> None:
         for _ in range(30):
             tags = [Tag("a", 0, 1, number) for number in range(0, 16, 2)]
             for tag in tags:
-                first.send(tag, Parcel(torch.ones(50_000)))
+                first.send(tag, LinkMessage(torch.ones(50_000)))
             held = [received(left, tag) for tag in tags]
             assert len(held) == 8
             del held
@@ -291,7 +291,7 @@ def test_nothing_is_left_open_after_closing() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with links_of(*PLAN.workers) as (first, left, _):
         for number in range(0, 40, 2):
-            first.send(Tag("a", 0, 1, number), Parcel(torch.ones(10_000)))
+            first.send(Tag("a", 0, 1, number), LinkMessage(torch.ones(10_000)))
         left.wait()
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -301,10 +301,10 @@ def test_nothing_is_left_open_after_closing() -> None:
 
 def test_a_contribution_is_given_once() -> None:
     with links_of(LEFT, RIGHT) as (left, right):
-        part = Contribution({"w": torch.ones(3), "b": None}, 2.0)
-        left.send_contribution(RIGHT, SUM, Member(1, 0), part)
+        part = GradientContribution({"w": torch.ones(3), "b": None}, 2.0)
+        left.send_contribution(RIGHT, SUM, Contributor(1, 0), part)
         (found,) = right.contributions(SUM).items()
-        assert found[0] == Member(1, 0) and found[1].weight == 2.0 and found[1].gradients["b"] is None
+        assert found[0] == Contributor(1, 0) and found[1].weight == 2.0 and found[1].gradients["b"] is None
         assert torch.equal(
             found[1].gradients["w"] if found[1].gradients["w"] is not None else torch.empty(0), torch.ones(3)
         )
@@ -340,13 +340,13 @@ def test_sending_to_a_peer_that_is_gone_says_so_and_takes_no_memory() -> None:
     with links_of(FIRST, LEFT) as (first, left):
         left.close()
         for number in range(0, 2000, 2):
-            first.send(Tag("a", 0, 1, number), Parcel(torch.ones(10_000)))
+            first.send(Tag("a", 0, 1, number), LinkMessage(torch.ones(10_000)))
         assert first.lost == {LEFT: "its process is gone"}
         assert num_claimed(first) <= 1
         assert not first.wait(0.01)
 
 
-def peer(pipe: Any, me: Worker, other: Worker, work: Callable[[ProcessLinks], object]) -> None:
+def peer(pipe: Any, me: PlanWorker, other: PlanWorker, work: Callable[[ProcessLinks], object]) -> None:
     torch.set_num_threads(1)
     links = ProcessLinks(0, me, PLAN)
     pipe.send(links.endpoint())
@@ -370,21 +370,21 @@ def peer_process(work: Callable[[ProcessLinks], object]) -> Generator[tuple[Proc
 
 def echo(links: ProcessLinks) -> None:
     for number in range(0, 1 << 30, 2):
-        links.send(Tag("a", 1, 0, number), Parcel((received(links, Tag("a", 0, 1, number)).tree,)))
+        links.send(Tag("a", 1, 0, number), LinkMessage((received(links, Tag("a", 0, 1, number)).tree,)))
 
 
 def test_processes_send_each_other_what_they_have() -> None:
     with peer_process(echo) as (first, _):
         for number, size in enumerate([1, 1000, 10, 1 << 20, 0, 1] * 30):
             tensor = torch.rand(size)
-            first.send(Tag("a", 0, 1, 2 * number), Parcel(tensor))
+            first.send(Tag("a", 0, 1, 2 * number), LinkMessage(tensor))
             assert torch.equal(received(first, Tag("a", 1, 0, 2 * number)).tree[0], tensor)
         assert num_claimed(first) <= 1, "all but the last were given back"
 
 
 def pour(links: ProcessLinks) -> None:
     for number in range(0, 1 << 30, 2):
-        links.send(Tag("a", 1, 0, number), Parcel(torch.full((number % 7 * 5000,), number)))
+        links.send(Tag("a", 1, 0, number), LinkMessage(torch.full((number % 7 * 5000,), number)))
 
 
 @pytest.mark.parametrize("after", [1, 3, 10, 40, 200])
@@ -407,7 +407,7 @@ def test_a_sender_that_is_killed_leaves_only_whole_messages(after: int) -> None:
 def test_a_receiver_that_is_killed_holds_nobody_up(after: int) -> None:
     with peer_process(echo) as (first, process):
         for number in range(3000):
-            first.send(Tag("a", 0, 1, 2 * number), Parcel(torch.ones(5000)))
+            first.send(Tag("a", 0, 1, 2 * number), LinkMessage(torch.ones(5000)))
             if number == after:
                 process.kill()
         assert LEFT in first.lost
@@ -446,8 +446,8 @@ def test_parcels_and_contributions_come_from_another_host(pool: ThreadPoolExecut
     first, left = far.ends
     tensors = [torch.rand(size) for size in (1, 100, 100_000)]
     for number, tensor in enumerate(tensors):
-        first.send(Tag("a", 0, 1, 2 * number), Parcel((tensor.t(),), weight=1.5))
-    first.send_contribution(LEFT, SUM, Member(1, 1), Contribution({"w": tensors[0]}))
+        first.send(Tag("a", 0, 1, 2 * number), LinkMessage((tensor.t(),), weight=1.5))
+    first.send_contribution(LEFT, SUM, Contributor(1, 1), GradientContribution({"w": tensors[0]}))
     tensors_sent = [tensor.clone() for tensor in tensors]
     for tensor in tensors:
         tensor.zero_()
@@ -457,14 +457,14 @@ def test_parcels_and_contributions_come_from_another_host(pool: ThreadPoolExecut
     deadline = time.monotonic() + 120
     while not (parts := left.contributions(SUM)):
         assert left.wait(deadline - time.monotonic())
-    assert list(parts) == [Member(1, 1)]
+    assert list(parts) == [Contributor(1, 1)]
     far.close()
 
 
 def test_a_bounded_link_to_another_host_has_room_again_when_something_was_received(pool: ThreadPoolExecutor) -> None:
     far = Far(pool, slots=1)
     first, left = far.ends
-    first.send(Tag("a", 0, 1, 0), Parcel(None))
+    first.send(Tag("a", 0, 1, 0), LinkMessage(None))
     assert not first.has_room(Tag("a", 0, 1, 2))
     received(left, Tag("a", 0, 1, 0))
     assert first.wait(120) and first.has_room(Tag("a", 0, 1, 2))
@@ -479,7 +479,7 @@ def test_a_message_of_another_epoch_is_dropped(pool: ThreadPoolExecutor) -> None
         {FIRST: replace(far.ends[0].endpoint(), host="earth")},
         {FIRST: lambda message: blobs.append(message) or Future()},
     )
-    left.send(Tag("a", 1, 0, 0), Parcel(None))
+    left.send(Tag("a", 1, 0, 0), LinkMessage(None))
     (message,) = blobs
     far.ends[0].deliver(message._replace(epoch=3))
     assert not far.ends[0].wait(0)
@@ -495,6 +495,6 @@ def test_a_call_that_fails_marks_its_peer_as_lost_and_ends_the_wait(pool: Thread
             raise ConnectionError("no way there")
 
         first.connect({LEFT: replace(left.endpoint(), host="mars")}, {LEFT: lambda message: pool.submit(fail, message)})
-        first.send(Tag("a", 0, 1, 0), Parcel(None))
+        first.send(Tag("a", 0, 1, 0), LinkMessage(None))
         assert first.wait(120)
         assert first.lost == {LEFT: "ConnectionError: no way there"}

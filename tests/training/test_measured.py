@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.simulation.spans import COMPUTING
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
@@ -70,8 +70,8 @@ def test_without_a_flush_the_rate_is_that_of_a_full_pipeline(name: str) -> None:
     measured = measured_timeline(plan, name, as_if_real(timeline), num_steps=2)
     assert measured.num_steps == 2
     first = measured.actions[plan.workers[0]]
-    assert 12 <= sum(action.kind is Kind.FORWARD for action in first) <= 16
-    ended = [action.micro_batch or 0 for action in first if action.kind is Kind.BACKWARD]
+    assert 12 <= sum(action.kind is ActionKind.FORWARD for action in first) <= 16
+    ended = [action.micro_batch or 0 for action in first if action.kind is ActionKind.BACKWARD]
     assert max(ended) < 59, "the drain is left out"
     whole = comparable(timeline, measured)
     assert whole.step_s == pytest.approx(timeline.step_s / 10, rel=0.02)
@@ -81,7 +81,7 @@ def test_without_a_flush_the_rate_is_that_of_a_full_pipeline(name: str) -> None:
 
 def test_clocks_are_set_to_one_another() -> None:
     timeline = simulated("gpipe", 3)
-    offsets = {Worker(1, 0): 10**13, Worker(2, 0): -12345}
+    offsets = {PlanWorker(1, 0): 10**13, PlanWorker(2, 0): -12345}
     plain = measured_timeline(timeline.plan, "gpipe", as_if_real(timeline, 2))
     moved = measured_timeline(timeline.plan, "gpipe", as_if_real(timeline, 2, offsets), offsets)
     for worker in timeline.workers:
@@ -116,14 +116,14 @@ def test_a_step_that_some_have_not_ended_is_left_out() -> None:
         causes=record.causes[:-1],
     )
     measured = measured_timeline(timeline.plan, "one_f_one_b", {**records, worker: cut})
-    steps = [action for actions in measured.actions.values() for action in actions if action.kind is Kind.STEP]
+    steps = [action for actions in measured.actions.values() for action in actions if action.kind is ActionKind.STEP]
     assert {action.version for action in steps} == {2}
 
 
 def test_without_records_it_is_said_whose_are_missing() -> None:
     timeline = simulated("one_f_one_b")
     records = as_if_real(timeline)
-    records[Worker(1, 0)] = Recorder(Worker(1, 0)).take()
+    records[PlanWorker(1, 0)] = Recorder(PlanWorker(1, 0)).take()
     with pytest.raises(ValueError, match=r"no record of worker 1\.0"):
         measured_timeline(timeline.plan, "one_f_one_b", records)
 
@@ -156,9 +156,9 @@ def test_a_wait_that_began_before_the_picture_is_cut_off_there() -> None:
     measured = measured_timeline(
         timeline.plan, "gpipe", {worker: recorder.take() for worker, recorder in recorders.items()}
     )
-    assert measured.waits[Worker(0, 0)] == []
-    (wait,) = measured.waits[Worker(1, 0)]
-    assert wait.start_s == 0 and wait.end_s == measured.starts[Worker(1, 0)][0]
+    assert measured.waits[PlanWorker(0, 0)] == []
+    (wait,) = measured.waits[PlanWorker(1, 0)]
+    assert wait.start_s == 0 and wait.end_s == measured.starts[PlanWorker(1, 0)][0]
 
 
 # --- what the times would allow ---------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_arrows_lead_from_each_send_to_its_receive() -> None:
     events = json.loads(measured.trace())["traceEvents"]
     begins = {event["id"]: event for event in events if event["ph"] == "s"}
     ends = {event["id"]: event for event in events if event["ph"] == "f"}
-    num_sent = sum(action.kind is Kind.SEND for actions in measured.actions.values() for action in actions)
+    num_sent = sum(action.kind is ActionKind.SEND for actions in measured.actions.values() for action in actions)
     assert begins.keys() == ends.keys() and len(begins) == num_sent
     for id, begin in begins.items():
         assert begin["ts"] <= ends[id]["ts"] and abs(begin["pid"] - ends[id]["pid"]) == 1

@@ -1,7 +1,7 @@
 """Training on real processes equals the player, to the bit, and does in parallel what the schedule says.
 
-What the player computes is held against plain torch elsewhere (`tests/pipeline/test_player_parity.py`); here the same
-plan runs on one process for each worker, and losses, parameters, buffers and the state of the optimizers must be the
+What the player computes is held against plain torch elsewhere (`tests/pipeline/test_local_executor_parity.py`); here
+a plan runs on one process for each worker, and losses, parameters, buffers and the state of the optimizers must be the
 player's. Bits are equal even where the player itself is only within rounding of one process, because sums between
 processes are added in the same order.
 """
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 import ropewalk as rw
+from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.plans import Plan
-from ropewalk.pipeline.player import Player
 from ropewalk.pipeline.schedules import SCHEDULES
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.training.trainer import Trainer
@@ -68,7 +68,7 @@ def compare(case: Case, session: rw.Session) -> None:
     optimizer = OPTIMIZERS[case.optimizer]
     alike: Any = {"seed": SEED, "loss": subject.loss, "lr_schedule": case.lr_schedule, "lr_scale": case.lr_scale}
     options: Any = {"clip_norm": case.clip_norm, "nan": "skip" if case.skips_nan else "pass"}
-    player = Player(graph, subject.loss_fn, optimizer, plan, options=TrainingOptions(**options), **alike)
+    player = LocalExecutor(graph, subject.loss_fn, optimizer, plan, options=TrainingOptions(**options), **alike)
     steps, expected = trained(player, case)
     snapshots = None if case.snapshot_every is None else Snapshots(case.snapshot_every)
     own: Any = {"snapshots": snapshots, "processes": ProcessOptions(session=session)}
@@ -178,8 +178,8 @@ def test_states_checkpoints_and_new_widths_go_on_as_in_the_player(tmp_path: Path
     options: Any = {"autocast": torch.bfloat16}
     with rw.Session() as session:
 
-        def both(plan: Plan) -> tuple[Player, Trainer]:
-            player = Player(graph, subject.loss_fn, adam, plan, options=TrainingOptions(**options), **alike)
+        def both(plan: Plan) -> tuple[LocalExecutor, Trainer]:
+            player = LocalExecutor(graph, subject.loss_fn, adam, plan, options=TrainingOptions(**options), **alike)
             own = ProcessOptions(session=session)
             return player, Trainer(graph, subject.loss_fn, adam, plan, processes=own, **options, **alike)
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ropewalk.training.plain_state import Encoder, decode
+from ropewalk.training.plain_state import StateEncoder, decode
 
 
 def there_and_back(value: Any) -> Any:
-    encoder = Encoder()
+    encoder = StateEncoder()
     text = json.dumps(encoder.encode(value, "here"), allow_nan=False)
     return decode(json.loads(text), lambda name: encoder.tensors[name].contiguous())
 
@@ -118,4 +118,4 @@ class OwnTensor(Tensor):
 )
 def test_what_needs_code_to_come_back_is_refused_by_its_place(value: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
-        Encoder().encode(value, "rates.layer.weight")
+        StateEncoder().encode(value, "rates.layer.weight")

@@ -6,13 +6,13 @@ from array import array
 
 import pytest
 
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.training.recorder import ADMISSION, BACK_PRESSURE, STARVED, SUMS, Recorder, records_of
 from tests.training.played_records import player_of, train
 
-ME = Worker(1, 0)
-FORWARDS = [Action(Kind.FORWARD, 1, 0, number) for number in range(10)]
+ME = PlanWorker(1, 0)
+FORWARDS = [Action(ActionKind.FORWARD, 1, 0, number) for number in range(10)]
 
 
 def test_what_was_recorded_is_taken_in_order() -> None:

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ropewalk.exchange.exchange import Report
-from ropewalk.pipeline.actions import Kind
+from ropewalk.exchange.exchange import ExchangeReport
+from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.planning import plan
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.simulation.timeline import Timeline
@@ -54,7 +54,7 @@ def test_the_shares_of_a_worker_add_up_and_say_whom_it_waited_for(name: str) -> 
         assert spent == pytest.approx(1, abs=1e-6)
         assert worker.other < 0.03
         assert worker.computing == pytest.approx(1 - worker.idle, abs=1e-6), "links and updates take workers no time"
-        group = Worker(int(worker.worker[0]), 0).group
+        group = PlanWorker(int(worker.worker[0]), 0).group
         near = {stage for stage in range(len(timeline.plan.stages)) if abs(timeline.plan.placement[stage] - group) <= 1}
         whom = {int(why.rsplit(" ", 1)[1]) for why in worker.waiting if why.startswith("starved by stage ")}
         assert whom and whom <= near
@@ -63,15 +63,15 @@ def test_the_shares_of_a_worker_add_up_and_say_whom_it_waited_for(name: str) -> 
 def test_waiting_for_the_controller_for_sums_and_for_room_is_told_apart() -> None:
     timeline = simulated("one_f_one_b", 2, micro_batches=1)
     records = as_if_real(timeline)
-    recorder, now = Recorder(Worker(0, 0)), BOOT_NS
+    recorder, now = Recorder(PlanWorker(0, 0)), BOOT_NS
     milliseconds = {"F": 2, "S": 3, "R": 4, "B": 0, "U": 5}
-    for action in timeline.actions[Worker(0, 0)]:
+    for action in timeline.actions[PlanWorker(0, 0)]:
         waited_ns = 1_000_000 * milliseconds[action.kind.value]
         now += waited_ns
-        recorder.record(action, now, now + 500_000, waited_ns, ADMISSION if action.kind is Kind.FORWARD else "")
+        recorder.record(action, now, now + 500_000, waited_ns, ADMISSION if action.kind is ActionKind.FORWARD else "")
         now += 500_000
-    records[Worker(0, 0)] = recorder.take()
-    records[Worker(1, 0)].start_ns[0] = BOOT_NS  # so that the time begins before the first action of the other
+    records[PlanWorker(0, 0)] = recorder.take()
+    records[PlanWorker(1, 0)].start_ns[0] = BOOT_NS  # so that the time begins before the first action of the other
     report = TrainingReport.of(timeline.plan, None, records, {})
     waiting = dict(report.workers[0].waiting)
     del waiting["others to end"]
@@ -100,8 +100,8 @@ def test_steps_that_the_ring_has_forgotten_are_counted(name: str) -> None:
     made = replace(timeline.plan, micro_batches=4)
     num_steps = 1 if name == "pipedream" else 16
     whole = as_if_real(timeline, num_steps)
-    cut = as_if_real(timeline, num_steps, capacity=len(whole[Worker(0, 0)]) // 2)
-    assert cut[Worker(0, 0)].num_forgotten
+    cut = as_if_real(timeline, num_steps, capacity=len(whole[PlanWorker(0, 0)]) // 2)
+    assert cut[PlanWorker(0, 0)].num_forgotten
     for records in (whole, cut):
         report = TrainingReport.of(made, None, records, {}, schedule=name)
         assert report.num_steps_of_run == pytest.approx(16, rel=0.05)
@@ -141,7 +141,7 @@ def test_a_person_can_read_it() -> None:
             second,
             peak_memory_bytes=310 << 20,
             peak_device_bytes=5 << 20,
-            exchange=Report(steps=5, sent_bytes=5 << 20, dense_bytes=20 << 20),
+            exchange=ExchangeReport(steps=5, sent_bytes=5 << 20, dense_bytes=20 << 20),
             notes=("step 3 was slow",),
         ),
     }
@@ -171,7 +171,7 @@ def test_a_person_can_read_it() -> None:
 def test_a_machine_can_read_it() -> None:
     made, timeline = planned()
     worker = made.workers[0]
-    counters = {worker: WorkerCounters(worker, exchange=Report(steps=2), versions_held={0: 3})}
+    counters = {worker: WorkerCounters(worker, exchange=ExchangeReport(steps=2), versions_held={0: 3})}
     report = TrainingReport.of(made, made.prediction, as_if_real(timeline, 2), counters)
     read = json.loads(report.to_json())
     assert read["step_s"] == report.step_s and read["workers"][0]["waiting"] == report.workers[0].waiting

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ropewalk.pipeline.plans import Plan, Stage, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker, Stage
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.training.snapshot_places import (
     Copy,
@@ -20,7 +20,7 @@ from ropewalk.training.snapshot_places import (
 )
 
 CUT, LATER = Cut(0, 8, (0, 0)), Cut(0, 16, (0, 0))
-FIRST, SECOND, THIRD = Worker(0, 0), Worker(1, 0), Worker(1, 1)
+FIRST, SECOND, THIRD = PlanWorker(0, 0), PlanWorker(1, 0), PlanWorker(1, 1)
 #: One replica, and two.
 PLAN = Plan((Stage(0, ("a",), (0,)), Stage(1, ("b",), (1, 2))), (), (), "pipedream", 4)
 

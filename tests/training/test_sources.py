@@ -23,7 +23,7 @@ from ropewalk.pipeline.stages.tensor_source import taken_like
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.building import build
-from ropewalk.training.sources import Given, Initialised, SafetensorsFiles, Unset
+from ropewalk.training.sources import GivenTensors, Initialised, SafetensorsFiles, Unset
 from tests.pipeline.models import ResNet, Transformer
 
 
@@ -272,12 +272,12 @@ def test_given_tensors_are_copied_and_unset_ones_are_like_the_model() -> None:
     model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     graph = trace(model, torch.randn(2, 2, 5, 5))
     names = [*graph.parameters, *graph.buffers]
-    found = Given({**graph.parameters, **graph.buffers}).take(names)
+    found = GivenTensors({**graph.parameters, **graph.buffers}).take(names)
     for name, like in {**graph.parameters, **graph.buffers}.items():
         assert torch.equal(found[name], like) and found[name].data_ptr() != like.data_ptr()
         unset = Unset(Blueprint.of(graph, evaluates=False)).take([name])[name]
         assert (unset.shape, unset.dtype, unset.stride()) == (like.shape, like.dtype, like.stride())
     with pytest.raises(PlanInvalid, match="needs 'nowhere'"):
-        Given({}).take(["nowhere"])
+        GivenTensors({}).take(["nowhere"])
     with pytest.raises(PlanInvalid, match=r"'w' is on the device 'meta'.*Initialised"):
-        Given({"w": torch.empty(2, device="meta")}).take(["w"])
+        GivenTensors({"w": torch.empty(2, device="meta")}).take(["w"])

@@ -12,9 +12,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from ropewalk.errors import CheckpointCorrupt  # noqa: E402
-from ropewalk.pipeline.plans import Worker  # noqa: E402
+from ropewalk.pipeline.plans import PlanWorker  # noqa: E402
 from ropewalk.pipeline.schedules.streams import Cut  # noqa: E402
-from ropewalk.pipeline.stages.packed_tensors import Block  # noqa: E402
+from ropewalk.pipeline.stages.packed_tensors import TensorBlock  # noqa: E402
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot  # noqa: E402
 from ropewalk.training.stored_snapshots import SnapshotFolder, read, write  # noqa: E402
 
@@ -23,15 +23,15 @@ CONTENTS = {0: {"parameters": {"weight": WEIGHT}, "newest": 7, "buffers": {}}}
 
 
 def snapshot(cut: Cut | None = None) -> WorkerSnapshot:
-    block = Block()
+    block = TensorBlock()
     packed = block.pack(CONTENTS)
-    return WorkerSnapshot(Worker(0, 1), cut or Cut(0, 8, (2, 2)), packed, block.memory, block.size_bytes)
+    return WorkerSnapshot(PlanWorker(0, 1), cut or Cut(0, 8, (2, 2)), packed, block.memory, block.size_bytes)
 
 
 def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     stored = write(str(tmp_path), 3, snapshot())
     found = read(stored)
-    assert (found.worker, found.cut, found.size_bytes) == (Worker(0, 1), Cut(0, 8, (2, 2)), snapshot().size_bytes)
+    assert (found.worker, found.cut, found.size_bytes) == (PlanWorker(0, 1), Cut(0, 8, (2, 2)), snapshot().size_bytes)
     stages = found.stages()
     assert torch.equal(stages[0].pop("parameters")["weight"], WEIGHT)
     assert stages == {0: {"newest": 7, "buffers": {}}}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ropewalk as rw
-from ropewalk.errors import NoPlanFits, PlanInvalid, PlayerFailed, StageFailed
+from ropewalk.errors import LocalExecutorFailed, NoPlanFits, PlanInvalid, StageFailed
 from ropewalk.pipeline import ModelGraph, Plan, trace
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.training.trainer_options import ProcessOptions
@@ -101,7 +101,7 @@ def test_leaving_the_block_does_not_raise_again_what_was_told() -> None:
     with trainer_of(loss_fn=explodes) as trainer:
         with pytest.raises(StageFailed, match="too hot"):
             trainer.step(*batch())
-        with pytest.raises(PlayerFailed):
+        with pytest.raises(LocalExecutorFailed):
             trainer.drain()
 
 
@@ -195,7 +195,7 @@ def test_an_exchange_without_replicas_is_told() -> None:
         ({"lr_scale": "pipedram"}, ValueError, "lr_scale is 'pipedream' or None, not 'pipedram'"),
         ({"plan": "two"}, TypeError, r"plan is of type str; give a number of devices, or a Plan"),
         ({"plan": 2.0}, TypeError, r"plan is of type float"),
-        ({"patience": 10}, TypeError, r"patience is of type int; give .*Patience\(silent_s=10.0\)"),
+        ({"timeouts": 10}, TypeError, r"timeouts is of type int; give .*Patience\(silent_s=10.0\)"),
         ({"processes": {"name": "a"}}, TypeError, r"processes is of type dict; give .*ProcessOptions\("),
         ({"snapshots": 3}, TypeError, r"snapshots is of type int; give .*Snapshots\(every=100\), or None"),
         ({"weights": "model.pt"}, ValueError, "safetensors"),

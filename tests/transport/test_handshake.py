@@ -12,7 +12,7 @@ import pytest
 from ropewalk.errors import TransportRefused
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.frames import PROTOCOL, STRANGER
-from ropewalk.transport.handshake import CODEC, Admission, Challenge, Dialling, Ends, Hello, Refused, Welcome
+from ropewalk.transport.handshake import CODEC, Challenge, Dialling, Ends, Hello, Refused, ServerHandshake, Welcome
 from ropewalk.version import VERSION
 
 RUN = "run-1"
@@ -38,7 +38,7 @@ def change(greeting: Hello, **fields: object) -> Hello:
 
 def refusal(credentials: Credentials, members: AllowList, ends: Ends = TLS, **fields: Any) -> str | None:
     """Why a greeting is refused in which some fields are other ones; None if it is welcome."""
-    admission = Admission(RUN, members, ends)
+    admission = ServerHandshake(RUN, members, ends)
     answer = admission.judge(change(Dialling(credentials, "server", ends).answer(admission.challenge), **fields))
     return answer.reason if isinstance(answer, Refused) else None
 
@@ -47,7 +47,7 @@ def refusal(credentials: Credentials, members: AllowList, ends: Ends = TLS, **fi
 def test_a_member_is_welcome_and_sees_that_the_server_is_one(
     credentials: Credentials, members: AllowList, ends: Ends
 ) -> None:
-    admission, dialling = Admission(RUN, members, ends), Dialling(credentials, "server", ends)
+    admission, dialling = ServerHandshake(RUN, members, ends), Dialling(credentials, "server", ends)
     dialling.check(admission.judge(dialling.answer(admission.challenge)))
 
 
@@ -90,7 +90,7 @@ def test_no_reason_holds_a_secret_or_a_line_break(credentials: Credentials, memb
 
 
 def test_no_secret_ever_travels(credentials: Credentials, members: AllowList) -> None:
-    admission, dialling = Admission(RUN, members), Dialling(credentials, "server")
+    admission, dialling = ServerHandshake(RUN, members), Dialling(credentials, "server")
     greeting = dialling.answer(admission.challenge)
     said = b"".join(map(CODEC.encode, (admission.challenge, greeting, admission.judge(greeting))))
     assert credentials.secret.encode() not in said and bytes.fromhex(credentials.secret) not in said
@@ -116,11 +116,11 @@ def test_the_certificate_must_be_that_of_the_process(credentials: Credentials, m
 
 def test_what_was_overheard_is_worth_nothing_on_another_link(credentials: Credentials, members: AllowList) -> None:
     """S9: a greeting that is said again, here, on another kind of connection, or to another server."""
-    first = Admission(RUN, members, TLS)
+    first = ServerHandshake(RUN, members, TLS)
     greeting = Dialling(credentials, "server", TLS).answer(first.challenge)
     assert isinstance(first.judge(greeting), Welcome)
-    again = Admission(RUN, members, TLS)
-    elsewhere = [Admission(RUN, members, ends) for ends in (Ends(), Ends("f" * 64, "6" * 64))]
+    again = ServerHandshake(RUN, members, TLS)
+    elsewhere = [ServerHandshake(RUN, members, ends) for ends in (Ends(), Ends("f" * 64, "6" * 64))]
     for admission in elsewhere:  # in the worst case, somebody in the middle has them all say the same
         admission.challenge = first.challenge
     for admission in (again, *elsewhere):
@@ -130,7 +130,7 @@ def test_what_was_overheard_is_worth_nothing_on_another_link(credentials: Creden
 
 def test_a_server_without_the_secret_is_found_out(credentials: Credentials, members: AllowList) -> None:
     """Whoever took the place of a socket, and echoes, guesses, or repeats what a real server has said."""
-    real = Admission(RUN, members)
+    real = ServerHandshake(RUN, members)
     before = Dialling(credentials, "server")
     overheard = real.judge(before.answer(real.challenge))
     dialling = Dialling(credentials, "server")

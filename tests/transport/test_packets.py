@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from ropewalk.transport.blobs import pack
-from ropewalk.transport.packets import PACKET_BYTES, ROOM_BYTES, Packets, Parcel
+from ropewalk.transport.packets import PACKET_BYTES, ROOM_BYTES, PackedMessage, Packets
 
 Pair = tuple[Packets, Packets]
 
@@ -47,7 +47,7 @@ def num_descriptors() -> int:
 def test_messages_arrive_as_they_were_sent(pair: Pair, sizes: Sequence[int]) -> None:
     parts = [os.urandom(size) for size in sizes]
     before = num_descriptors()
-    parcel = Parcel(parts)
+    parcel = PackedMessage(parts)
     assert pair[0].send(parcel)
     parcel.close()
     received = pair[1].receive()
@@ -62,7 +62,7 @@ def test_messages_arrive_as_they_were_sent(pair: Pair, sizes: Sequence[int]) -> 
 
 def test_a_message_that_is_in_a_memory_file_already_is_sent_as_it_is(pair: Pair) -> None:
     file = pack([b"one", b"two"])
-    parcel = Parcel((), (3, 3), file)
+    parcel = PackedMessage((), (3, 3), file)
     assert pair[0].send(parcel)
     assert pair[0].send(parcel)
     parcel.close()
@@ -77,7 +77,7 @@ def test_many_who_send_and_receive_at_one_end_get_whole_messages(pair: Pair) -> 
 
     def send(letter: bytes) -> None:
         for number in range(100):
-            while not pair[0].send(Parcel([letter * sizes[number % 4]])):
+            while not pair[0].send(PackedMessage([letter * sizes[number % 4]])):
                 pass
 
     def receive() -> None:
@@ -102,7 +102,7 @@ def test_many_who_send_and_receive_at_one_end_get_whole_messages(pair: Pair) -> 
 
 @pytest.mark.parametrize("size", [100, 100_000, 1 << 20, 100 << 20])
 def test_a_direction_holds_some_megabytes_and_no_more(pair: Pair, size: int) -> None:
-    parcel = Parcel([bytes(size)])
+    parcel = PackedMessage([bytes(size)])
     num = 0
     while pair[0].send(parcel, wait=False):
         num += 1
@@ -130,7 +130,7 @@ def test_what_is_left_is_read_before_the_end(pair: Pair, looks: bool) -> None:
         with pytest.raises(EOFError):
             other.receive()
         with pytest.raises(BrokenPipeError):
-            other.send(Parcel([b"more"]))
+            other.send(PackedMessage([b"more"]))
 
 
 def test_a_message_to_an_end_that_was_closed_with_messages_unread_is_a_broken_pipe(pair: Pair) -> None:

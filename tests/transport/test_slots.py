@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import PeerLost
-from ropewalk.transport.slots import ALIGN, Announced, Bell, BellRope, PeerSlots, Place, SlotMemory
+from ropewalk.transport.slots import ALIGN, Announced, Doorbell, DoorbellHandle, OpenFile, PeerSlots, SlotMemory
 from tests.forked_process import ForkedProcess
 
 
@@ -20,8 +20,8 @@ class Pair:
     """Both ends of the way from a sender to a receiver, in one process."""
 
     def __init__(self) -> None:
-        self.memory, self.bell = SlotMemory(), Bell()
-        self.rope, self.peer = BellRope(self.bell.place, 7), PeerSlots(self.memory.place)
+        self.memory, self.bell = SlotMemory(), Doorbell()
+        self.rope, self.peer = DoorbellHandle(self.bell.place, 7), PeerSlots(self.memory.place)
 
     def send(self, content: bytes) -> None:
         slot = self.memory.claim(len(content))
@@ -182,7 +182,7 @@ def test_ringing_a_full_bell_does_not_wait(pair: Pair) -> None:
 
 
 def test_a_bell_that_is_closed_may_still_be_rung() -> None:
-    bell = Bell()
+    bell = Doorbell()
     bell.close()
     bell.close()
     bell.ring()
@@ -200,11 +200,11 @@ def test_who_rings_hears_that_the_other_one_is_gone(pair: Pair) -> None:
 
 
 def test_what_is_closed_is_not_found() -> None:
-    memory, bell = SlotMemory(), Bell()
+    memory, bell = SlotMemory(), Doorbell()
     places = [memory.place, bell.place]
     memory.close()
     bell.close()
-    for open_ in (lambda: PeerSlots(places[0]), lambda: BellRope(places[1], 0)):
+    for open_ in (lambda: PeerSlots(places[0]), lambda: DoorbellHandle(places[1], 0)):
         with pytest.raises(PeerLost, match="is gone or has closed"):
             open_()
 
@@ -224,18 +224,18 @@ def test_a_process_that_has_ended_is_not_found() -> None:
     with ForkedProcess(lambda: None) as child:
         child.kill()
         with pytest.raises(PeerLost, match=f"process {child.pid} is gone"):
-            PeerSlots(Place(child.pid, 5, (0, 0)))
+            PeerSlots(OpenFile(child.pid, 5, (0, 0)))
 
 
 # --- processes that die -----------------------------------------------------------------------------------------------
 
 
 def test_what_a_process_sent_before_it_was_killed_can_be_read() -> None:
-    bell = Bell()
+    bell = Doorbell()
     memory = SlotMemory()
 
     def send() -> None:
-        rope = BellRope(bell.place, 3)
+        rope = DoorbellHandle(bell.place, 3)
         for number in range(100):
             slot = memory.claim(50_000)
             ctypes.memmove(slot.address, bytes([number]) * 50_000, 50_000)

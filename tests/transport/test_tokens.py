@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ropewalk.errors import TransportRefused
 from ropewalk.transport.credentials import MAX_SOCKET_NAME_BYTES, Credentials
-from ropewalk.transport.handshake import Admission, Dialling, Ends, Refused
+from ropewalk.transport.handshake import Dialling, Ends, Refused, ServerHandshake
 from ropewalk.transport.tokens import (
     TokenList,
     host_of,
@@ -72,7 +72,7 @@ def test_a_retired_process_is_refused_under_every_name_with_its_certificate() ->
 def refusal(tokens: TokenList, who: Credentials, shown: str) -> str:
     """Why a process is refused on a TLS connection on which it shows a certificate."""
     ends = Ends(shown, SERVER)
-    admission = Admission(RUN, tokens, ends)
+    admission = ServerHandshake(RUN, tokens, ends)
     answer = admission.judge(Dialling(who, "service", ends).answer(admission.challenge))
     return answer.reason if isinstance(answer, Refused) else ""
 
@@ -93,7 +93,7 @@ def test_between_hosts_the_certificate_must_be_that_of_the_token() -> None:
 
 def test_a_server_that_does_not_have_the_key_cannot_answer() -> None:
     dialling = Dialling(Credentials(RUN, "worker-1", token_of(new_key(), "worker-1")), "service")
-    impostor = Admission(RUN, TokenList(new_key()))
+    impostor = ServerHandshake(RUN, TokenList(new_key()))
     with pytest.raises(TransportRefused):
         dialling.check(impostor.judge(dialling.answer(impostor.challenge)))
 

@@ -16,7 +16,7 @@ import numpy as np
 import ropewalk as rw
 from ropewalk.managers import DictProxy, ListProxy, SyncManager, ValueProxy
 from ropewalk.pool import AsyncResult, IMapIterator, MapResult
-from ropewalk.population import SNES, Run, evaluate
+from ropewalk.population import SNES, RunResult, evaluate
 
 
 def label(x: int) -> str:
@@ -87,10 +87,10 @@ def names() -> None:
 
 def runs_of_population_methods(pool: rw.Pool) -> None:
     run = evaluate(SNES(np.zeros(3)), fitness, pool, generations=2)
-    assert_type(run, Run[SNES])
+    assert_type(run, RunResult[SNES])
     assert_type(run.algorithm.widths.size, int)
     assert_type(run.best_fitness, float)
-    assert_type(evaluate(object(), fitness, generations=2), Run[Any])
+    assert_type(evaluate(object(), fitness, generations=2), RunResult[Any])
     evaluate(SNES(np.zeros(3)), fitness, mode="forever")  # pyright: ignore  # pyrefly: ignore[no-matching-overload]
 
 

@@ -18,7 +18,7 @@ from ropewalk.program.deferred import Deferred
 from ropewalk.program.nodes.cache import Cache
 from ropewalk.program.nodes.colocate import Colocate
 from ropewalk.program.nodes.pool_node import PoolNode, ServedPool
-from ropewalk.program.nodes.ranks import Ranks
+from ropewalk.program.nodes.rank_group import RankGroup
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.nodes.worker import Worker
 from ropewalk.program.program import Program
@@ -83,7 +83,7 @@ reveal_type(program.add(Service(made)))  # Handle[ParameterServer]
 reveal_type(program.add(Cache(server, ttl_s=1)))  # Handle[ParameterServer]
 reveal_type(program.add(PoolNode(2)))  # Handle[ServedPool]
 reveal_type(program.add(Worker(actor, server, Deferred(Gradient)), replicas=4))  # Handle[Any]
-reveal_type(program.add(Ranks(actor, 2)))  # Handle[Any]
+reveal_type(program.add(RankGroup(actor, 2)))  # Handle[Any]
 reveal_type(program.add(Colocate({"a": Service(made)})))  # Mapping[str, Handle[Any]]
 reveal_type(Deferred(Gradient))  # Deferred[Gradient]
 server.push(Gradient())  # pyright: ignore[reportAttributeAccessIssue]
@@ -103,7 +103,7 @@ def names(session: rw.Session) -> None:
     reveal_type(rw.Trainer)  # type[Trainer]
     reveal_type(rw.pool.AsyncResult[int])  # type[AsyncResult[int]]
     reveal_type(pipeline.Stage)  # type[Stage]
-    reveal_type(exchange.Stalls)  # type[Stalls]
+    reveal_type(exchange.StallDetector)  # type[Stalls]
     reveal_type(population.Uniform)  # type[Uniform]
     reveal_type(training.Trainer)  # type[Trainer]
     print(rw.Poool, pipeline.Stag)  # pyright: ignore[reportAttributeAccessIssue]

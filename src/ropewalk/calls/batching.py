@@ -1,6 +1,6 @@
 """Calls of a batched method gather until they are enough, and then run as one.
 
-Incoming ─▶ Gathering ──full, or waited long enough──▶ Batch ──turn──▶ one call, many replies
+Incoming ─▶ Gathering ──full, or waited long enough──▶ CallBatch ──turn──▶ one call, many replies
                ▲ └─ from inside a call that runs here: at once, alone        │
                └───────────────── the next may go ◀──────────────────────────┘
 """
@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ropewalk.calls.batch_queue import BatchQueue
+from ropewalk.calls.call_context import current, forget_watchers
 from ropewalk.calls.concatenating import Concatenating
-from ropewalk.calls.frame import current, forget_watchers
-from ropewalk.calls.incoming import Incoming, Reply, Served, Turn, Way
+from ropewalk.calls.incoming import CallPolicy, Incoming, Reply, Served, Turn
 from ropewalk.calls.merging import Arguments
 from ropewalk.calls.messages import Answer
 from ropewalk.calls.stacking import Stacking
@@ -26,12 +26,12 @@ from ropewalk.transport.loop import Loop, Timer
 _STACKING, _CONCATENATING = Stacking(), Concatenating()
 
 
-class Batch(Turn):
+class CallBatch(Turn):
     """Calls that were merged into one; a call out of it belongs to the chains of them all."""
 
     __slots__ = ("_calls", "_depth", "_merging", "_way", "size_of_call")
 
-    def __init__(self, way: Way, calls: Sequence[Incoming]) -> None:
+    def __init__(self, way: CallPolicy, calls: Sequence[Incoming]) -> None:
         chain = {origin.key: origin for call in calls for origin in call.chain}
         deadlines = [call.deadline for call in calls]
         latest = None if None in deadlines else max(deadline for deadline in deadlines if deadline is not None)
@@ -110,7 +110,7 @@ class Batch(Turn):
 class Gathering:
     """The calls of one batched method that wait for others; from the loop's thread, but for `take`."""
 
-    def __init__(self, served: Served, way: Way, loop: Loop, begin: Callable[[Batch], None]) -> None:
+    def __init__(self, served: Served, way: CallPolicy, loop: Loop, begin: Callable[[CallBatch], None]) -> None:
         self._served = served
         self._way = way
         self._loop = loop
@@ -133,7 +133,7 @@ class Gathering:
             batch = [] if alone else self._queue.add(call, call.link, time.monotonic(), more=more)
         if alone:
             # What runs here waits for it, and it would gather for a batch that waits for what runs here.
-            self._begin(Batch(self._way, [call]))
+            self._begin(CallBatch(self._way, [call]))
         elif batch or not more:
             self._go_on(batch)
         elif not self._looks:
@@ -168,7 +168,7 @@ class Gathering:
     def _go_on(self, calls: list[Incoming]) -> None:
         """Begin the batch that the queue gave, or look again when the next one is due."""
         if calls:
-            batch = Batch(self._way, calls)
+            batch = CallBatch(self._way, calls)
             batch.when_over = lambda: self._over(batch)
             self._begin(batch)
         elif self._timer is None and (due := self._queue.next_due) is not None:
@@ -184,7 +184,7 @@ class Gathering:
             calls = self._queue.due(time.monotonic())
         self._go_on(calls)
 
-    def _over(self, batch: Batch) -> None:
+    def _over(self, batch: CallBatch) -> None:
         with self._served.lock:
             self._queue.sized(batch.size_of_call)
             calls = self._queue.done(time.monotonic())
@@ -211,4 +211,4 @@ def _with_defaults(method: Callable[..., Any], arguments: Arguments) -> Argument
     return bound.args, bound.kwargs
 
 
-__all__ = ["Batch", "Gathering"]
+__all__ = ["CallBatch", "Gathering"]

@@ -13,11 +13,11 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.calls.pending import Lost, NotServed, Pending
+from ropewalk.calls.pending import Lost, NotServed, PendingCall
 
 if TYPE_CHECKING:
-    from ropewalk.calls.replica import Replica, Request
-    from ropewalk.calls.whereabouts import Connection
+    from ropewalk.calls.replica import CallRequest, ReplicaClient
+    from ropewalk.calls.resolver import ServiceRoute
 
 #: As in `concurrent.futures`, which calls its states by these words.
 _PENDING, _CANCELLED, _FINISHED = "PENDING", "CANCELLED", "FINISHED"
@@ -25,7 +25,7 @@ _PENDING, _CANCELLED, _FINISHED = "PENDING", "CANCELLED", "FINISHED"
 _finishing = threading.Lock()
 
 
-class CallFuture(Pending, Future[Any]):
+class CallFuture(PendingCall, Future[Any]):
     """A call whose answer is asked for later, or called back with."""
 
     alone = True
@@ -33,13 +33,13 @@ class CallFuture(Pending, Future[Any]):
     _state = _PENDING
     _result: Any = None
     _exception: BaseException | None = None
-    connection: Connection | None = None
+    connection: ServiceRoute | None = None
     """Over which it was sent last; None if it was not yet."""
 
-    def __init__(self, replica: Replica, request: Request) -> None:
-        Pending.__init__(self, replica.name)
+    def __init__(self, replica: ReplicaClient, request: CallRequest) -> None:
+        PendingCall.__init__(self, replica.name)
         self.replica = replica
-        self.request: Request | None = request
+        self.request: CallRequest | None = request
         """The call itself, until it is answered: it may have to be sent again."""
 
     def __getattr__(self, name: str) -> Any:

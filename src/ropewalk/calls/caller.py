@@ -1,18 +1,18 @@
 """What the clients of one process share: links, the loop, the directory.
 
-    Client ─┐                        ┌─ Conversation ── link ── process of learner
+    Client ─┐                        ┌─ RpcConnection ── link ── process of learner
     Client ─┼─▶ Replica ──▶ Caller ──┤
-    Client ─┘                        └─ Conversation ── link ── process of replay and cache
+    Client ─┘                        └─ RpcConnection ── link ── process of replay and cache
 
 There is one link for each process that is called, whatever number of objects lives there.
 """
 
 from __future__ import annotations
 
-from ropewalk.calls.conversation import Conversation
-from ropewalk.calls.directory import Directory, Place
+from ropewalk.calls.directory import Directory, ReplicaLocation
 from ropewalk.calls.messages import CALLS
 from ropewalk.calls.payloads import Handover
+from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.calls.sequences import Sequence
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import ProgramStopped
@@ -51,11 +51,11 @@ class Caller:
         self._run_id = run_id
         self._process_id = process_id
         self._passport = passport
-        self._conversations: dict[str, Conversation] = {}
+        self._conversations: dict[str, RpcConnection] = {}
         self.closed: str = ""
         """Why this process calls no more; empty while it does."""
 
-    def converse(self, name: str, place: Place, timeout_s: float = DIAL_S) -> Conversation:
+    def converse(self, name: str, place: ReplicaLocation, timeout_s: float = DIAL_S) -> RpcConnection:
         """The conversation with the process that a service is in; dials, for so long, if there is none yet.
 
         Raises:
@@ -73,7 +73,7 @@ class Caller:
         link = dial(parse_address(place.address), credentials, CALLS, passport=self._passport, timeout_s=timeout_s)
         if self.handover:
             self.handover.join(link)
-        made = Conversation(link, self.loop, name, place.address)
+        made = RpcConnection(link, self.loop, name, place.address)
         other = self._conversations.setdefault(place.address, made)
         if other is not made and not other.closed:
             made.close("another thread was quicker")
@@ -88,11 +88,11 @@ class Caller:
         """Numbers the calls to a replica of a service that are to be done once."""
         return self._sequences.get((name, index)) or self._sequences.setdefault((name, index), Sequence())
 
-    def conversations(self) -> list[tuple[str, Conversation]]:
+    def conversations(self) -> list[tuple[str, RpcConnection]]:
         """Those that there are, with their addresses."""
         return list(self._conversations.items())
 
-    def known(self, address: str) -> Conversation | None:
+    def known(self, address: str) -> RpcConnection | None:
         """The conversation with the process at an address, if there is one that is open."""
         conversation = self._conversations.get(address)
         return conversation if conversation and not conversation.closed else None

@@ -26,7 +26,7 @@ from typing import Any
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.remote_method import MethodOfAll, RemoteMethod
-from ropewalk.calls.replica import Replica
+from ropewalk.calls.replica import ReplicaClient
 
 #: Public names of clients themselves, which no method can have.
 CLIENT_NAMES = ("all", "any")
@@ -54,7 +54,7 @@ class Client:
         self._name = name
         self._address = address
         self._methods = methods
-        self._replicas: dict[int, Replica] = {}
+        self._replicas: dict[int, ReplicaClient] = {}
         self._turns = itertools.count(1)
 
     @property
@@ -126,17 +126,17 @@ class Client:
         client._replicas, client._turns = self._replicas, self._turns
         return client
 
-    def _replica(self, index: int) -> Replica:
+    def _replica(self, index: int) -> ReplicaClient:
         replica = self._replicas.get(index)
         if replica is None:
-            made = Replica(self._caller, self._name, index, retries=self._retries)
+            made = ReplicaClient(self._caller, self._name, index, retries=self._retries)
             replica = self._replicas.setdefault(index, made)
         return replica
 
-    def _all_replicas(self) -> list[Replica]:
+    def _all_replicas(self) -> list[ReplicaClient]:
         return [self._replica(index) for index in range(len(self))]
 
-    def _choose(self) -> Replica:
+    def _choose(self) -> ReplicaClient:
         num = self._caller.directory.replicas(self._name)
         if num <= 1:
             return self._replicas.get(0) or self._replica(0)

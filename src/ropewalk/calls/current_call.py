@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from ropewalk.calls import frame as frames
-from ropewalk.calls.frame import Frame
+from ropewalk.calls import call_context as frames
+from ropewalk.calls.call_context import CallContext
 from ropewalk.errors import CallCancelled, DeadlineExceeded
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ class CurrentCall:
     Outside of any call there is one, too, which is never over; so objects can be used by themselves.
     """
 
-    def __init__(self, frame: Frame | None) -> None:
+    def __init__(self, frame: CallContext | None) -> None:
         self._call = frame.call if frame else None
         self._deadline = frame.deadline if frame else None
 

@@ -1,6 +1,6 @@
 """What callers need to know of the place where a service is, and who tells them.
 
-    handle ──▶ client ──"where is learner 2?"──▶ Directory ──▶ Place(up, unix:/..., target 1)
+    handle ──▶ client ──"where is learner 2?"──▶ Directory ──▶ ReplicaLocation(up, unix:/..., target 1)
 
 The directory of a program lies with its launcher; this module only says what it is asked.
 """
@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReplicaLocation:
     """Where a replica of a service is, as far as the directory knows."""
 
     state: str
@@ -29,7 +29,7 @@ class Place:
 class Directory(Protocol):
     """Knows where services are."""
 
-    def find(self, name: str, replica: int) -> Place:
+    def find(self, name: str, replica: int) -> ReplicaLocation:
         """Where a replica is; asks, and waits for the first answer, if that is not known yet."""
         ...
 
@@ -37,9 +37,9 @@ class Directory(Protocol):
         """How many replicas a service has."""
         ...
 
-    def wait_for_news(self, name: str, replica: int, seen: Place, timeout_s: float) -> Place:
+    def wait_for_news(self, name: str, replica: int, seen: ReplicaLocation, timeout_s: float) -> ReplicaLocation:
         """Wait until a place differs from what was seen, or for so long."""
         ...
 
 
-__all__ = ["Directory", "Place"]
+__all__ = ["Directory", "ReplicaLocation"]

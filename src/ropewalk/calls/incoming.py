@@ -4,7 +4,7 @@ Call ──▶ Incoming ──turn──▶ run ──▶ replies: (whose call, 
 
 Turn ─┬─ Incoming ── Stream      one call; a generator has a turn for each item
       ├─ Batch                   many calls that were merged into one
-      └─ Held                    the turn itself, for a thread of ours, such as one that takes a checkpoint
+      └─ HeldTurn                the turn itself, for a thread of ours, such as one that takes a checkpoint
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.calls.frame import Frame, current, forget_watchers, new_key
+from ropewalk.calls.call_context import CallContext, current, forget_watchers, new_key
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.calls.messages import Answer, Call, Gone, Item, OnceCall, Raised
+from ropewalk.calls.messages import Answer, Call, Gone, OnceCall, Raised, StreamItem
 from ropewalk.calls.once import CallName, Done, OnceTable
-from ropewalk.calls.payloads import Packed, pack_value, unpack
-from ropewalk.calls.turns import FREE, Lane
+from ropewalk.calls.payloads import PackedValue, pack_value, unpack
+from ropewalk.calls.turns import FREE, CallLane
 from ropewalk.errors import CallCancelled, DeadlineExceeded, ServiceLost
 from ropewalk.transport.failures import failure_of, not_sendable
 from ropewalk.transport.link import Link, Received
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from ropewalk.calls.batching import Gathering
 
 #: A call, what is sent for it (None: nothing, it was given up), and the parts of that.
-Reply = tuple["Incoming", Any, Packed | None]
+Reply = tuple["Incoming", Any, PackedValue | None]
 
 
 @dataclass(slots=True, eq=False)
-class Way:
+class CallPolicy:
     """How one method of one object is called."""
 
     method: Callable[..., Any]
     facts: MethodFacts
     label: str
-    lane: Lane[Turn]
+    lane: CallLane[Turn]
     batch: Gathering | None = None
     lasts: bool = False
     """Whether its last call lasted. A free one runs in a thread then, so that nobody has to take the loop over."""
@@ -58,7 +58,7 @@ class Served:
         self.label = label
         self.lock: threading.Lock = threading.Lock()
         """Held for a moment wherever its lanes and batches change."""
-        self.lane: Lane[Turn] = Lane()
+        self.lane: CallLane[Turn] = CallLane()
         self.num_done = 0
         self.closed = ""
         self.once: OnceTable = OnceTable()
@@ -66,12 +66,12 @@ class Served:
         self.once_running: dict[CallName, OnceIncoming] = {}
         self.before_waiting: Callable[[], object] = lambda: None
         """Called by a method that is going to wait."""
-        self.ways: dict[str, Way] = {}
+        self.ways: dict[str, CallPolicy] = {}
         for name, facts in methods.items():
             limit = FREE if facts.free else facts.concurrency
-            lane = Lane[Turn](limit) if limit else self.lane
-            self.ways[name] = Way(getattr(obj, name), facts, f"{label}.{name}", lane)
-        self.plain_ways: dict[str, Way] = {
+            lane = CallLane[Turn](limit) if limit else self.lane
+            self.ways[name] = CallPolicy(getattr(obj, name), facts, f"{label}.{name}", lane)
+        self.plain_ways: dict[str, CallPolicy] = {
             name: way
             for name, way in self.ways.items()
             if not (way.facts.streams or way.facts.batch_size or way.facts.concurrency)
@@ -79,7 +79,7 @@ class Served:
         """The methods without marks that change whose turn it is."""
 
     @property
-    def lanes(self) -> list[Lane[Turn]]:
+    def lanes(self) -> list[CallLane[Turn]]:
         """Each of its lanes once, its own first."""
         return [self.lane, *(way.lane for way in self.ways.values() if way.lane is not self.lane)]
 
@@ -95,12 +95,12 @@ class Served:
         return sum(len(lane.waiting) for lane in self.lanes) + gathering
 
 
-class Turn(Frame):
+class Turn(CallContext):
     """Something that runs when it is its turn at an object."""
 
     __slots__ = ("in_thread", "lane", "served", "since", "when_over")
     served: Served
-    lane: Lane[Turn]
+    lane: CallLane[Turn]
     in_thread: bool
     """Whether it runs beside the loop from the start."""
     since: float
@@ -135,7 +135,7 @@ class Incoming(Turn):
     once: CallName | None = None
     """What it is called among the calls that are done once; None for any other."""
 
-    def __init__(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
+    def __init__(self, served: Served, way: CallPolicy, link: Link, message: Call, received: Received) -> None:
         self.chain = message.chain
         self.deadline = None if message.timeout_s is None else time.monotonic() + message.timeout_s
         self.label = way.label
@@ -186,7 +186,7 @@ class Incoming(Turn):
         value = unpack(received, message.shared)
         return value if message.keywords else (value or (), {})
 
-    def reply(self, value: Any, kind: type[Answer] | type[Item]) -> Reply:
+    def reply(self, value: Any, kind: type[Answer] | type[StreamItem]) -> Reply:
         """What carries a value to the caller, or says that it cannot travel."""
         if value is None:
             return self, kind(self.number, ()), None
@@ -228,7 +228,7 @@ class OnceIncoming(Incoming):
     __slots__ = ("is_settled", "once", "repeats")
 
     def __init__(
-        self, served: Served, way: Way, link: Link, message: OnceCall, received: Received, once: CallName
+        self, served: Served, way: CallPolicy, link: Link, message: OnceCall, received: Received, once: CallName
     ) -> None:
         Incoming.__init__(self, served, way, link, message, received)
         self.once = once
@@ -237,7 +237,7 @@ class OnceIncoming(Incoming):
         self.repeats: list[tuple[Link, OnceCall, Received]] = []
         """The same call, which has come again meanwhile."""
 
-    def done(self, answer: Any, packed: Packed | None) -> Done | None:
+    def done(self, answer: Any, packed: PackedValue | None) -> Done | None:
         """What is kept of an answer to it; None if it was not done."""
         if type(answer) is Raised and self.received is None:
             return Done([], answer.failure)
@@ -249,13 +249,13 @@ class OnceIncoming(Incoming):
         return Done([bytes(part) for part in parts])
 
 
-class Held(Turn):
+class HeldTurn(Turn):
     """A turn that a thread waits for, and keeps for as long as it likes."""
 
     __slots__ = ("_given", "dropped")
 
-    def __init__(self, served: Served, lane: Lane[Turn]) -> None:
-        Frame.__init__(self, (), None, served.label)
+    def __init__(self, served: Served, lane: CallLane[Turn]) -> None:
+        CallContext.__init__(self, (), None, served.label)
         self.served = served
         self.lane = lane
         self.in_thread = True
@@ -282,7 +282,7 @@ class Held(Turn):
 
 
 #: Left out of the tracebacks that callers see.
-_OUR_FRAMES = (__name__, "ropewalk.calls.streams", "ropewalk.calls.batching", "ropewalk.sharing.cabinet")
+_OUR_FRAMES = (__name__, "ropewalk.calls.streams", "ropewalk.calls.batching", "ropewalk.sharing.manager_server")
 
 
-__all__ = ["Held", "Incoming", "OnceIncoming", "Reply", "Served", "Turn", "Way"]
+__all__ = ["CallPolicy", "HeldTurn", "Incoming", "OnceIncoming", "Reply", "Served", "Turn"]

@@ -1,9 +1,9 @@
 """What the two ends of a call say to each other.
 
 caller ──▶ server    Call OnceCall Cancel More Taken TakenPageHere
-server ──▶ caller    Answer Several Raised Item End Gone
+server ──▶ caller    Answer Several Raised StreamItem StreamEnd Gone
 
-The parts of a `Call` are the pickled arguments (none if there are none), those of an `Answer` or `Item` the
+The parts of a `Call` are the pickled arguments (none if there are none), those of an `Answer` or `StreamItem` the
 pickled value, each with its out-of-band buffers. Where they are large and both ends
 are on one host, they travel as a memory file instead, and `shared` says how they
 lie in it.
@@ -31,7 +31,7 @@ class Origin(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Call(msgspec.Struct, tag=1, array_like=True):
-    """Call a method; answered by `Answer`, `Raised` or `Gone`, and for a stream by `Item`s and an `End`."""
+    """Call a method; answered by `Answer`, `Raised` or `Gone`, and for a stream by `StreamItem`s and a `StreamEnd`."""
 
     number: int
     target: int
@@ -88,7 +88,7 @@ class Begun(msgspec.Struct, tag=7, array_like=True, frozen=True):
 
 
 class TakenPageHere(msgspec.Struct, tag=5, array_like=True, frozen=True):
-    """Which of the values that were lent have arrived stands in this memory file (`transport/taken_page.py`)."""
+    """Which of the values that were lent have arrived stands in this memory file (`transport/ack_page.py`)."""
 
 
 class Answer(msgspec.Struct, tag=10, array_like=True, frozen=True):
@@ -107,14 +107,14 @@ class Raised(msgspec.Struct, tag=11, array_like=True, frozen=True):
     failure: Failure
 
 
-class Item(msgspec.Struct, tag=12, array_like=True, frozen=True):
+class StreamItem(msgspec.Struct, tag=12, array_like=True, frozen=True):
     """What a stream yielded."""
 
     number: int
     shared: Lengths
 
 
-class End(msgspec.Struct, tag=13, array_like=True, frozen=True):
+class StreamEnd(msgspec.Struct, tag=13, array_like=True, frozen=True):
     """A stream is over."""
 
     number: int
@@ -134,5 +134,17 @@ class Several(msgspec.Struct, tag=15, array_like=True, frozen=True):
 
 
 CALLS = Codec(
-    Call | OnceCall | Cancel | More | Taken | Begun | TakenPageHere | Answer | Several | Raised | Item | End | Gone
+    Call
+    | OnceCall
+    | Cancel
+    | More
+    | Taken
+    | Begun
+    | TakenPageHere
+    | Answer
+    | Several
+    | Raised
+    | StreamItem
+    | StreamEnd
+    | Gone
 )

@@ -22,7 +22,7 @@ import msgspec
 from ropewalk.transport.failures import Failure
 
 
-class Standing(enum.Enum):
+class CallStanding(enum.Enum):
     """How a call that has come stands."""
 
     NEW = "it is to be done"
@@ -64,7 +64,7 @@ class OnceTable:
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
 
-    def arrive(self, name: CallName, acked: int, also_acked: Sequence[int] = ()) -> Standing | Done:
+    def arrive(self, name: CallName, acked: int, also_acked: Sequence[int] = ()) -> CallStanding | Done:
         """A call has come.
 
         Args:
@@ -76,19 +76,19 @@ class OnceTable:
         if stream is None or stream.generation < name.generation:
             stream = self._streams[name.owner] = _Stream(name.generation)
         if stream.generation > name.generation:
-            return Standing.OLD
+            return CallStanding.OLD
         if acked > stream.acked:
             stream.acked = acked
             stream.done = {sequence: done for sequence, done in stream.done.items() if sequence > acked}
         for sequence in also_acked:
             stream.done.pop(sequence, None)
         if name.sequence <= stream.acked:
-            return Standing.OLD
+            return CallStanding.OLD
         if name.sequence in stream.running:
-            return Standing.RUNS
+            return CallStanding.RUNS
         if name.sequence not in stream.done:
             stream.running.add(name.sequence)
-            return Standing.NEW
+            return CallStanding.NEW
         return stream.done[name.sequence]
 
     def done(self, name: CallName, answer: Done) -> None:
@@ -124,4 +124,4 @@ class OnceTable:
         return stream if stream and stream.generation == name.generation else None
 
 
-__all__ = ["CallName", "Done", "OnceTable", "Standing"]
+__all__ = ["CallName", "CallStanding", "Done", "OnceTable"]

@@ -21,8 +21,8 @@ from ropewalk.transport.blobs import SHARED_MIN_BYTES, descriptors_are_scarce, o
 from ropewalk.transport.descriptors import Descriptors
 from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
+from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import Payload, dumps, loads
-from ropewalk.transport.with_code import dumps_with_code
 
 #: Is given the pickled values that come with an answer.
 Keep = Callable[[Sequence[Part]], object]
@@ -44,7 +44,7 @@ class _Bytes:
 _BYTES_OF_BUFFER = pickle.dumps(_Bytes(b""), 5, buffer_callback=lambda _buffer: None)
 
 
-class Packed:
+class PackedValue:
     """A value that is ready to be sent, as often as need be."""
 
     __slots__ = ("fds", "parts", "shared")
@@ -60,12 +60,12 @@ class Packed:
         if self.fds:
             self.fds.close()
 
-    def unfolded(self) -> Packed:
+    def unfolded(self) -> PackedValue:
         """The same without its memory file, for a link that carries no descriptors."""
         assert self.fds
-        return Packed(open_parts(os.dup(self.fds[0]), self.shared, writable=False))
+        return PackedValue(open_parts(os.dup(self.fds[0]), self.shared, writable=False))
 
-    def again(self, link: Link | None) -> Packed:
+    def again(self, link: Link | None) -> PackedValue:
         """The same once more, to be sent on a link if it is known; what both have in memory files is the same memory.
 
         Raises:
@@ -75,16 +75,16 @@ class Packed:
             return self
         if link and not link.stream.carries_fds:
             return self.unfolded()
-        return Packed((), self.shared, Descriptors([os.dup(self.fds[0])]))
+        return PackedValue((), self.shared, Descriptors([os.dup(self.fds[0])]))
 
-    def copied(self) -> Packed:
+    def copied(self) -> PackedValue:
         """As `unfolded`, in this process's own memory; the memory file is closed."""
-        copy = Packed([bytes(part) for part in self.unfolded().parts])
+        copy = PackedValue([bytes(part) for part in self.unfolded().parts])
         self.close()
         return copy
 
 
-_EMPTY_CALL = Packed(())
+_EMPTY_CALL = PackedValue(())
 
 
 class Handover:
@@ -107,11 +107,11 @@ class Handover:
         """What is sent on this link from now on is handed over."""
         _ends[link] = self
 
-    def put(self, value: Any) -> Packed:
+    def put(self, value: Any) -> PackedValue:
         """Keep an object until it is taken, and pack its token."""
         number = next(_numbers)
         self._objects[number] = value
-        return Packed((pickle.dumps(_Token(self._id, number), 5),))
+        return PackedValue((pickle.dumps(_Token(self._id, number), 5),))
 
     def take(self, number: int) -> Any:
         """An object that was put here; once."""
@@ -145,7 +145,7 @@ def pack_arguments(
     keep: bool,
     with_code: bool = False,
     shared: Frozen[Any] | None = None,
-) -> Packed:
+) -> PackedValue:
     """Pickle the arguments of a call.
 
     Args:
@@ -175,7 +175,7 @@ def shared_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frozen
     return Frozen((args, kwargs) if kwargs else args)
 
 
-def pack_item(link: Link | None, item: Any) -> Packed:
+def pack_item(link: Link | None, item: Any) -> PackedValue:
     """Pickle what is sent on as it is, by processes that do not look into it, with what of `__main__` it needs.
 
     Its buffers are the item's own memory: the caller waits until they are sent.
@@ -186,18 +186,18 @@ def pack_item(link: Link | None, item: Any) -> Packed:
     if type(item) in _ATOMS:
         if type(item) is bytes and len(item) >= SHARED_MIN_BYTES:  # into the memory file, and not into a pickle before
             return _packed(link, Payload(_BYTES_OF_BUFFER, (memoryview(item),), frozenset()), False)
-        return Packed((pickle.dumps(item, 5),))
+        return PackedValue((pickle.dumps(item, 5),))
     return _packed(link, dumps_with_code(item), False)
 
 
-def pack_value(link: Link, value: Any, *, with_code: bool = False) -> Packed:
+def pack_value(link: Link, value: Any, *, with_code: bool = False) -> PackedValue:
     """Pickle what a method returned, or a stream yielded; if it is wanted, with what of `__main__` that needs.
 
     Raises:
         NotPicklable: it cannot be sent; `path` says which part.
     """
     if type(value) in _ATOMS:
-        return Packed((pickle.dumps(value, 5),))
+        return PackedValue((pickle.dumps(value, 5),))
     handover = _ends.get(link) if Handover.in_use else None
     if type(value) is Frozen:
         frozen = cast("Frozen[Any]", value)
@@ -225,9 +225,9 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
     return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
 
 
-def _pack_frozen(link: Link | None, frozen: Frozen[Any], what: str) -> Packed:
+def _pack_frozen(link: Link | None, frozen: Frozen[Any], what: str) -> PackedValue:
     with frozen.lock:
-        packed: Packed | None = frozen.packed
+        packed: PackedValue | None = frozen.packed
         if packed is None:
             packed = _packed(None, dumps(frozen.value, what=what), True)
             if packed.fds and descriptors_are_scarce(packed.fds[0]):  # so each of them is needed for links
@@ -236,22 +236,22 @@ def _pack_frozen(link: Link | None, frozen: Frozen[Any], what: str) -> Packed:
     return packed.again(link)
 
 
-def _packed(link: Link | None, payload: Payload, keep: bool) -> Packed:
+def _packed(link: Link | None, payload: Payload, keep: bool) -> PackedValue:
     if not payload.buffers and len(payload.pickle) < SHARED_MIN_BYTES:
-        return Packed((payload.pickle,))
+        return PackedValue((payload.pickle,))
     parts: list[Part] = [payload.pickle, *payload.buffers]
     size = total_bytes(parts)
     if size >= SHARED_MIN_BYTES and (link is None or link.stream.carries_fds):
         with contextlib.suppress(OSError):  # no descriptors or memory for it: inside the frame, then
             file = Descriptors([pack(parts, "ropewalk-call")])
-            return Packed((), tuple(memoryview(part).nbytes for part in parts), file)
-    return Packed([bytes(part) for part in parts] if keep else parts)
+            return PackedValue((), tuple(memoryview(part).nbytes for part in parts), file)
+    return PackedValue([bytes(part) for part in parts] if keep else parts)
 
 
 __all__ = [
     "Handover",
     "Keep",
-    "Packed",
+    "PackedValue",
     "pack_arguments",
     "pack_item",
     "pack_value",

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from typing import Any, cast
 
-from ropewalk.calls.messages import Answer, Gone, Item, Raised, Several
+from ropewalk.calls.messages import Answer, Gone, Raised, Several, StreamItem
 from ropewalk.calls.payloads import unpack
 from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.link import Received
@@ -33,7 +33,7 @@ class NotServed(Exception):
     """The server is there, and does not serve this object (any more); the call did not run."""
 
 
-class Pending:
+class PendingCall:
     """A call whose answer somebody waits for."""
 
     __slots__ = ("answered", "arrived", "due", "locks", "number", "received", "where", "why_lost")
@@ -76,7 +76,7 @@ class Pending:
         """It was given up at `due`: tell those who wanted to be told."""
 
 
-class Dropped(Pending):
+class Dropped(PendingCall):
     """A call whose answer nobody wants."""
 
     __slots__ = ()
@@ -87,7 +87,7 @@ def value_of(received: Received, where: str) -> Any:
     """The value in an answer or item, or raise what it stands for."""
     message = received.message
     kind = cast("type[Any]", type(message))
-    if kind is Answer or kind is Item:
+    if kind is Answer or kind is StreamItem:
         return unpack(received, message.shared)
     if kind is Several:
         return loads(received.parts[0])
@@ -97,4 +97,4 @@ def value_of(received: Received, where: str) -> Any:
     raise NotServed(message.reason)
 
 
-__all__ = ["Busy", "Dropped", "Lost", "NotServed", "Pending", "value_of"]
+__all__ = ["Busy", "Dropped", "Lost", "NotServed", "PendingCall", "value_of"]

@@ -15,7 +15,7 @@ from typing import Any
 
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.payloads import shared_arguments
-from ropewalk.calls.replica import Replica
+from ropewalk.calls.replica import ReplicaClient
 from ropewalk.errors import ServiceLost
 from ropewalk.transport.one_traceback import without_our_frames
 
@@ -25,14 +25,14 @@ class RemoteMethod:
 
     __slots__ = ("__name__", "_choose", "_facts")
 
-    def __init__(self, facts: MethodFacts, choose: Callable[[], Replica]) -> None:
+    def __init__(self, facts: MethodFacts, choose: Callable[[], ReplicaClient]) -> None:
         self._facts = facts
         self._choose = choose
         self.__name__ = facts.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call, and wait for what it returns."""
-        tried: list[Replica] = []
+        tried: list[ReplicaClient] = []
         while True:
             replica = self._choose()
             try:
@@ -57,7 +57,7 @@ class RemoteMethod:
 
     def send(self, *args: Any, **kwargs: Any) -> None:
         """Call and do not wait; what the method returns or raises is dropped. Bounded as `future` is."""
-        tried: list[Replica] = []
+        tried: list[ReplicaClient] = []
         while True:
             replica = self._choose()
             try:
@@ -68,7 +68,7 @@ class RemoteMethod:
     def __repr__(self) -> str:
         return f"<remote method {self._facts.name}>"
 
-    def _try_another(self, tried: list[Replica], replica: Replica, error: ServiceLost) -> None:
+    def _try_another(self, tried: list[ReplicaClient], replica: ReplicaClient, error: ServiceLost) -> None:
         """Return if a call that did not run, because the chosen replica had just gone, may choose once more."""
         if error.started or replica in tried:
             raise error
@@ -80,7 +80,7 @@ class MethodOfAll:
 
     __slots__ = ("__name__", "_facts", "_replicas")
 
-    def __init__(self, facts: MethodFacts, replicas: Callable[[], list[Replica]]) -> None:
+    def __init__(self, facts: MethodFacts, replicas: Callable[[], list[ReplicaClient]]) -> None:
         self._facts = facts
         self._replicas = replicas
         self.__name__ = facts.name

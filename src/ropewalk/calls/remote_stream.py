@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from ropewalk.calls.pending import Lost, NotServed, Pending, value_of
-from ropewalk.calls.whereabouts import Connection, Whereabouts
+from ropewalk.calls.pending import Lost, NotServed, PendingCall, value_of
+from ropewalk.calls.resolver import ReplicaResolver, ServiceRoute
 
 #: Items of a stream that may be under way before the reader asks for more.
 STREAM_CREDIT = 16
@@ -24,7 +24,7 @@ STREAM_CREDIT = 16
 class RemoteStream(Iterator[Any]):
     """An iterator over what a remote generator yields; for one thread at a time."""
 
-    def __init__(self, where: Whereabouts, connection: Connection, call: str, pending: Pending) -> None:
+    def __init__(self, where: ReplicaResolver, connection: ServiceRoute, call: str, pending: PendingCall) -> None:
         self._where = where
         self._connection = connection
         self._call = call

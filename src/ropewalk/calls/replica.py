@@ -18,17 +18,17 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from ropewalk.calls import frame
+from ropewalk.calls import call_context
 from ropewalk.calls.call_future import CallFuture
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.frozen import Frozen
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call, OnceCall
 from ropewalk.calls.payloads import Handover, pack_arguments
-from ropewalk.calls.pending import Busy, Dropped, Lost, NotServed, Pending
+from ropewalk.calls.pending import Busy, Dropped, Lost, NotServed, PendingCall
 from ropewalk.calls.remote_stream import STREAM_CREDIT, RemoteStream
+from ropewalk.calls.resolver import ReplicaResolver, ServiceRoute
 from ropewalk.calls.sequences import Sequence
-from ropewalk.calls.whereabouts import Connection, Whereabouts
 from ropewalk.errors import CallError, DeadlineExceeded
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.transport.link import Link
@@ -37,7 +37,7 @@ from ropewalk.transport.link import Link
 _FUTURE_DIAL_S = 0.2
 
 
-class Request:
+class CallRequest:
     """A call that can be sent, and sent again: the arguments are those of the moment in which it was made."""
 
     __slots__ = ("chain", "due", "facts", "keywords", "number", "packed", "running", "sequence", "stream")
@@ -54,7 +54,7 @@ class Request:
         stream: str = "",
         sequence: Sequence | None = None,
     ) -> None:
-        running = self.running = frame.current.get()
+        running = self.running = call_context.current.get()
         if running is None:
             self.chain, self.due = (), None
         else:
@@ -91,7 +91,7 @@ class Request:
             )
         return Call(0, target, self.facts.name, self.keywords, timeout_s, self.chain, self.packed.shared, credit)
 
-    def begin(self, connection: Connection, pending: Pending, credit: int = 0) -> None:
+    def begin(self, connection: ServiceRoute, pending: PendingCall, credit: int = 0) -> None:
         """Send it.
 
         Raises:
@@ -106,7 +106,7 @@ class Request:
         conversation.begin(self.message(connection.place.target, credit), packed, pending)
 
 
-class Replica:
+class ReplicaClient:
     """Calls one replica of a service; from any thread."""
 
     def __init__(self, caller: Caller, name: str, index: int, *, retries: bool = False) -> None:
@@ -114,7 +114,7 @@ class Replica:
         self._retries = retries
         self._caller = caller
         self.name = name
-        self._where = Whereabouts(caller, name, index)
+        self._where = ReplicaResolver(caller, name, index)
         self._backlog: deque[tuple[CallFuture, Lost | NotServed | None]] = deque()
         self._sending = False
         self._lock = threading.Lock()
@@ -189,15 +189,15 @@ class Replica:
     ) -> None:
         """Call and forget; waits while too many calls are under way, or the service is not there yet."""
         connection = self._connection(facts)
-        request = Request(connection.conversation.link, facts, args, kwargs, keep=True, shared=shared)
+        request = CallRequest(connection.conversation.link, facts, args, kwargs, keep=True, shared=shared)
         self._begin_somewhere(request, connection, Dropped)
         request.packed.close()
 
     def stream(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RemoteStream:
         """Call a generator; its items are asked for as they are read."""
         connection = self._connection(facts)
-        request = Request(connection.conversation.link, facts, args, kwargs, keep=True)
-        pending, connection = self._begin_somewhere(request, connection, Pending, STREAM_CREDIT)
+        request = CallRequest(connection.conversation.link, facts, args, kwargs, keep=True)
+        pending, connection = self._begin_somewhere(request, connection, PendingCall, STREAM_CREDIT)
         request.packed.close()
         return RemoteStream(self._where, connection, facts.name, pending)
 
@@ -211,7 +211,7 @@ class Replica:
         """What to raise for a call whose deadline has passed."""
         return self._where.too_late(call)
 
-    def _begin_future(self, future: CallFuture, request: Request, connection: Connection) -> None:
+    def _begin_future(self, future: CallFuture, request: CallRequest, connection: ServiceRoute) -> None:
         future.connection = connection
         try:
             request.begin(connection, future)
@@ -238,7 +238,7 @@ class Replica:
                     self._sending = False
                     return
                 future, error = self._backlog[0]  # it keeps its place until it is sent
-            request: Request | None = future.request
+            request: CallRequest | None = future.request
             try:
                 if request is not None and not future.cancelled():
                     self._send_again(future, request, error)
@@ -246,7 +246,7 @@ class Replica:
                 future.finish(None, failure)
             self._backlog.popleft()
 
-    def _send_again(self, future: CallFuture, request: Request, error: Lost | NotServed | None) -> None:
+    def _send_again(self, future: CallFuture, request: CallRequest, error: Lost | NotServed | None) -> None:
         before = future.connection
         if before is not None and isinstance(error, NotServed):
             self._where.wait_for_move(before, str(error))
@@ -272,15 +272,15 @@ class Replica:
         *,
         keep: bool,
         shared: Frozen[Any] | None = None,
-    ) -> Request:
+    ) -> CallRequest:
         """A call that is waited for; if it may not run twice and is to be repeated all the same, with a number."""
         if not self._retries or facts.idempotent:
-            return Request(link, facts, args, kwargs, keep=keep, shared=shared)
+            return CallRequest(link, facts, args, kwargs, keep=keep, shared=shared)
         caller = self._caller
         sequence = caller.sequence(self.name, self.index)
-        return Request(link, facts, args, kwargs, keep=keep, shared=shared, stream=caller.stream, sequence=sequence)
+        return CallRequest(link, facts, args, kwargs, keep=keep, shared=shared, stream=caller.stream, sequence=sequence)
 
-    def _may_repeat(self, request: Request, connection: Connection) -> None:
+    def _may_repeat(self, request: CallRequest, connection: ServiceRoute) -> None:
         """A call that may have run was lost with its link: raise what became of it, unless it is sent again."""
         if not request.facts.idempotent:
             error, comes_back = self._where.what_became(connection, request.facts.name)
@@ -289,14 +289,14 @@ class Replica:
 
     # Connections
 
-    def _connection(self, facts: MethodFacts) -> Connection:
+    def _connection(self, facts: MethodFacts) -> ServiceRoute:
         connection = self._where.connection
         if connection is not None and not connection.conversation.closed:
             return connection
-        running = frame.current.get()
+        running = call_context.current.get()
         return self._where.connect(facts.name, running.deadline if running is not None else None)
 
-    def _ask(self, request: Request, connection: Connection) -> Any:
+    def _ask(self, request: CallRequest, connection: ServiceRoute) -> Any:
         """Send a call and wait for its answer, once."""
         conversation = connection.conversation
         if request.due is None and not request.packed.fds:
@@ -310,7 +310,7 @@ class Replica:
             finally:
                 if running is not None:
                     running.waits_for = None
-        pending = Pending(conversation.where)
+        pending = PendingCall(conversation.where)
         self._begin(request, connection, pending)
         try:
             if not conversation.wait(pending, request.due):
@@ -320,15 +320,15 @@ class Replica:
             if not pending.answered:  # too late, or Ctrl-C
                 conversation.cancel(pending)
 
-    def _begin(self, request: Request, connection: Connection, pending: Pending, credit: int = 0) -> None:
+    def _begin(self, request: CallRequest, connection: ServiceRoute, pending: PendingCall, credit: int = 0) -> None:
         try:
             request.begin(connection, pending, credit)
         except TimeoutError as error:
             raise self._where.too_late(request.facts.name, str(error)) from None
 
     def _begin_somewhere(
-        self, request: Request, connection: Connection, kind: type[Pending], credit: int = 0
-    ) -> tuple[Pending, Connection]:
+        self, request: CallRequest, connection: ServiceRoute, kind: type[PendingCall], credit: int = 0
+    ) -> tuple[PendingCall, ServiceRoute]:
         """Send a call whose answer is not waited for here, following the service until it is sent."""
         while True:
             pending = kind(connection.conversation.where)
@@ -341,4 +341,4 @@ class Replica:
                 connection = self._connection(request.facts)
 
 
-__all__ = ["Replica"]
+__all__ = ["ReplicaClient"]

@@ -19,8 +19,8 @@ from collections.abc import Container, Generator, Mapping, Sequence
 from typing import Any, Protocol
 
 from ropewalk.calls.batching import Gathering
-from ropewalk.calls.frame import current, watchers
-from ropewalk.calls.incoming import Held, Incoming, OnceIncoming, Served, Turn, Way
+from ropewalk.calls.call_context import current, watchers
+from ropewalk.calls.incoming import CallPolicy, HeldTurn, Incoming, OnceIncoming, Served, Turn
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import (
     Answer,
@@ -28,18 +28,18 @@ from ropewalk.calls.messages import (
     Call,
     Cancel,
     Gone,
-    Item,
     More,
     OnceCall,
     Raised,
+    StreamItem,
     Taken,
     TakenPageHere,
 )
-from ropewalk.calls.once import CallName, Done, OnceTable, Standing
-from ropewalk.calls.payloads import Packed
-from ropewalk.calls.streams import Stream
+from ropewalk.calls.once import CallName, CallStanding, Done, OnceTable
+from ropewalk.calls.payloads import PackedValue
+from ropewalk.calls.streams import ServedGenerator
 from ropewalk.calls.threads import Threads
-from ropewalk.calls.turns import Lane
+from ropewalk.calls.turns import CallLane
 from ropewalk.calls.waits import LaneWaits, RunningCall, WaitingCall
 from ropewalk.errors import CallCycle, LinkClosed
 from ropewalk.transport.failures import failure_of
@@ -53,7 +53,7 @@ _TURN_S = 0.001
 _MOST_HELD = 16
 
 
-class Desk(Protocol):
+class WaitlessHandler(Protocol):
     """Answers calls in a way of its own, on the loop, where it must not wait: those that wait wait without a thread."""
 
     def call(self, link: Link, message: Call, received: Received) -> bool:
@@ -91,7 +91,7 @@ class CallServer:
         self._num_served = 0
         self._calls: dict[Link, dict[int, Incoming]] = {}
         """Calls with an answer to come, which may be cancelled."""
-        self.desk: Desk | None = None
+        self.desk: WaitlessHandler | None = None
         """Answers some calls in its own way."""
 
     # Any thread
@@ -142,7 +142,7 @@ class CallServer:
                 if way.batch:
                     waiting += way.batch.take()
         for turn in waiting:
-            if isinstance(turn, Held):
+            if isinstance(turn, HeldTurn):
                 turn.drop()
             for call in turn.calls:
                 self._finish(call, Gone(call.number, served.closed))
@@ -167,7 +167,7 @@ class CallServer:
                 return False
         self._finish(call, call.failed(error))
         call.cancelled = "it was ended"  # what is left of it, in a batch or a stream, does not run
-        if isinstance(call, Stream):
+        if isinstance(call, ServedGenerator):
             self._loop.call_soon(lambda: self._stepped(call))
         return True
 
@@ -200,7 +200,7 @@ class CallServer:
         """
         lane, running = served.lane, current.get()
         call = running.call if running else None
-        held = Held(served, lane)
+        held = HeldTurn(served, lane)
         with served.lock:
             has_turn = call is not None and call.key in lane.running
             never = bool(served.closed) or (call is not None and lane.holds_caller_of(call))
@@ -259,7 +259,7 @@ class CallServer:
             self.desk.page(link, received.fds.take())
         elif type(message) is More:
             stream = self._calls[link].get(message.number)
-            if isinstance(stream, Stream):
+            if isinstance(stream, ServedGenerator):
                 stream.credit += message.credit
                 self._step(stream)
 
@@ -293,7 +293,7 @@ class CallServer:
             _send(link, Raised(message.number, failure_of(error)))
             return
         if way.facts.streams:
-            stream = Stream(served, way, link, message, received)
+            stream = ServedGenerator(served, way, link, message, received)
             stream.when_over = lambda: self._stepped(stream)
             self._calls[link][message.number] = stream
             self._step(stream)
@@ -301,7 +301,7 @@ class CallServer:
         call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
         self._take(way, call)
 
-    def _take(self, way: Way, call: Incoming) -> None:
+    def _take(self, way: CallPolicy, call: Incoming) -> None:
         """Begin a call, or put it with those that are to run as one."""
         if not way.batch:
             self._begin(call)
@@ -324,15 +324,15 @@ class CallServer:
         call = OnceIncoming(served, way, link, message, received, name)
         with served.lock:
             standing = served.once.arrive(name, message.acked, message.also_acked)
-            if standing is Standing.NEW:
+            if standing is CallStanding.NEW:
                 served.once_running[name] = call
-            elif standing is Standing.RUNS:
+            elif standing is CallStanding.RUNS:
                 served.once_running[name].repeats.append((link, message, received))
         if isinstance(standing, Done):
             self._answer_again(link, message, standing)
-        elif standing is Standing.OLD:
+        elif standing is CallStanding.OLD:
             _send(link, Gone(message.number, f"{served.label} has answered this call before"))
-        elif standing is Standing.NEW:
+        elif standing is CallStanding.NEW:
             self._calls[link][message.number] = call
             self._take(way, call)
 
@@ -365,7 +365,7 @@ class CallServer:
             if link in self._calls:  # else this caller is gone, too
                 self._call_once(link, message, received)
 
-    def _call_free(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
+    def _call_free(self, served: Served, way: CallPolicy, link: Link, message: Call, received: Received) -> None:
         """Run a method that takes no turns, in this very thread."""
         call = self._calls[link][message.number] = Incoming(served, way, link, message, received)
         if call.deadline is not None:
@@ -385,7 +385,7 @@ class CallServer:
             return
         call.cancelled = why
         self._tell_watchers(call)
-        if isinstance(call, Stream):
+        if isinstance(call, ServedGenerator):
             self._step(call)  # its next turn closes it
             return
         with call.served.lock:
@@ -417,7 +417,7 @@ class CallServer:
         for callback in watchers(call.key):
             self._threads.run(callback)
 
-    def _step(self, stream: Stream) -> None:
+    def _step(self, stream: ServedGenerator) -> None:
         """Let a stream have its next turn, if it wants one."""
         if stream.wants_turn:
             stream.in_turn = True
@@ -427,13 +427,13 @@ class CallServer:
         """Those of an object that is served no longer; `waited` had their places in the lane taken away."""
         under_way = [call for calls in self._calls.values() for call in list(calls.values())]
         for stream in dict.fromkeys((*waited, *under_way)):
-            if isinstance(stream, Stream) and stream.served is served:
+            if isinstance(stream, ServedGenerator) and stream.served is served:
                 self._finish(stream, Gone(stream.number, served.closed))
                 stream.cancelled = served.closed
                 stream.in_turn = stream.in_turn and stream not in waited
                 self._step(stream)
 
-    def _stepped(self, stream: Stream) -> None:
+    def _stepped(self, stream: ServedGenerator) -> None:
         stream.in_turn = False
         self._step(stream)
 
@@ -453,7 +453,7 @@ class CallServer:
         if begun:
             self._start(turn)
 
-    def _continue(self, served: Served, lane: Lane[Turn]) -> None:
+    def _continue(self, served: Served, lane: CallLane[Turn]) -> None:
         """Begin what waited; on the loop, for a moment."""
         due = time.monotonic() + _TURN_S
         while True:
@@ -467,7 +467,7 @@ class CallServer:
 
     def _start(self, turn: Turn) -> bool:
         """Run what has its turn; False if the loop was lost over it. Then whoever has it goes on with the lane."""
-        if isinstance(turn, Held):
+        if isinstance(turn, HeldTurn):
             turn.give()
             return True
         if turn.in_thread:
@@ -513,13 +513,13 @@ class CallServer:
         elif link.hold(answer, parts) >= _MOST_HELD:
             link.flush()
 
-    def _finish(self, call: Incoming, answer: Any, packed: Packed | None = None) -> None:
+    def _finish(self, call: Incoming, answer: Any, packed: PackedValue | None = None) -> None:
         """Send what became of a call, unless nobody wants to know."""
         link = call.link
         if call.once:
             with call.served.lock:
                 self._settle(call, None)  # type: ignore[arg-type]  # unless it was before: it has ended without a turn
-        if type(answer) is not Item and (calls := self._calls.get(link)):
+        if type(answer) is not StreamItem and (calls := self._calls.get(link)):
             calls.pop(call.number, None)
         try:
             if answer is None or call.cancelled:
@@ -559,7 +559,7 @@ def _running(turn: Turn) -> RunningCall | None:
     return RunningCall(turn.key, turn.label, [_asked(each) for each in turn.calls], address, call.number)
 
 
-def _waiting(served: Served, lane: Lane[Turn] | None = None) -> list[Incoming]:
+def _waiting(served: Served, lane: CallLane[Turn] | None = None) -> list[Incoming]:
     """The calls that wait for a turn in a lane, or in any one; with the object's lock."""
     found = [call for each in served.lanes if lane in (None, each) for turn in each.waiting for call in turn.calls]
     for way in served.ways.values():
@@ -584,4 +584,4 @@ def _send(link: Link, message: Any) -> None:
         link.send(message)
 
 
-__all__ = ["CallServer", "Desk", "Served"]
+__all__ = ["CallServer", "Served", "WaitlessHandler"]

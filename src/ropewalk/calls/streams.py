@@ -1,6 +1,6 @@
 """Generators that are called: each item is a turn of its own, so that other calls come between.
 
-    Call ──▶ turn: item ──▶ turn: item ──▶ (no credit: waits) ──More──▶ turn: item ──▶ ... ──▶ End
+    Call ──▶ turn: item ──▶ turn: item ──▶ (no credit: waits) ──More──▶ turn: item ──▶ ... ──▶ StreamEnd
                                                 └─Cancel, or the caller is gone──▶ turn: close
 
 Whatever ends a stream early, its generator is closed exactly once, in a turn of its
@@ -13,20 +13,20 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ropewalk.calls.frame import current, forget_watchers
-from ropewalk.calls.incoming import Incoming, Reply, Served, Way
-from ropewalk.calls.messages import Call, End, Item
+from ropewalk.calls.call_context import current, forget_watchers
+from ropewalk.calls.incoming import CallPolicy, Incoming, Reply, Served
+from ropewalk.calls.messages import Call, StreamEnd, StreamItem
 from ropewalk.transport.link import Link, Received
 
 logger = logging.getLogger(__name__)
 
 
-class Stream(Incoming):
+class ServedGenerator(Incoming):
     """A generator at work."""
 
     __slots__ = ("credit", "ended", "in_turn", "items")
 
-    def __init__(self, served: Served, way: Way, link: Link, message: Call, received: Received) -> None:
+    def __init__(self, served: Served, way: CallPolicy, link: Link, message: Call, received: Received) -> None:
         Incoming.__init__(self, served, way, link, message, received)
         self.credit = message.credit
         self.in_turn = False
@@ -53,7 +53,7 @@ class Stream(Incoming):
             reply = self._next()
         except BaseException as error:
             reply = self, self.failed(error), None
-        if type(reply[1]) is not Item:
+        if type(reply[1]) is not StreamItem:
             self.close()
         current.reset(token)
         return (reply,)
@@ -69,9 +69,9 @@ class Stream(Incoming):
         try:
             value = next(self.items)
         except StopIteration:
-            return self, End(self.number), None
+            return self, StreamEnd(self.number), None
         self.credit -= 1
-        return self.reply(value, Item)
+        return self.reply(value, StreamItem)
 
     def close(self) -> None:
         items, self.items, self.ended = self.items, None, True
@@ -84,4 +84,4 @@ class Stream(Incoming):
                 logger.exception("%s: a stream that was given up raised", self.label)
 
 
-__all__ = ["Stream"]
+__all__ = ["ServedGenerator"]

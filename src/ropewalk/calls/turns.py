@@ -39,7 +39,7 @@ W = TypeVar("W", bound=Waiting)
 FREE = sys.maxsize
 
 
-class Lane(Generic[W]):
+class CallLane(Generic[W]):
     """Calls of which a limited number run at a time."""
 
     __slots__ = ("limit", "running", "waiting")

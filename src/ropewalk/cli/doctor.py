@@ -14,15 +14,15 @@ from rich.text import Text
 
 from ropewalk import settings
 from ropewalk.cli import placing
-from ropewalk.cli.findings import PROBES, Finding, State, engine_findings, examine
+from ropewalk.cli.findings import PROBES, Finding, Severity, engine_findings, examine
 from ropewalk.cli.leftovers import LeftRun, left_folders, left_runs, usual_engines
 from ropewalk.cli.placing import refusal
 from ropewalk.engines.options import words_to_options
 from ropewalk.errors import RopewalkError, SettingsError
 from ropewalk.escaping import escaped, escaped_lines
-from ropewalk.processes.launcher_record import Launcher
+from ropewalk.processes.launcher_record import LauncherState
 
-_STYLES = {State.OK: "green", State.ABSENT: "dim", State.WARNING: "yellow", State.FAILED: "bold red"}
+_STYLES = {Severity.OK: "green", Severity.ABSENT: "dim", Severity.WARNING: "yellow", Severity.FAILED: "bold red"}
 
 
 def doctor(
@@ -69,7 +69,7 @@ def doctor(
             findings.append(finding)
             typer.echo(render_line(finding))
         typer.echo(_verdict(findings))
-    if any(finding.state is State.FAILED for finding in findings):
+    if any(finding.state is Severity.FAILED for finding in findings):
         raise typer.Exit(1)
 
 
@@ -93,7 +93,7 @@ def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> Non
     else:
         lines = [run.describe() for run in runs]
         lines += [f"folder {folder}{' was removed' if remove else ''}" for folder in folders]
-        if any(not run.removed and run.launcher is Launcher.GONE for run in runs) or (folders and not remove):
+        if any(not run.removed and run.launcher is LauncherState.GONE for run in runs) or (folders and not remove):
             lines.append("ropewalk doctor --leftovers --remove ends and removes what is certainly left")
         for line in lines or ["nothing is left"]:
             typer.echo(escaped(line))
@@ -133,7 +133,7 @@ def render_table(findings: Iterable[Finding]) -> Table:
         shown = Text(escaped_lines(finding.value))
         if finding.advice:
             shown.append(
-                f"\n→ {escaped_lines(finding.advice)}", style="yellow" if finding.state is State.WARNING else "red"
+                f"\n→ {escaped_lines(finding.advice)}", style="yellow" if finding.state is Severity.WARNING else "red"
             )
         table.add_row(
             Text(escaped(finding.subject)) if finding.subject != subject else "",
@@ -147,4 +147,4 @@ def render_table(findings: Iterable[Finding]) -> Table:
 
 def _verdict(findings: Iterable[Finding]) -> str:
     counts = Counter(finding.state for finding in findings)
-    return ", ".join(f"{counts[state]} {state.value}" for state in State)
+    return ", ".join(f"{counts[state]} {state.value}" for state in Severity)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ropewalk.engines import make_engine
-from ropewalk.engines.engine import JobSpec, Places, Reach
+from ropewalk.engines.engine import HostSlots, JobSpec, Reach
 from ropewalk.engines.interpreters import module_command
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
@@ -38,7 +38,7 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
         resources = default_resources(chosen)
         count = num_processes or usable_cpus()
         problem: EngineError | None = None
-        places: Places | None = None
+        places: HostSlots | None = None
         try:
             largest, places = engine.per_job(resources), engine.places()
         except EngineError as error:  # what one process needs is worth seeing all the same

@@ -44,7 +44,7 @@ POOL_TIMEOUT_S = 30.0
 LONGEST_RUN_FOLDER = 60
 
 
-class State(enum.Enum):
+class Severity(enum.Enum):
     """How bad a finding is."""
 
     OK = "ok"
@@ -59,7 +59,7 @@ class Finding:
 
     subject: str
     what: str
-    state: State
+    state: Severity
     value: str
     advice: str = ""
     """What to do; empty when nothing needs to be done."""
@@ -75,21 +75,25 @@ def examine(probes: dict[str, Probe]) -> Iterator[Finding]:
             yield from probe()
         except SettingsError:
             advice = "correct them first; the rows on settings say how"
-            yield Finding(subject, "this check", State.WARNING, "skipped: the settings are wrong", advice)
+            yield Finding(subject, "this check", Severity.WARNING, "skipped: the settings are wrong", advice)
         except Exception as error:  # the report has to appear wherever something is broken; this row tells
-            yield Finding(subject, "this check", State.FAILED, f"{type(error).__name__}: {error}", "please report this")
+            yield Finding(
+                subject, "this check", Severity.FAILED, f"{type(error).__name__}: {error}", "please report this"
+            )
 
 
 def _ok(subject: str, what: str, value: str) -> Finding:
-    return Finding(subject, what, State.OK, value)
+    return Finding(subject, what, Severity.OK, value)
 
 
 def _absent(subject: str, what: str, value: str) -> Finding:
-    return Finding(subject, what, State.ABSENT, value)
+    return Finding(subject, what, Severity.ABSENT, value)
 
 
-def _judge(subject: str, what: str, good: bool, value: str, advice: str, otherwise: State = State.WARNING) -> Finding:
-    return Finding(subject, what, State.OK if good else otherwise, value, "" if good else advice)
+def _judge(
+    subject: str, what: str, good: bool, value: str, advice: str, otherwise: Severity = Severity.WARNING
+) -> Finding:
+    return Finding(subject, what, Severity.OK if good else otherwise, value, "" if good else advice)
 
 
 # --- software ---------------------------------------------------------------------------------------------------------
@@ -98,11 +102,11 @@ def _judge(subject: str, what: str, good: bool, value: str, advice: str, otherwi
 def versions() -> Iterator[Finding]:
     """Python, Ropewalk, what it needs, and what it works with."""
     python = f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})"
-    yield _judge("versions", "python", sys.version_info >= (3, 11), python, "use Python 3.11 or newer", State.FAILED)
+    yield _judge("versions", "python", sys.version_info >= (3, 11), python, "use Python 3.11 or newer", Severity.FAILED)
     for package in ("ropewalk", "cloudpickle", "msgspec", "psutil", "cryptography", "rich", "typer"):
         version = _version(package)
         yield _judge(
-            "versions", package, version is not None, version or "missing", f"pip install {package}", State.FAILED
+            "versions", package, version is not None, version or "missing", f"pip install {package}", Severity.FAILED
         )
     for package in ("numpy", "torch", "gymnasium"):
         version = _version(package)
@@ -191,10 +195,10 @@ def features() -> Iterator[Finding]:
             yield _ok("kernel", feature.name, "available")
         elif feature.without:
             advice = f"without it {feature.without}; {_since(feature)}"
-            yield Finding("kernel", feature.name, State.WARNING, f"refused: {refused.why}", advice)
+            yield Finding("kernel", feature.name, Severity.WARNING, f"refused: {refused.why}", advice)
         else:
             advice = f"nothing can run without it; {_since(feature)}"
-            yield Finding("kernel", feature.name, State.FAILED, f"refused: {refused.why}", advice)
+            yield Finding("kernel", feature.name, Severity.FAILED, f"refused: {refused.why}", advice)
 
 
 def _since(feature: kernel.Feature) -> str:
@@ -233,10 +237,10 @@ def folders() -> Iterator[Finding]:
 def _run_folder(folder: Path) -> Iterator[Finding]:
     change = "choose another with ROPEWALK_RUN_FOLDER"
     if not folder.is_dir():
-        yield Finding("folders", "run folder", State.FAILED, f"{folder} is not a folder", f"make it, or {change}")
+        yield Finding("folders", "run folder", Severity.FAILED, f"{folder} is not a folder", f"make it, or {change}")
         return
     if not os.access(folder, os.W_OK | os.X_OK):
-        yield Finding("folders", "run folder", State.FAILED, f"{folder} cannot be written to", change)
+        yield Finding("folders", "run folder", Severity.FAILED, f"{folder} cannot be written to", change)
         return
     mode = folder.stat().st_mode
     shared = bool(mode & 0o022) and not mode & stat.S_ISVTX
@@ -246,13 +250,13 @@ def _run_folder(folder: Path) -> Iterator[Finding]:
         not shared,
         f"{folder}, mode {stat.S_IMODE(mode):04o}",
         f"others may rename what lies in it: chmod +t {folder}, or {change}",
-        State.FAILED,
+        Severity.FAILED,
     )
     free = shutil.disk_usage(folder).free
     yield Finding(
         "folders",
         "run folder: space",
-        State.FAILED if free < 16 * MIB else State.WARNING if free < 1024 * MIB else State.OK,
+        Severity.FAILED if free < 16 * MIB else Severity.WARNING if free < 1024 * MIB else Severity.OK,
         f"{shown_size(free)} free",
         "" if free >= 1024 * MIB else f"the output of processes lies there: make room, or {change}",
     )
@@ -263,7 +267,7 @@ def _run_folder(folder: Path) -> Iterator[Finding]:
         length <= LONGEST_RUN_FOLDER,
         f"{length} bytes",
         f"paths of unix sockets end at 107 bytes; use at most {LONGEST_RUN_FOLDER}: {change}",
-        State.FAILED if length > 90 else State.WARNING,
+        Severity.FAILED if length > 90 else Severity.WARNING,
     )
 
 
@@ -323,11 +327,11 @@ def configuration() -> Iterator[Finding]:
     """Each setting with its origin, and what the chosen engine says of this place."""
     for refused in settings.refused_files(os.environ):
         words, _, advice = str(refused).rpartition("; ")
-        yield Finding("settings", "file not read", State.WARNING, words, advice)
+        yield Finding("settings", "file not read", Severity.WARNING, words, advice)
     try:
         here = settings.current()
     except SettingsError as error:
-        yield Finding("settings", "settings", State.FAILED, without_credentials(str(error)), "correct or remove it")
+        yield Finding("settings", "settings", Severity.FAILED, without_credentials(str(error)), "correct or remove it")
         return
     for field in dataclasses.fields(here):
         if field.name != "origins":
@@ -342,13 +346,13 @@ def engine_findings(here: settings.Settings) -> Iterator[Finding]:
         engine = make_engine(here.engine, here.engine_options)
     except (EngineError, SettingsError) as error:
         advice = f"correct it in {here.origin('engine')}"
-        yield Finding("engine", here.engine, State.FAILED, str(error), advice)
+        yield Finding("engine", here.engine, Severity.FAILED, str(error), advice)
         return
     try:
         for finding in engine.check():
             advice = f"needed by engine {here.engine}"
             value = without_credentials(finding.detail)
-            yield _judge("engine", finding.what, finding.ok, value, advice, State.FAILED)
+            yield _judge("engine", finding.what, finding.ok, value, advice, Severity.FAILED)
     finally:
         engine.close()
 
@@ -373,7 +377,7 @@ def round_trip() -> Iterator[Finding]:
                 trips_s.append(time.perf_counter() - begun)
     except Exception as error:  # whatever stands in the way is the finding
         message = str(error).strip() or "no message"
-        yield Finding("pool", "local agent", State.FAILED, f"{type(error).__name__}: {message}", advice)
+        yield Finding("pool", "local agent", Severity.FAILED, f"{type(error).__name__}: {message}", advice)
         return
     yield _judge(
         "pool",

@@ -21,7 +21,7 @@ from ropewalk.cli.submissions import has_ended, submissions
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, RopewalkError
-from ropewalk.processes.launcher_record import Launcher, forget_run, launcher_of, recorded_engines
+from ropewalk.processes.launcher_record import LauncherState, forget_run, launcher_of, recorded_engines
 from ropewalk.program.launchers import usual_parents
 from ropewalk.program.left_folders import is_ours, sweep
 from ropewalk.quantities import counted
@@ -41,7 +41,7 @@ class LeftRun:
     engine: str
     run_id: str
     jobs: tuple[str, ...]
-    launcher: Launcher
+    launcher: LauncherState
     detail: str
     remains: tuple[str, ...] = ()
     """See `Engine.remains`."""
@@ -94,11 +94,11 @@ def left_runs(engine_name: str, *, remove: bool) -> list[LeftRun]:
         jobs, remains = engine.runs(), engine.remains()
         for run_id in sorted(jobs.keys() | remains.keys()):
             launcher, detail = launcher_of(run_id)
-            if run_id in submitted or launcher is Launcher.ALIVE:
+            if run_id in submitted or launcher is LauncherState.ALIVE:
                 continue
-            if alive and launcher is not Launcher.GONE:
+            if alive and launcher is not LauncherState.GONE:
                 detail += f", and they may be of {', '.join(alive[-5:])} (submitted here; ropewalk ps says how it is)"
-            certain = remove and launcher is Launcher.GONE
+            certain = remove and launcher is LauncherState.GONE
             if certain:
                 _end(engine, run_id, jobs.get(run_id, []))
             of_jobs, others = tuple(jobs.get(run_id, ())), tuple(remains.get(run_id, ()))

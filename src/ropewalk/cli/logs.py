@@ -18,7 +18,7 @@ from ropewalk.cli.run_output import show
 from ropewalk.cli.submissions import Submission
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.program.control import LogFiles, LogFilesAre
-from ropewalk.program.launchers import Conversation, LauncherGone
+from ropewalk.program.launchers import LauncherConnection, LauncherGone
 from ropewalk.program.log_files import LogFile
 
 #: How often new lines are looked for, and how often new replicas are.
@@ -72,7 +72,7 @@ def _show_submission(run: Submission, node: str | None, lines: int, *, follow: b
         typer.echo(f"ropewalk: {escaped(state.describe())}", err=True)
 
 
-def _follow(conversation: Conversation, node: str | None, logs: _Logs) -> None:
+def _follow(conversation: LauncherConnection, node: str | None, logs: _Logs) -> None:
     asked_at = time.monotonic()
     while True:
         time.sleep(_LOOK_S)
@@ -87,7 +87,7 @@ def _follow(conversation: Conversation, node: str | None, logs: _Logs) -> None:
     typer.echo("ropewalk: the program has ended", err=True)
 
 
-def _ask(conversation: Conversation) -> dict[str, Path]:
+def _ask(conversation: LauncherConnection) -> dict[str, Path]:
     return {name: Path(path) for name, path in conversation.ask(LogFiles(), LogFilesAre).paths.items()}
 
 

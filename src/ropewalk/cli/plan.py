@@ -36,7 +36,7 @@ class Recompute(StrEnum):
     NEVER = "never"
 
 
-class CostModel(StrEnum):
+class CostModelChoice(StrEnum):
     """How PipeDream's partitioner counts the time of a stage."""
 
     REPOSITORY = "repository"
@@ -76,7 +76,7 @@ def plan(
     optimizer_slots: Annotated[
         int, typer.Option(min=0, help="Copies of the weights that the optimizer keeps: Adam 2, momentum 1, SGD 0.")
     ] = 2,
-    cost_model: Annotated[CostModel | None, typer.Option(help="Of the partitioner pipedream.")] = None,
+    cost_model: Annotated[CostModelChoice | None, typer.Option(help="Of the partitioner pipedream.")] = None,
     free_transfers: Annotated[
         bool, typer.Option("--free-transfers", help="pipedream: what passes between stages costs nothing.")
     ] = False,
@@ -182,7 +182,7 @@ def _profile_in(text: str, path: Path) -> Profile:
     return replace(pipeline.read_graph_text(text), model=path.stem)
 
 
-def _partitioner(name: str | None, cost_model: CostModel | None, free_transfers: bool) -> Any:
+def _partitioner(name: str | None, cost_model: CostModelChoice | None, free_transfers: bool) -> Any:
     if name != "pipedream":
         return name
     options: dict[str, Any] = {"cost_model": str(cost_model)} if cost_model else {}

@@ -33,7 +33,7 @@ _STYLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LauncherReply:
     """What a launcher said of its program, or why it said nothing."""
 
     launcher: Launcher
@@ -71,7 +71,7 @@ def ps(
         raise typer.Exit(1)
 
 
-def survey(launchers: Sequence[Launcher]) -> list[Finding]:
+def survey(launchers: Sequence[Launcher]) -> list[LauncherReply]:
     """Ask all of them at once; a program that has just ended is left out."""
     if not launchers:
         return []
@@ -84,17 +84,17 @@ def survey_submitted(*, everything: bool) -> list[RunState]:
     return [state for state in states(submissions()) if everything or state.is_live]
 
 
-def _ask(launcher: Launcher) -> Finding | None:
+def _ask(launcher: Launcher) -> LauncherReply | None:
     try:
         with launcher.connect() as conversation:
-            return Finding(launcher, conversation.ask(Status(), StatusIs).status)
+            return LauncherReply(launcher, conversation.ask(Status(), StatusIs).status)
     except LauncherGone:
         return None
     except (LauncherSilent, RequestFailed, TransportRefused) as error:
-        return Finding(launcher, None, str(error))
+        return LauncherReply(launcher, None, str(error))
 
 
-def to_json(findings: Sequence[Finding], submitted: Sequence[RunState] = ()) -> dict[str, Any]:
+def to_json(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> dict[str, Any]:
     """The report for programs: `{"programs": [status], "problems": [{program, pid, problem}], "submitted": [run]}`."""
     problems = [finding for finding in findings if finding.problem]
     return {
@@ -104,14 +104,14 @@ def to_json(findings: Sequence[Finding], submitted: Sequence[RunState] = ()) -> 
     }
 
 
-def describe(findings: Sequence[Finding], submitted: Sequence[RunState] = ()) -> str:
+def describe(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> str:
     """The report for logs: a line for each program and each replica."""
     blocks = [finding.status.describe() if finding.status else finding.problem for finding in findings]
     blocks += [f"submitted {state.describe()}" for state in submitted]
     return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
 
 
-def render(findings: Sequence[Finding], submitted: Sequence[RunState] = ()) -> RenderableType:
+def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> RenderableType:
     """The report for a terminal: a table for each program."""
     blocks: list[RenderableType] = []
     for finding in findings:

@@ -25,7 +25,7 @@ _LOOK_HERE_S, _LOOK_S = 0.2, 2.0
 _OVERLAP = 4096
 
 
-class Output(Protocol):
+class OutputSource(Protocol):
     """Lines that somebody else writes."""
 
     def tail(self, num_lines: int) -> list[str]:
@@ -72,7 +72,7 @@ def _behind(seen: str, text: str) -> str:
 
 
 @contextlib.contextmanager
-def open_output(run: Submission) -> Generator[Output]:
+def open_output(run: Submission) -> Generator[OutputSource]:
     """What a run prints.
 
     Raises:

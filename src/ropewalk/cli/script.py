@@ -32,7 +32,7 @@ class NotAProgram(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ScriptCode:
     """Code that is ready to run as `__main__`."""
 
     code: types.CodeType
@@ -46,7 +46,7 @@ class Program:
     """The import system's view; only a program started with `-m` has one, as under `python -m`."""
 
 
-def load_file(file: str) -> Program:
+def load_file(file: str) -> ScriptCode:
     """Read and compile a file.
 
     Raises:
@@ -72,7 +72,7 @@ def load_file(file: str) -> Program:
             raise
         place = f" (line {error.lineno}: {error.msg})" if error.lineno else f" ({error.msg})"
         raise NotAProgram(f"{file} is not Python source{place}") from None
-    return Program(code, path, argv0=file, import_folder=os.path.dirname(os.path.realpath(path)))
+    return ScriptCode(code, path, argv0=file, import_folder=os.path.dirname(os.path.realpath(path)))
 
 
 def _near_file(file: str) -> str:
@@ -85,7 +85,7 @@ def _near_file(file: str) -> str:
     return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
 
 
-def load_module(name: str) -> Program:
+def load_module(name: str) -> ScriptCode:
     """Find the module that `python -m NAME` would run; imports the packages above it.
 
     Raises:
@@ -114,7 +114,7 @@ def load_module(name: str) -> Program:
     code = get_code(wanted) if get_code else None
     if code is None or spec.origin is None:
         raise NotAProgram(f"module {name} has no Python code to run")
-    return Program(code, spec.origin, argv0=spec.origin, import_folder=os.getcwd(), spec=spec)
+    return ScriptCode(code, spec.origin, argv0=spec.origin, import_folder=os.getcwd(), spec=spec)
 
 
 def _no_module(name: str, wanted: str) -> str:
@@ -123,7 +123,7 @@ def _no_module(name: str, wanted: str) -> str:
     return f"there is no module {name}; it is looked for in the current folder and in the installed packages"
 
 
-def execute(program: Program, arguments: Sequence[str]) -> None:
+def execute(program: ScriptCode, arguments: Sequence[str]) -> None:
     """Run a program as `__main__`; whatever it raises comes out."""
     module = types.ModuleType("__main__")
     module.__file__ = program.path
@@ -139,7 +139,7 @@ def execute(program: Program, arguments: Sequence[str]) -> None:
     exec(program.code, module.__dict__)
 
 
-def as_module(program: Program) -> types.ModuleType:
+def as_module(program: ScriptCode) -> types.ModuleType:
     """Run a program as a module of its file's name; what stands behind `if __name__ == ...` waits.
 
     Whatever it raises comes out.

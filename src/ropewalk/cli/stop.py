@@ -13,7 +13,7 @@ from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import Submission, end, state_of
 from ropewalk.escaping import escaped
 from ropewalk.program.control import StatusIs, Stop
-from ropewalk.program.launchers import Conversation, Launcher, LauncherGone, LauncherSilent
+from ropewalk.program.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
 from ropewalk.program.status import ProgramStatus
 from ropewalk.quantities import counted
 
@@ -87,7 +87,7 @@ def _stop_submission(run: Submission, grace_s: float | None, as_json: bool) -> N
         raise typer.Exit(1)
 
 
-def _ask_to_stop(conversation: Conversation, launcher: Launcher, grace_s: float | None) -> ProgramStatus:
+def _ask_to_stop(conversation: LauncherConnection, launcher: Launcher, grace_s: float | None) -> ProgramStatus:
     wait_s = (_OWN_GRACE_S if grace_s is None else grace_s) + _BEYOND_S
     try:
         return conversation.ask(Stop(grace_s), StatusIs, wait_s).status

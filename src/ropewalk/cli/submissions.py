@@ -86,7 +86,7 @@ class RunEnd(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class Errand(msgspec.Struct, frozen=True, kw_only=True):
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the first process of a run is to do; stands on its standard input."""
 
     file: str | None

@@ -23,7 +23,7 @@ import typer
 
 from ropewalk.cli import placing, script
 from ropewalk.cli.run import show_dry_run
-from ropewalk.cli.submissions import Errand, RunProcess, Submission, forget_old, make_folder, write
+from ropewalk.cli.submissions import RunProcess, RunSpec, Submission, forget_old, make_folder, write
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import JobSpec, Reach
 from ropewalk.engines.interpreters import import_environment, module_command
@@ -86,17 +86,17 @@ def submit(
     typer.echo(f"ropewalk attach {submission.id} follows it, ropewalk stop {submission.id} ends it", err=True)
 
 
-def _errand(file: str | None, module: str | None, arguments: list[str]) -> Errand:
+def _errand(file: str | None, module: str | None, arguments: list[str]) -> RunSpec:
     path = None
     if file is not None:
         path = os.path.realpath(script.load_file(file).path)  # compiled, so that a mistake shows before it waits
     elif module is None:
         raise script.NotAProgram("name a file to run, or a module with -m; see ropewalk submit --help")
     folder = os.path.realpath(os.getcwd())
-    return Errand(file=path, module=module, arguments=arguments, working_folder=folder, state_folder="")
+    return RunSpec(file=path, module=module, arguments=arguments, working_folder=folder, state_folder="")
 
 
-def _submit(errand: Errand, chosen: Settings) -> Submission:
+def _submit(errand: RunSpec, chosen: Settings) -> Submission:
     forget_old(time.time())
     name = Path(errand.file).stem if errand.file else str(errand.module)
     folder = make_folder(name)
@@ -124,7 +124,7 @@ def _submit(errand: Errand, chosen: Settings) -> Submission:
     return submission
 
 
-def _start(errand: Errand, folder: Path) -> None:
+def _start(errand: RunSpec, folder: Path) -> None:
     """Start it here: away from this terminal, and with its output in a file."""
     with open(open_to_append(folder / "output"), "ab") as output:
         process = subprocess.Popen(
@@ -139,7 +139,7 @@ def _start(errand: Errand, folder: Path) -> None:
     process.returncode = 0  # it stays when we leave, and is no child to wait for
 
 
-def _submit_job(errand: Errand, run_id: str, folder: Path, chosen: Settings) -> str:
+def _submit_job(errand: RunSpec, run_id: str, folder: Path, chosen: Settings) -> str:
     engine = make_engine(chosen.engine, chosen.engine_options)
     try:
         if engine.reach is Reach.CARRIED:

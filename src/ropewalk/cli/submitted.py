@@ -1,6 +1,6 @@
 """The first process of a submitted run: it unpacks the code, runs `ropewalk run`, and says how that ended.
 
-    python -m ropewalk.cli.submitted  < one line of JSON (`Errand`), then the bundle of code if there is one
+    python -m ropewalk.cli.submitted  < one line of JSON (`RunSpec`), then the bundle of code if there is one
 
 It is a process beside the script's, because a script that is killed can say nothing itself.
 """
@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from ropewalk.cli.submissions import Errand, RunEnd, write
+from ropewalk.cli.submissions import RunEnd, RunSpec, write
 from ropewalk.processes.code_bundle import remap, unpack
 from ropewalk.processes.project_files import MARKERS
 
@@ -35,7 +35,7 @@ _ROPEWALK = (
 
 def main(stdin: BinaryIO) -> int:
     """Run the errand that stands on standard input; returns its exit code."""
-    errand = msgspec.json.decode(stdin.readline(), type=Errand)
+    errand = msgspec.json.decode(stdin.readline(), type=RunSpec)
     with _code(errand, stdin) as here:
         what = ["-m", here.module] if here.module else [str(here.file)]
         command = [sys.executable, "-c", _ROPEWALK, "run", *what, "--", *here.arguments]
@@ -46,7 +46,7 @@ def main(stdin: BinaryIO) -> int:
 
 
 @contextlib.contextmanager
-def _code(errand: Errand, stdin: BinaryIO) -> Generator[Errand]:
+def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[RunSpec]:
     """The errand as it is to be done here: with the code of the bundle, if there is one."""
     if not errand.root:
         yield errand

@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.compat.executor import Executor
-from ropewalk.compat.process import Process, Source, active_children, cpu_count, current_process, parent_process
+from ropewalk.compat.process import Process, ProcessSource, active_children, cpu_count, current_process, parent_process
 from ropewalk.pool.pool import Pool
 from ropewalk.processes.messages import IF_THERE
 from ropewalk.processes.session import Session
@@ -80,7 +80,7 @@ class Context(multiprocessing.context.BaseContext):
     ) -> None:
         facts = {"engine": engine, "hosts": hosts, "engine_options": engine_options, "advertise": advertise}
         settings = current_settings(**facts) if any(value is not None for value in facts.values()) else None
-        self._source = Source(settings, session)
+        self._source = ProcessSource(settings, session)
         self._method = method
         self.engine: str | None = session.settings.engine if session else settings.engine if settings else None
         """The name of its engine; None for the one of the settings."""

@@ -23,7 +23,7 @@ from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import NotPicklable, PoolClosed
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.pool import Pool
-from ropewalk.pool.results import Job, Raised
+from ropewalk.pool.results import PoolJob, RaisedEntry
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.processes.session import Session
 
@@ -135,7 +135,7 @@ class Executor(ProcessPoolExecutor):
         try:
             self._start(pool, future, fn, [((args, kwargs) if kwargs else args,)], kind)
         except NotPicklable as error:
-            future.end(Raised(error))
+            future.end(RaisedEntry(error))
         return future
 
     def map(
@@ -280,7 +280,7 @@ class Executor(ProcessPoolExecutor):
                     raise as_futures_name_it(error) from error.__cause__
             return self._pool
 
-    def _start(self, pool: Pool, job: Job, fn: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int) -> None:
+    def _start(self, pool: Pool, job: PoolJob, fn: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int) -> None:
         try:
             pool.start_job(job, fn, cut, kind)
         except PoolClosed as error:  # while this ran; or we are a forked child, which the error explains

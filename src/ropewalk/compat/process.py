@@ -1,6 +1,6 @@
 """`Process`: multiprocessing's process over agents that may be on other hosts.
 
-    Process.start ─▶ Packed ─▶ Session.start ─▶ agent ─▶ process_main ─▶ Process._bootstrap ─▶ run
+    Process.start ─▶ PackedProcess ─▶ Session.start ─▶ agent ─▶ process_main ─▶ Process._bootstrap ─▶ run
          │                                                                    (the standard library's)
          └── Popen ◀── Up, Exited ── session's loop
 
@@ -26,9 +26,9 @@ from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, cast
 
-from ropewalk.compat.meta import resources_of
-from ropewalk.compat.process_payload import PROCESS, Packed
+from ropewalk.compat.process_payload import PROCESS, PackedProcess
 from ropewalk.compat.process_popen import Popen
+from ropewalk.compat.requires import resources_of
 from ropewalk.errors import StartFailed
 from ropewalk.processes import bootstrap, interrupts
 from ropewalk.processes.fleet import default_resources
@@ -46,7 +46,7 @@ parent_process: Callable[[], BaseProcess | None] = multiprocessing.parent_proces
 _ENTRY = "ropewalk.compat.process_main:main"
 
 
-class Source:
+class ProcessSource:
     """Where the processes of a class come from; in another process that is the session which that one runs in.
 
     Args:
@@ -58,8 +58,8 @@ class Source:
         self._settings = settings
         self._session = session
 
-    def __reduce__(self) -> tuple[type[Source], tuple[()]]:
-        return Source, ()
+    def __reduce__(self) -> tuple[type[ProcessSource], tuple[()]]:
+        return ProcessSource, ()
 
     def session(self) -> Session:
         """The session, as it is now."""
@@ -91,7 +91,7 @@ class Process(BaseProcess):
     """
 
     _start_method = None
-    _source = Source()
+    _source = ProcessSource()
     _preload: tuple[str, ...] = ()
     """Modules that the fork server imports."""
 
@@ -99,7 +99,7 @@ class Process(BaseProcess):
     def _Popen(process: BaseProcess) -> Popen:
         """Start a process; called by `start`."""
         ours = cast(Process, process)
-        packed = Packed(ours)
+        packed = PackedProcess(ours)
         _hook_interrupts()
         with interrupts_deferred:
             try:

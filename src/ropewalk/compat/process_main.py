@@ -8,7 +8,7 @@ import sys
 from typing import Any, cast
 
 from ropewalk.compat import process as _loaded_once  # in the fork server, instead of in every process
-from ropewalk.compat.process_payload import PROCESS, Begin, Loaded, Up, unpack
+from ropewalk.compat.process_payload import PROCESS, BeginProcess, Loaded, Up, unpack
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.memory_limit import explaining
@@ -26,7 +26,7 @@ def main(context: ProcessContext) -> None:
     os.set_inheritable(fd, True)  # a program that takes this process over (`os.exec`) must not look like a lost link
     link.send(Up())
     received = link.receive()
-    if received is None or not isinstance(received.message, Begin):
+    if received is None or not isinstance(received.message, BeginProcess):
         return  # it was ended before it was there
     process: Any = unpack(received)
     with contextlib.suppress(LinkClosed):  # nobody is left who would take anything back

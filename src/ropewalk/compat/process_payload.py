@@ -1,7 +1,7 @@
 """A `Process` object on its way to the process that runs it.
 
             ◀───────────── Up ──────────────
-    owner   Packed ─────Begin, parts───────▶ unpack, run   process
+    owner   PackedProcess ─────BeginProcess, parts───────▶ unpack, run   process
             ◀──────────── Loaded ───────────
 
 It is pickled before `start` returns: what the caller changes afterwards changes nothing. Large arrays lie in
@@ -23,9 +23,9 @@ import msgspec
 from ropewalk.errors import NotPicklable
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, open_parts, pack, total_bytes
 from ropewalk.transport.frames import Part
-from ropewalk.transport.given_up import Trial
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
+from ropewalk.transport.pickle_rollback import PickleAttempt
 from ropewalk.transport.serialization import Payload, dumps_code, loads
 
 #: What people call the private attributes of a process.
@@ -39,7 +39,7 @@ class Up(msgspec.Struct, tag=0, array_like=True, frozen=True):
 _util: Any = util  # whose private facts `multiprocessing` itself hands on to its processes
 
 
-class Begin(msgspec.Struct, tag=1, array_like=True, frozen=True):
+class BeginProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """owner ──▶ process: be this. The parts: the process object with its buffers, then each definition likewise."""
 
     main: bytes
@@ -60,10 +60,10 @@ class Loaded(msgspec.Struct, tag=2, array_like=True, frozen=True):
     """process ──▶ owner: the process object is unpickled, and the shared objects in it have arrived."""
 
 
-PROCESS = Codec(Begin | Up | Loaded)
+PROCESS = Codec(BeginProcess | Up | Loaded)
 
 
-class Packed:
+class PackedProcess:
     """A pickled process object, held until it is sent or not wanted any more.
 
     Args:
@@ -77,7 +77,7 @@ class Packed:
         config: dict[str, Any] = cast(Any, process)._config
         authkey = config.pop("authkey")  # refuses to be pickled; it goes by itself
         try:
-            with Trial() as trial:
+            with PickleAttempt() as trial:
                 code = dumps_code(process, what=process.name)
         except NotPicklable as error:
             raise _in_words_of_the_user(error, process.name) from error.__cause__
@@ -89,7 +89,7 @@ class Packed:
         self._fd = _memory_file(parts)
         self._parts = [bytes(part) for part in parts] if self._fd is None else []
         self._lengths = tuple(memoryview(part).nbytes for part in parts)
-        self._begin = Begin(
+        self._begin = BeginProcess(
             main=msgspec.msgpack.encode(main_facts()),
             name=process.name,
             authkey=bytes(authkey),
@@ -144,7 +144,7 @@ def unpack(received: Received) -> BaseProcess:
     Raises:
         Exception: what unpickling it raised.
     """
-    begin: Begin = received.message
+    begin: BeginProcess = received.message
     shared = open_parts(received.fds.take(), begin.shared, writable=True) if begin.shared else []
     parts: Iterator[Part] = iter(shared or received.parts)
 

@@ -16,10 +16,10 @@ import signal
 import threading
 import weakref
 
-from ropewalk.compat.process_payload import Loaded, Packed, Up
+from ropewalk.compat.process_payload import Loaded, PackedProcess, Up
 from ropewalk.errors import LinkClosed, PoolClosed, StartFailed
 from ropewalk.processes.deaths import record_of
-from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
 from ropewalk.transport.link import Link, Received
@@ -43,7 +43,7 @@ class Popen:
         StartFailed: the session gives no processes any more.
     """
 
-    def __init__(self, name: str, spec: ProcessSpec, packed: Packed, session: Session) -> None:
+    def __init__(self, name: str, spec: ProcessSpec, packed: PackedProcess, session: Session) -> None:
         self.pid: int | None = None
         """None until it is known; see `wait_for_pid`."""
         self.failure: str | None = None
@@ -185,7 +185,7 @@ class Popen:
             self._session.processes.signal(self._id, signal.SIGKILL)
             self._cannot_start(str(error), error)
 
-    def on_report(self, id: str, report: Report) -> None:
+    def on_report(self, id: str, report: TaskReport) -> None:
         pass  # only pools peek
 
     def on_draining(self, id: str, why: str, left_s: float) -> None:

@@ -23,17 +23,17 @@ from typing import Any, TypeVar
 
 from ropewalk.compat.broken_executor import as_futures_name_it
 from ropewalk.pool.pool import Pool
-from ropewalk.pool.results import Batch, Job, Raised
+from ropewalk.pool.results import PoolJob, RaisedEntry, ResultBatch
 
 T = TypeVar("T")
 
 
-class TaskFuture(Future[T], Job):
+class TaskFuture(Future[T], PoolJob):
     """The future of one call, which can be cancelled until the call is given to a worker."""
 
     def __init__(self, pool: Pool) -> None:
         super().__init__()
-        Job.__init__(self)
+        PoolJob.__init__(self)
         self._pool = pool
 
     # The user's side
@@ -69,29 +69,29 @@ class TaskFuture(Future[T], Job):
                 self.set_running_or_notify_cancel()
             return self.running()
 
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+    def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         self._pool._call_back(partial(self._unpickle, batch, offset))
 
     def abandon(self, error: BaseException) -> None:
-        self._pool._call_back(partial(self.end, Raised(error)))
+        self._pool._call_back(partial(self.end, RaisedEntry(error)))
 
-    def _unpickle(self, batch: Batch, offset: int) -> None:
+    def _unpickle(self, batch: ResultBatch, offset: int) -> None:
         try:
             outcome = batch.take(offset)
         except BaseException as error:  # whatever it is, somebody waits for this future
-            outcome = Raised(error)
+            outcome = RaisedEntry(error)
         self.end(outcome)
 
     def end(self, outcome: Any) -> None:
-        """The call has ended with a value, or with an exception that is `Raised`."""
+        """The call has ended with a value, or with an exception that is `RaisedEntry`."""
         with contextlib.suppress(InvalidStateError):  # cancelled, and then the pool was terminated
-            if type(outcome) is Raised:
+            if type(outcome) is RaisedEntry:
                 self.set_exception(as_futures_name_it(outcome.error))
             else:
                 self.set_result(outcome)
 
 
-class MapJob(Job):
+class MapJob(PoolJob):
     """What a `map` waits for: results in the order of the calls, each from the moment it is there."""
 
     def __init__(self, pool: Pool, num_calls: int) -> None:
@@ -100,7 +100,7 @@ class MapJob(Job):
         self._num_calls = num_calls
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._arrived: dict[int, tuple[int, Batch, int]] = {}
+        self._arrived: dict[int, tuple[int, ResultBatch, int]] = {}
         """By the number of its first call: how many results, and where they are."""
         self._error: BaseException | None = None
 
@@ -123,7 +123,7 @@ class MapJob(Job):
         """The executor was shut down with `cancel_futures`."""
         self._pool.cancel_soon(self, CancelledError())
 
-    def _wait_for(self, at: int, deadline: float | None) -> tuple[int, Batch, int]:
+    def _wait_for(self, at: int, deadline: float | None) -> tuple[int, ResultBatch, int]:
         self.check_process()
         with self._lock:  # not `with changed`, which an interrupt could leave locked
             while at not in self._arrived:
@@ -136,15 +136,15 @@ class MapJob(Job):
             return self._arrived.pop(at)
 
     @staticmethod
-    def _value(batch: Batch, at: int) -> Any:
+    def _value(batch: ResultBatch, at: int) -> Any:
         entry = batch.take(at)
-        if type(entry) is Raised:
+        if type(entry) is RaisedEntry:
             raise as_futures_name_it(entry.error)
         return entry
 
     # The dispatcher's side
 
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+    def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         with self._lock:
             self._arrived[first] = count, batch, offset
             self._changed.notify_all()

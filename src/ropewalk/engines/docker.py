@@ -37,7 +37,7 @@ from ropewalk.engines import docker_container as containers
 from ropewalk.engines.docker_check import findings
 from ropewalk.engines.docker_daemon import Daemon, StandardInput
 from ropewalk.engines.docker_options import DockerOptions, mount
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.side_by_side import side_by_side
@@ -367,7 +367,7 @@ class DockerEngine(Engine):
         )
         return f"POST /containers/create\n{json.dumps(body, indent=2, ensure_ascii=False)}"
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         return findings(self.daemon, self.options, self.image)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ropewalk.engines import docker_container as containers
 from ropewalk.engines.docker_daemon import Daemon
 from ropewalk.engines.docker_options import DockerOptions, mount
-from ropewalk.engines.engine import Finding, JobSpec
+from ropewalk.engines.engine import EngineFinding, JobSpec
 from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 from ropewalk.version import VERSION
@@ -26,9 +26,9 @@ _VERSIONS = (
 )
 
 
-def findings(daemon: Daemon, options: DockerOptions, image: str) -> list[Finding]:
+def findings(daemon: Daemon, options: DockerOptions, image: str) -> list[EngineFinding]:
     """Ask everything that can be asked, and start one container for a moment; nothing is left on the daemon."""
-    found = [Finding("package docker", True, f"version {daemon.sdk_version}")]
+    found = [EngineFinding("package docker", True, f"version {daemon.sdk_version}")]
     try:
         found += _daemon(daemon)
         found += _folders(daemon, options)
@@ -36,21 +36,21 @@ def findings(daemon: Daemon, options: DockerOptions, image: str) -> list[Finding
         found += _image(daemon, options, image)
         found += _left(daemon)
     except EngineError as error:
-        found.append(Finding("Docker daemon", False, str(error)))
+        found.append(EngineFinding("Docker daemon", False, str(error)))
     return found
 
 
-def _daemon(daemon: Daemon) -> Iterator[Finding]:
+def _daemon(daemon: Daemon) -> Iterator[EngineFinding]:
     with daemon.asked("ask the daemon what it is"):
         version, info = daemon.api.version(), daemon.api.info()
-    yield Finding(
+    yield EngineFinding(
         "Docker daemon",
         True,
         f"{daemon.host}, version {version.get('Version')}, API {version.get('ApiVersion')}, {info['NCPU']} CPUs,"
         f" {shown_size(info['MemTotal'])}",
     )
     missing = [name for name, key in (("memory", "MemoryLimit"), ("CPU", "CpuCfsQuota")) if not info.get(key)]
-    yield Finding(
+    yield EngineFinding(
         "limits of containers",
         not missing,
         f"its kernel enforces no {' and no '.join(missing)} limit: switch on these cgroup controllers"
@@ -58,75 +58,79 @@ def _daemon(daemon: Daemon) -> Iterator[Finding]:
         else "memory and CPU are enforced",
     )
     devices = f"{info.get('Runtimes')} {info.get('DiscoveredDevices')}"
-    yield Finding("GPUs", True, "the NVIDIA runtime is there" if "nvidia" in devices else "none: no NVIDIA runtime")
+    yield EngineFinding(
+        "GPUs", True, "the NVIDIA runtime is there" if "nvidia" in devices else "none: no NVIDIA runtime"
+    )
     yield _clock(info.get("SystemTime", ""))
 
 
-def _clock(text: str) -> Finding:
+def _clock(text: str) -> EngineFinding:
     try:
         theirs = datetime.datetime.fromisoformat(text[:19] + "+00:00").timestamp()
     except ValueError:
-        return Finding("clock", True, "the daemon does not tell its time")
+        return EngineFinding("clock", True, "the daemon does not tell its time")
     skew_s = time.time() - theirs
     ok = abs(skew_s) < _MOST_SKEW_S
     detail = f"{abs(skew_s):.0f} s {'ahead of' if skew_s > 0 else 'behind'} the daemon's"
-    return Finding("clock", ok, detail if ok else f"{detail}: certificates fail; set both clocks (NTP)")
+    return EngineFinding("clock", ok, detail if ok else f"{detail}: certificates fail; set both clocks (NTP)")
 
 
-def _folders(daemon: Daemon, options: DockerOptions) -> Iterator[Finding]:
+def _folders(daemon: Daemon, options: DockerOptions) -> Iterator[EngineFinding]:
     for each in map(mount, options.volumes):
         if each["Type"] == "bind" and not daemon.remote_host:
             there = os.path.exists(each["Source"])
-            yield Finding(f"folder {each['Source']}", there, "is there" if there else "make it, or correct volumes")
+            yield EngineFinding(
+                f"folder {each['Source']}", there, "is there" if there else "make it, or correct volumes"
+            )
 
 
-def _network(daemon: Daemon, options: DockerOptions) -> Iterator[Finding]:
+def _network(daemon: Daemon, options: DockerOptions) -> Iterator[EngineFinding]:
     name = options.network or "bridge"
     try:
         with daemon.asked(f"look at the network {name}"):
             network = daemon.api.inspect_network(name)
         subnets = [each.get("Subnet", "") for each in containers.subnets(network)]
         where = ", ".join(subnets) or "no addresses of its own"
-        yield Finding(
+        yield EngineFinding(
             f"network {name}", True, f"{where}; a firewall of this machine must let containers in to the launcher"
         )
     except EngineError as error:
-        yield Finding(f"network {name}", False, str(error))
+        yield EngineFinding(f"network {name}", False, str(error))
 
 
-def _image(daemon: Daemon, options: DockerOptions, image: str) -> Iterator[Finding]:
+def _image(daemon: Daemon, options: DockerOptions, image: str) -> Iterator[EngineFinding]:
     what = f"image {image}"
     if not image:
-        yield Finding("image", False, "none is named: `docker build -t ropewalk .`, then --option image=ropewalk")
+        yield EngineFinding("image", False, "none is named: `docker build -t ropewalk .`, then --option image=ropewalk")
         return
     if not daemon.has_image(image):
         if options.pull == "never":
             detail = f"is not there, and pull=never: `docker pull {image}` or `docker build -t {image} .`"
-            yield Finding(what, False, detail)
+            yield EngineFinding(what, False, detail)
             return
         try:
             with daemon.asked(f"find {image} in its registry"):
                 daemon.api.inspect_distribution(image)
-            yield Finding(what, True, "is not there yet, and will be pulled")
+            yield EngineFinding(what, True, "is not there yet, and will be pulled")
         except EngineError as error:
-            yield Finding(what, False, f"{error}; or make it here: `docker build -t {image} .`")
+            yield EngineFinding(what, False, f"{error}; or make it here: `docker build -t {image} .`")
         return
-    yield Finding(what, True, "is there")
+    yield EngineFinding(what, True, "is there")
     yield _python(daemon, options, image)
 
 
-def _python(daemon: Daemon, options: DockerOptions, image: str) -> Finding:
+def _python(daemon: Daemon, options: DockerOptions, image: str) -> EngineFinding:
     what = f"Python in {image}"
     code, said = _try(daemon, options, image, [options.python, "-c", _VERSIONS])
     ours = f"{sys.version_info.major}.{sys.version_info.minor} {VERSION}"
     if code != 0:
         detail = f"`{options.python}` with ropewalk does not run there: {said[-500:]}; set python, or install ropewalk"
-        return Finding(what, False, detail)
+        return EngineFinding(what, False, detail)
     python, version = [*said.split()[-2:], "?", "?"][:2]
     if f"{python} {version}" != ours:
         detail = f"it has Python {python} with ropewalk {version}, and here it is {ours.replace(' ', ' with ')}"
-        return Finding(what, False, f"{detail}: build the image from the same versions")
-    return Finding(what, True, f"Python {python} with ropewalk {version}, as here")
+        return EngineFinding(what, False, f"{detail}: build the image from the same versions")
+    return EngineFinding(what, True, f"Python {python} with ropewalk {version}, as here")
 
 
 def _try(daemon: Daemon, options: DockerOptions, image: str, command: list[str]) -> tuple[int, str]:
@@ -148,11 +152,11 @@ def _try(daemon: Daemon, options: DockerOptions, image: str, command: list[str])
         return -1, str(error)
 
 
-def _left(daemon: Daemon) -> Iterator[Finding]:
+def _left(daemon: Daemon) -> Iterator[EngineFinding]:
     with daemon.asked("list containers"):
         label = {"label": [containers.RUN, f"{containers.USER}={os.getuid()}"]}
         found = daemon.api.containers(all=True, filters=label)
     over = [each["Id"][:12] for each in found if not containers.is_alive(each["State"])]
     detail = f"{len(found) - len(over)} containers run, {len(over)} have ended"
     hint = "; `ropewalk doctor --leftovers --engine docker` says of whom, and removes them" if over else ""
-    yield Finding("containers of runs", True, detail + hint)
+    yield EngineFinding("containers of runs", True, detail + hint)

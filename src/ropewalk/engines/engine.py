@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from ropewalk.engines.resources import Resources, Room
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError
 
 #: Where a job finds the path of the socket that it should listen at.
@@ -86,10 +86,10 @@ class JobSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class HostSlots:
     """The hosts on which jobs run, for an engine that has a fixed number of them and gives no others."""
 
-    rooms: Mapping[str, Room]
+    rooms: Mapping[str, HostCapacity]
     """What each of them has, busy or not, by its name."""
     words: str
     """What they are called together, such as "the allocation 8812 (2 nodes with up to 3 CPUs)"."""
@@ -98,7 +98,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class EngineFinding:
     """One line of a check, for `ropewalk doctor`."""
 
     what: str
@@ -226,7 +226,7 @@ class Engine(abc.ABC):
         """What would be sent, as text, without sending it; holds no secret."""
 
     @abc.abstractmethod
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         """What stands in the way of using this engine here, for `ropewalk doctor`."""
 
     def per_job(self, process: Resources) -> int | None:
@@ -243,7 +243,7 @@ class Engine(abc.ABC):
         """How many jobs can ever run at the same time, if the engine knows (a list of hosts does)."""
         return None
 
-    def places(self) -> Places | None:
+    def places(self) -> HostSlots | None:
         """The hosts on which jobs run, if they are fixed; None if the engine finds some for every job.
 
         Jobs are then made to measure, each with its `JobSpec.place`, and more processes than there is room for are

@@ -51,7 +51,7 @@ class Keeper:
 
     def __init__(self, silence_s: float) -> None:
         self._silence_s = silence_s
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _KeptJob] = {}
         self._news = bytearray()
         self._orders = bytearray()
         self._selector = selectors.DefaultSelector()
@@ -136,7 +136,7 @@ class Keeper:
         free = shutil.disk_usage(FOLDER).free
         if free < _ROOM_BYTES:
             raise OSError(f"the disk of {FOLDER} is full ({free >> 10} KiB free); make room there")
-        job = self._jobs[order["job"]] = _Job(order)  # if it cannot start, nothing is added
+        job = self._jobs[order["job"]] = _KeptJob(order)  # if it cannot start, nothing is added
         assert job.process.stdin and job.process.stdout
         output = job.process.stdout.fileno()
         self._watch(output, selectors.EVENT_READ, lambda: job.read() or self._watch(output, 0, None))
@@ -199,7 +199,7 @@ class Keeper:
                 os.kill(job.process.pid, number)
 
 
-class _Job:
+class _KeptJob:
     def __init__(self, order: dict[str, Any]) -> None:
         command, *arguments = order["command"]
         self.door = f"{_private_folder()}/door.sock" if order.get("door") else ""

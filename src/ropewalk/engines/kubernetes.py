@@ -22,11 +22,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ropewalk.engines import kubernetes_manifests as manifests
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.kubernetes_api import ApiError, KubernetesApi, Manifest, retrying
 from ropewalk.engines.kubernetes_check import findings
 from ropewalk.engines.kubernetes_errors import explain
-from ropewalk.engines.kubernetes_nodes import Node, nodes_for, processes_per_pod
+from ropewalk.engines.kubernetes_nodes import KubernetesNode, nodes_for, processes_per_pod
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.engines.kubernetes_states import ended_s_ago, is_over, status, status_of_gone
 from ropewalk.engines.kubernetes_watch import KnownPod, PodWatch
@@ -170,11 +170,11 @@ class KubernetesEngine(Engine):
             objects.append(secret)
         return _yaml(objects)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         try:
             api = self._api
         except EngineError as error:
-            return [Finding("Kubernetes client and configuration", False, str(error))]
+            return [EngineFinding("Kubernetes client and configuration", False, str(error))]
         return findings(api, self.options)
 
     def per_job(self, process: Resources) -> int | None:
@@ -294,7 +294,7 @@ class KubernetesEngine(Engine):
             return retrying(lambda: self._api.list_pods(selector)).pods
 
     @functools.cached_property
-    def _nodes(self) -> list[Node] | None:
+    def _nodes(self) -> list[KubernetesNode] | None:
         """The nodes that our pods may go to; None if we may not know."""
         try:
             return nodes_for(self.options, retrying(self._api.list_nodes))

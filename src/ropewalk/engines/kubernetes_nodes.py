@@ -19,7 +19,7 @@ _QUANTITY = re.compile(r"([0-9.]+)(m?)")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class KubernetesNode:
     """What a node offers to pods."""
 
     name: str
@@ -29,12 +29,12 @@ class Node:
     addresses: tuple[str, ...]
 
 
-def nodes_for(options: KubernetesOptions, nodes: Sequence[Manifest]) -> list[Node]:
+def nodes_for(options: KubernetesOptions, nodes: Sequence[Manifest]) -> list[KubernetesNode]:
     """The ready nodes that the options let pods go to."""
     return [_node(options, node) for node in nodes if _is_ready(node) and _is_open(options, node)]
 
 
-def processes_per_pod(nodes: Sequence[Node] | None, process: Resources, options: KubernetesOptions) -> int:
+def processes_per_pod(nodes: Sequence[KubernetesNode] | None, process: Resources, options: KubernetesOptions) -> int:
     """How many processes a pod may host so that the smallest node that holds any of them can take it.
 
     Raises:
@@ -62,7 +62,7 @@ def processes_per_pod(nodes: Sequence[Node] | None, process: Resources, options:
     return min(max(1, _fit(node, process, _FREE)) for node, fit in zip(nodes, fits, strict=True) if fit)
 
 
-def _fit(node: Node, process: Resources, free: float) -> int:
+def _fit(node: KubernetesNode, process: Resources, free: float) -> int:
     fits = [node.cpus * free / process.cpus]
     if process.memory_bytes:
         fits.append(node.memory_bytes * free / process.memory_bytes)
@@ -71,10 +71,10 @@ def _fit(node: Node, process: Resources, free: float) -> int:
     return math.floor(min(fits))
 
 
-def _node(options: KubernetesOptions, node: Manifest) -> Node:
+def _node(options: KubernetesOptions, node: Manifest) -> KubernetesNode:
     has: Manifest = node["status"].get("allocatable") or {}
     addresses: list[dict[str, str]] = node["status"].get("addresses") or []
-    return Node(
+    return KubernetesNode(
         node["metadata"]["name"],
         _cpus(str(has.get("cpu", "0"))),
         _bytes(str(has.get("memory", "0"))),

@@ -29,7 +29,7 @@ from typing import IO
 # exit with 1 instead of by SIGINT, upon which the loop of a shell goes on with the next program.
 import psutil
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
@@ -58,7 +58,7 @@ class LocalEngine(Engine):
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self.python = sys.executable
         read_options(self.name, LocalOptions, options or {})
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _LocalJob] = {}
 
     def submit_one(self, spec: JobSpec, run_id: str, request_id: str, number: int) -> str:
         job = _start(spec, run_id)
@@ -111,12 +111,12 @@ class LocalEngine(Engine):
         settings = [f"{name}={shlex.quote(value)}" for name, value in sorted(spec.environment.items())]
         return " ".join([*settings, shlex.join(spec.command)])
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         folder = tempfile.gettempdir()
         free = shutil.disk_usage(folder).free
         return [
-            Finding("usable CPUs", True, str(usable_cpus())),
-            Finding(f"space in {folder}", free > 64 << 20, f"{shown_size(free)} free"),
+            EngineFinding("usable CPUs", True, str(usable_cpus())),
+            EngineFinding(f"space in {folder}", free > 64 << 20, f"{shown_size(free)} free"),
         ]
 
     def close(self) -> None:
@@ -141,7 +141,7 @@ class LocalEngine(Engine):
         return JobStatus(JobState.ENDED, code, job.reason or killed)
 
 
-class _Job:
+class _LocalJob:
     """A child process, its log, and the process group that it leads."""
 
     def __init__(
@@ -193,7 +193,7 @@ class _Job:
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
-def _start(spec: JobSpec, run_id: str) -> _Job:
+def _start(spec: JobSpec, run_id: str) -> _LocalJob:
     try:
         # The log has no name: nothing is left when this process is killed.
         log = tempfile.TemporaryFile(dir=spec.folder or None, prefix="job-")  # noqa: SIM115 - open for as long as the job
@@ -218,7 +218,7 @@ def _start(spec: JobSpec, run_id: str) -> _Job:
         _feed(process.stdin, spec.stdin)
     else:  # a job that does not read must not hold up the engine
         threading.Thread(target=_feed, args=(process.stdin, spec.stdin), name="ropewalk-stdin", daemon=True).start()
-    return _Job(process, log, run_id, mark, spec.time_limit_s)
+    return _LocalJob(process, log, run_id, mark, spec.time_limit_s)
 
 
 def _end_marked(mark: str) -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ropewalk.atomic_files import replace_file
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
@@ -242,13 +242,13 @@ class MpiEngine(Engine):
     def hosts(self) -> list[str]:
         return list(dict.fromkeys(address for host in self.options.hosts for address in resolve(host.split(":")[0])))
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         if shutil.which(self.options.mpiexec) is None:
             advice = "load the module of an MPI, install one (pip install mpich), or set the option mpiexec"
-            return [Finding(self.options.mpiexec, False, f"not on the PATH: {advice}"), self._folder.check()]
+            return [EngineFinding(self.options.mpiexec, False, f"not on the PATH: {advice}"), self._folder.check()]
         return [self._check_ranks(), self._folder.check()]
 
-    def _check_ranks(self) -> Finding:
+    def _check_ranks(self) -> EngineFinding:
         """Start a rank for each host, or one where none is named, and have each say what runs it."""
         count = len(self.options.hosts) or 1
         with tempfile.NamedTemporaryFile("w", prefix="ropewalk-hosts-") as machines:
@@ -263,17 +263,17 @@ class MpiEngine(Engine):
                     env=os.environ | import_environment(),
                 )  # fmt: skip
             except subprocess.TimeoutExpired:
-                return Finding("ranks", False, f"{shlex.join(argv)} did not end within {_CHECK_S:g} s")
+                return EngineFinding("ranks", False, f"{shlex.join(argv)} did not end within {_CHECK_S:g} s")
         said = (done.stdout + done.stderr).strip()
         ranks = re.findall(r"^ropewalk-rank (\S+) (.*)$", done.stdout, re.MULTILINE)
         if done.returncode or len(ranks) != count:
             words = said[-_LAST_WORDS:] or "it said nothing"
-            return Finding("ranks", False, f"{shlex.join(argv)} ended with exit code {done.returncode}: {words}")
+            return EngineFinding("ranks", False, f"{shlex.join(argv)} ended with exit code {done.returncode}: {words}")
         ours = f"Python {sys.version_info.major}.{sys.version_info.minor} with ropewalk {VERSION}"
         other = [f"{host} has {versions}" for host, versions in ranks if versions != ours]
         where = ", ".join(sorted({host for host, _ in ranks}))
         words = f"and here it is {ours}: the same is needed" if other else f"started on {where}; {ours}, as here"
-        return Finding("ranks", not other, "; ".join([*other, words]))
+        return EngineFinding("ranks", not other, "; ".join([*other, words]))
 
     def close(self) -> None:
         """Remove the files of requests that are over, of this launcher and of those that are gone."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.interpreters import import_environment, module_command
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -156,26 +156,26 @@ class RayEngine(Engine):
         }
         return json.dumps(sent, indent=2)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         options = self.options
         try:
             version = self._start_driver().ray_version
             nodes: list[dict[str, Any]] = self._ask("nodes")
         except EngineError as error:
-            return [Finding("Ray cluster", False, str(error))]
+            return [EngineFinding("Ray cluster", False, str(error))]
         sizes = ", ".join(f"{node['ip']} ({node['resources'].get('CPU', 0):g} CPUs)" for node in nodes)
         tls = os.environ.get("RAY_USE_TLS") == "1"
         return [
-            Finding("Ray", True, f"version {version}, Python {sys.version.split()[0]}, as in the cluster"),
-            Finding("Ray cluster", bool(nodes), f"{len(nodes)} nodes: {sizes}"),
-            Finding(
+            EngineFinding("Ray", True, f"version {version}, Python {sys.version.split()[0]}, as in the cluster"),
+            EngineFinding("Ray cluster", bool(nodes), f"{len(nodes)} nodes: {sizes}"),
+            EngineFinding(
                 "Ray authentication",
                 options.auth == "token",
                 "by token"
                 if options.auth == "token"
                 else "disabled: whoever reaches the cluster can run code in it. Start it with RAY_AUTH_MODE=token",
             ),
-            Finding(
+            EngineFinding(
                 "Ray encryption",
                 True,
                 "RAY_USE_TLS=1"

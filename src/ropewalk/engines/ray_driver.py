@@ -31,8 +31,8 @@ from typing import Any, BinaryIO
 from ropewalk.engines import ray_actor
 from ropewalk.engines.ray_jobs import (
     PREFIX,
-    Group,
-    Job,
+    PlacementGroup,
+    RayJob,
     first_lines,
     holds,
     keeper_words,
@@ -56,8 +56,8 @@ class Driver:
         self._ray = ray
         self._facts = facts
         self._actor_class = ray.remote(ray_actor.JobActor)
-        self._jobs: dict[str, Job] = {}
-        self._groups: list[Group] = []
+        self._jobs: dict[str, RayJob] = {}
+        self._groups: list[PlacementGroup] = []
         self._news: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._numbers = 0
 
@@ -77,7 +77,7 @@ class Driver:
             question = json.loads(line)
             try:
                 reply = {"answer": doing[question.pop("do")](**question)}
-            except Refused as error:
+            except RayRefused as error:
                 reply = {"refused": str(error)}
             except Exception as error:  # Ray's own errors are of many kinds; the engine tells the user
                 reply = {"refused": f"Ray could not do that: {error}", "trace": traceback.format_exc()}
@@ -124,17 +124,17 @@ class Driver:
             target = self._target(run, bundle, strategy) if num_new == 1 else ""
             where: dict[str, Any] = {"bundle_label_selector": [{"ray.io/node-id": target}]} if target else {}
             handle = self._ray.util.placement_group([bundle] * num_new, strategy=strategy, **where)
-            group = Group(run, bundle, handle, [None] * num_new, target)
+            group = PlacementGroup(run, bundle, handle, [None] * num_new, target)
             self._groups.append(group)
             free += [(group, place) for place in range(num_new)]
-        jobs: list[Job] = []
+        jobs: list[RayJob] = []
         try:
             for name, (group, place), order in zip(names, free, orders, strict=True):
                 jobs.append(self._start(name, group, place, actor, order))
         except ValueError as error:  # somebody else has an actor of that name
             for job in jobs:
                 self._give_back(job, "lost", "")
-            raise Refused(str(error)) from error
+            raise RayRefused(str(error)) from error
         finally:
             self._remove_empty_groups()
         self._jobs |= {job.name: job for job in jobs}
@@ -147,7 +147,7 @@ class Driver:
         return {id: self._status(id, foreign, waits_for) for id in ids}
 
     def _status(
-        self, id: str, foreign: Sequence[str], waits_for: Callable[[Group], str]
+        self, id: str, foreign: Sequence[str], waits_for: Callable[[PlacementGroup], str]
     ) -> tuple[str, int | None, str]:
         job = self._jobs.get(id)
         if job is None:
@@ -204,7 +204,9 @@ class Driver:
 
     # Jobs
 
-    def _start(self, name: str, group: Group, place: int, actor: dict[str, Any], order: dict[str, Any]) -> Job:
+    def _start(
+        self, name: str, group: PlacementGroup, place: int, actor: dict[str, Any], order: dict[str, Any]
+    ) -> RayJob:
         strategy = self._ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group.handle, place)
         made = self._actor_class.options(
             name=name,
@@ -214,12 +216,12 @@ class Driver:
             scheduling_strategy=strategy,
             **actor,
         ).remote(self._facts["silence_s"])
-        job = Job(name, group, made, json.dumps({**order, "do": "start", "number": 0, "job": name}).encode() + b"\n")
+        job = RayJob(name, group, made, json.dumps({**order, "do": "start", "number": 0, "job": name}).encode() + b"\n")
         group.places[place] = job
         self._when_done(job, made.start.remote(self._facts["python"]), self._started)
         return job
 
-    def _started(self, job: Job, where: tuple[str, str, int]) -> None:
+    def _started(self, job: RayJob, where: tuple[str, str, int]) -> None:
         job.node, ip, pid = where
         job.place = f"on node {ip} (process {pid})"
         order, job.order = job.order, b""
@@ -228,15 +230,15 @@ class Driver:
             job.state = "running"
             self._send(job, order, _PATIENCE_S, self._heard_and_ask)
 
-    def _heard_and_ask(self, job: Job, reply: tuple[bytes, str | None]) -> None:
+    def _heard_and_ask(self, job: RayJob, reply: tuple[bytes, str | None]) -> None:
         self._heard(job, reply)
         if not job.is_over:
             self._ask_for_news(job)
 
-    def _ask_for_news(self, job: Job) -> None:
+    def _ask_for_news(self, job: RayJob) -> None:
         self._send(job, b"", _PATIENCE_S, self._heard_and_ask)
 
-    def _heard(self, job: Job, reply: tuple[bytes, str | None]) -> None:
+    def _heard(self, job: RayJob, reply: tuple[bytes, str | None]) -> None:
         job.heard = time.monotonic()
         lines, last_words = reply
         for line in lines.splitlines():
@@ -253,17 +255,17 @@ class Driver:
         if last_words is not None and not job.is_over:
             self._give_back(job, "lost", keeper_words(job.place, last_words.strip()))
 
-    def _talk(self, job: Job, do: str) -> int:
+    def _talk(self, job: RayJob, do: str) -> int:
         """Send an order by a call of its own, which does not wait behind the one that waits for news."""
         self._numbers += 1
         line = json.dumps({"do": do, "job": job.name, "number": self._numbers}).encode() + b"\n"
         self._send(job, line, _PATIENCE_S, self._heard)
         return self._numbers
 
-    def _send(self, job: Job, orders: bytes, patience_s: float, then: Callable[[Job, Any], None]) -> None:
+    def _send(self, job: RayJob, orders: bytes, patience_s: float, then: Callable[[RayJob, Any], None]) -> None:
         self._when_done(job, job.actor.talk.remote(orders, patience_s), then)
 
-    def _when_done(self, job: Job, reference: Any, then: Callable[[Job, Any], None]) -> None:
+    def _when_done(self, job: RayJob, reference: Any, then: Callable[[RayJob, Any], None]) -> None:
         future: Future[Any] = reference.future()
 
         def happened() -> None:
@@ -286,7 +288,7 @@ class Driver:
         timer.daemon = True
         timer.start()
 
-    def _give_back(self, job: Job, state: str, why: str) -> None:
+    def _give_back(self, job: RayJob, state: str, why: str) -> None:
         job.state, job.why = state, why
         job.order = b""
         with contextlib.suppress(Exception):  # it is gone already, in one way or another
@@ -305,14 +307,14 @@ class Driver:
         names = self._ray.util.list_named_actors()
         return [name for name in names if name.startswith(PREFIX) and name not in self._jobs]
 
-    def _waits_for(self, group: Group) -> str:
+    def _waits_for(self, group: PlacementGroup) -> str:
         state = self._ray.util.placement_group_table(group.handle).get("state", "unknown")
         if state == "CREATED":
             return "its actor is being started"
         free = {name: self._ray.available_resources().get(name, 0) for name in group.bundle}
         return f"waits for {len(group.places)} places with {group.bundle}; free in the whole cluster: {free} ({state})"
 
-    def _node(self, job: Job) -> str:
+    def _node(self, job: RayJob) -> str:
         is_alive = job.node in [node["id"] for node in self._nodes()]
         return f"Ray calls its node {'alive' if is_alive else 'dead'}"
 
@@ -331,7 +333,7 @@ class Driver:
         if strategy == "STRICT_SPREAD":
             nodes = [node for node in nodes if not used[node]]
             if not nodes:
-                raise Refused(f"placement STRICT_SPREAD wants a node for each job, and all nodes have one of {run}")
+                raise RayRefused(f"placement STRICT_SPREAD wants a node for each job, and all nodes have one of {run}")
         free = self._ray._private.state.available_resources_per_node()  # Ray tells it nowhere else
         return min(nodes, key=lambda node: (not holds(free.get(node, {}), bundle), used[node]), default="")
 
@@ -340,12 +342,12 @@ class Driver:
         fitting = [node for node in nodes if holds(node["resources"], bundle)]
         if not fitting:
             largest = {name: max((node["resources"].get(name, 0) for node in nodes), default=0) for name in bundle}
-            raise Refused(
+            raise RayRefused(
                 f"no node of the Ray cluster can hold a job with {bundle}; the largest of its {len(nodes)} nodes have "
                 f"{largest}. Ask for less, or add a node"
             )
         if strategy == "STRICT_SPREAD" and count > len(fitting):
-            raise Refused(
+            raise RayRefused(
                 f"placement STRICT_SPREAD wants {count} nodes with {bundle}, but the Ray cluster has {len(fitting)}; "
                 "use fewer hosts, or placement SPREAD"
             )
@@ -367,7 +369,7 @@ class Driver:
                 event()
 
 
-class Refused(Exception):
+class RayRefused(Exception):
     """What was asked cannot be done, in words for the user."""
 
 

@@ -15,23 +15,23 @@ _LOST_S = 4.0
 
 
 @dataclasses.dataclass(eq=False)
-class Group:
+class PlacementGroup:
     """A placement group: places for jobs of the same size. A place that a job left can be used again."""
 
     run: str
     bundle: dict[str, float]
     handle: Any
-    places: list[Job | None]
+    places: list[RayJob | None]
     target: str = ""
     """The id of the node that was asked for, if one was."""
 
 
 @dataclasses.dataclass(eq=False)
-class Job:
+class RayJob:
     """One actor and what is known of its job."""
 
     name: str
-    group: Group
+    group: PlacementGroup
     actor: Any
     order: bytes
     """What starts it, with its secrets; forgotten when it is sent."""

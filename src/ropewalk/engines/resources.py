@@ -1,6 +1,6 @@
 """What a process asks for, and what this machine has: CPUs, GPUs and bytes of memory.
 
-`Resources` is the request, `Room` the free part of a host. `usable_cpus` is the honest answer to "how many
+`Resources` is the request, `HostCapacity` the free part of a host. `usable_cpus` is the honest answer to "how many
 processes at once": a container or a batch job often sees all cores of the host
 and may use two of them; so is `usable_memory`. `blas_threads_environment` keeps the numerical
 libraries of a process inside its share.
@@ -62,7 +62,7 @@ class Resources:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Room:
+class HostCapacity:
     """The CPUs, GPUs and memory of a host, or those that are left of it."""
 
     cpus: float
@@ -79,10 +79,10 @@ class Room:
             most.append(self.memory_bytes // _whole_mib(each.memory_bytes))
         return max(0, min(most))
 
-    def without(self, job: Resources) -> Room:
+    def without(self, job: Resources) -> HostCapacity:
         """What is left beside a job, which clusters give whole CPUs and whole MiB."""
         memory = None if self.memory_bytes is None else self.memory_bytes - _whole_mib(job.memory_bytes or 0)
-        return Room(self.cpus - math.ceil(job.cpus), self.gpus - job.gpus, memory)
+        return HostCapacity(self.cpus - math.ceil(job.cpus), self.gpus - job.gpus, memory)
 
 
 def usable_cpus(

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ropewalk.atomic_files import write_new_file
-from ropewalk.engines.engine import Finding
+from ropewalk.engines.engine import EngineFinding
 from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 from ropewalk.trusted_files import make_private_folder
@@ -120,22 +120,24 @@ class SharedFolder:
         """The files of runs that are not busy, as `Engine.remains` tells of them."""
         return {run: [f"folder {self.path / (self._prefix + run)}"] for run in self.runs() if run not in busy}
 
-    def check(self) -> Finding:
+    def check(self) -> EngineFinding:
         """Whether it can be used, for `ropewalk doctor`: a file is made in it, and removed again."""
         run = f"check-{os.urandom(4).hex()}"
         try:
             self.prepare(run, "check", 1, b"-")
         except EngineError as error:
-            return Finding("shared folder", False, str(error))
+            return EngineFinding("shared folder", False, str(error))
         finally:
             self.remove_run(run)
         free = shutil.disk_usage(self.path).free
         if free < _LEAST_FREE:
-            return Finding("shared folder", False, f"{self.path} has only {shown_size(free)} free: make room there")
+            return EngineFinding(
+                "shared folder", False, f"{self.path} has only {shown_size(free)} free: make room there"
+            )
         words = f"{self.path} ({self.kind() or 'unknown'} file system, {shown_size(free)} free)"
         if self.is_local():
             words += "; such a file system is not shared by itself: if hosts do not see it, set the option folder"
-        return Finding("shared folder", True, words)
+        return EngineFinding("shared folder", True, words)
 
     def kind(self) -> str:
         """The kind of its file system, such as "nfs4"; empty if unknown."""

@@ -19,7 +19,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -29,7 +29,7 @@ from ropewalk.engines.slurm_commands import advise, ask, is_passing, run_command
 from ropewalk.engines.slurm_jobs import SACCT_FIELDS, SlurmJob, read_sacct, read_scontrol, read_squeue, status_of
 from ropewalk.engines.slurm_nodes import (
     SINFO_FORMAT,
-    Node,
+    SlurmNode,
     best_share,
     describe,
     describe_request,
@@ -162,7 +162,7 @@ class SlurmEngine(Engine):
                 "Slurm would accept it and let it wait for ever; ask for less time, or choose another partition"
             )
 
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[SlurmNode]:
         """The nodes on which our jobs may run, as far as the options tell.
 
         Raises:
@@ -188,11 +188,11 @@ class SlurmEngine(Engine):
             raise EngineError(f"no node of partition {self._partition(found)} is left by the options {words}")
         return nodes
 
-    def _sinfo(self) -> list[Node]:
+    def _sinfo(self) -> list[SlurmNode]:
         argv = ["sinfo", "--all", "--Node", "--exact", "--noheader", f"--format={SINFO_FORMAT}"]
         return read_sinfo(ask(argv, timeout_s=self.options.timeout_s), self.options.gpu_type)
 
-    def _partition(self, nodes: Sequence[Node]) -> str:
+    def _partition(self, nodes: Sequence[SlurmNode]) -> str:
         return self.options.partition or next((node.partition for node in nodes if node.is_default), "")
 
     def per_job(self, process: Resources) -> int | None:
@@ -363,7 +363,7 @@ class SlurmEngine(Engine):
         alive = [job for job in jobs.values() if not job.is_over and job.id not in self._cancelled]
         return {match["run"] for job in alive if (match := _JOB_NAME.fullmatch(job.name))}
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         return check_cluster(self.options, self._folder, self._nodes)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm_jobs import SlurmJob, expand_tasks, read_scontrol
-from ropewalk.engines.slurm_nodes import Node, count_gpus, expand_names
+from ropewalk.engines.slurm_nodes import SlurmNode, count_gpus, expand_names
 
 #: `--format` of squeue --steps, as `read_steps` expects it.
 STEPS_FORMAT = "%i|%j|%N"
@@ -36,7 +36,7 @@ class Allocation:
     """What Slurm says of the job whose nodes we use."""
 
     job: SlurmJob
-    nodes: list[Node]
+    nodes: list[SlurmNode]
     """With the CPUs, memory and GPUs that are the allocation's, not the host's; none unless it runs."""
     ends: str
     """When its time is over, in Slurm's words."""
@@ -63,7 +63,7 @@ def read_allocation(text: str, gpu_type: str = "") -> Allocation | None:
         return None
     facts = dict(re.findall(r"(?:^|\s)([A-Za-z:/]+)=(\S*)", text))
     nodes = [
-        Node(
+        SlurmNode(
             name=name,
             partition=facts.get("Partition", ""),
             is_default=False,
@@ -126,7 +126,7 @@ def last_line(said: str) -> str:
 
 
 def choose_nodes(
-    nodes: Sequence[Node], taken: Sequence[tuple[str, Resources]], wanted: Resources, count: int
+    nodes: Sequence[SlurmNode], taken: Sequence[tuple[str, Resources]], wanted: Resources, count: int
 ) -> list[str]:
     """Where so many agents of one size go: each to the node that has the fewest of them and room for one more.
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from ropewalk.engines.engine import Finding
+from ropewalk.engines.engine import EngineFinding
 from ropewalk.engines.shared_folder import SharedFolder
 from ropewalk.engines.slurm_commands import run_command, words_of
-from ropewalk.engines.slurm_nodes import Node, describe
+from ropewalk.engines.slurm_nodes import SlurmNode, describe
 from ropewalk.engines.slurm_script import SlurmOptions
 from ropewalk.errors import EngineError
 
@@ -21,7 +21,9 @@ _COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
 _MOST_SKEW_S = 60.0
 
 
-def check_cluster(options: SlurmOptions, folder: SharedFolder, nodes: Callable[[], list[Node]]) -> list[Finding]:
+def check_cluster(
+    options: SlurmOptions, folder: SharedFolder, nodes: Callable[[], list[SlurmNode]]
+) -> list[EngineFinding]:
     """All findings; `nodes` gives the nodes that the options leave, or raises an EngineError that says why none."""
     missing = [command for command in _COMMANDS if shutil.which(command) is None]
     if missing:
@@ -29,8 +31,8 @@ def check_cluster(options: SlurmOptions, folder: SharedFolder, nodes: Callable[[
             f"not on the PATH: {', '.join(missing)}. Run the launcher on a login node of the cluster or inside of a "
             "job, load Slurm's module, or install the commands (Debian: apt install slurm-client)"
         )
-        return [Finding("commands of Slurm", False, advice), folder.check()]
-    findings = [Finding("commands of Slurm", True, os.path.dirname(shutil.which("sbatch") or ""))]
+        return [EngineFinding("commands of Slurm", False, advice), folder.check()]
+    findings = [EngineFinding("commands of Slurm", True, os.path.dirname(shutil.which("sbatch") or ""))]
     for probe in (_version, _controller, _clock, _queue):
         findings.append(probe(options.timeout_s))
     findings += _partition(nodes)
@@ -45,51 +47,55 @@ def _said(argv: Sequence[str], timeout_s: float) -> tuple[bool, str]:
         return False, words_of(error) or str(error)
 
 
-def _version(timeout_s: float) -> Finding:
+def _version(timeout_s: float) -> EngineFinding:
     ok, words = _said(["sbatch", "--version"], timeout_s)
-    return Finding("version of Slurm", ok, words if ok else f"{words}; is SLURM_CONF set, if this cluster needs it?")
+    return EngineFinding(
+        "version of Slurm", ok, words if ok else f"{words}; is SLURM_CONF set, if this cluster needs it?"
+    )
 
 
-def _controller(timeout_s: float) -> Finding:
+def _controller(timeout_s: float) -> EngineFinding:
     ok, words = _said(["scontrol", "ping"], timeout_s)
     is_up = ok and re.search(r"\bUP\b", words) is not None
     advice = "slurmctld must run and be reachable from here, on the port SlurmctldPort of slurm.conf"
-    return Finding("controller", is_up, words if is_up else f"{words or 'no answer'}; {advice}")
+    return EngineFinding("controller", is_up, words if is_up else f"{words or 'no answer'}; {advice}")
 
 
-def _clock(timeout_s: float) -> Finding:
+def _clock(timeout_s: float) -> EngineFinding:
     ok, words = _said(["scontrol", "show", "config"], timeout_s)
     match = re.search(r"as of (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", words)
     if not ok or not match:
-        return Finding("clock", ok, "the controller does not tell its time" if ok else words)
+        return EngineFinding("clock", ok, "the controller does not tell its time" if ok else words)
     skew_s = datetime.fromisoformat(match[1]).timestamp() - time.time()
     if abs(skew_s) <= _MOST_SKEW_S:
-        return Finding("clock", True, f"{abs(skew_s):.0f} s from the controller's")
+        return EngineFinding("clock", True, f"{abs(skew_s):.0f} s from the controller's")
     advice = "Slurm's credentials and our certificates need clocks that agree: use chrony or ntpd on both"
-    return Finding("clock", False, f"{skew_s:+.0f} s from the controller's; {advice}")
+    return EngineFinding("clock", False, f"{skew_s:+.0f} s from the controller's; {advice}")
 
 
-def _queue(timeout_s: float) -> Finding:
+def _queue(timeout_s: float) -> EngineFinding:
     ok, words = _said(["squeue", "--noheader", "--user", str(os.getuid())], timeout_s)
     advice = "munge must run here with the cluster's key (munge -n | unmunge)"
-    return Finding("own jobs", ok, f"{len(words.splitlines())} in the queue" if ok else f"{words}; {advice}")
+    return EngineFinding("own jobs", ok, f"{len(words.splitlines())} in the queue" if ok else f"{words}; {advice}")
 
 
-def _partition(nodes: Callable[[], list[Node]]) -> Iterator[Finding]:
+def _partition(nodes: Callable[[], list[SlurmNode]]) -> Iterator[EngineFinding]:
     try:
         found = nodes()
     except EngineError as error:
-        yield Finding("partition", False, str(error))
+        yield EngineFinding("partition", False, str(error))
         return
     names = ", ".join(sorted({node.partition for node in found}))
     usable = [node for node in found if node.is_usable]
-    yield Finding("partition", True, f"{names}: {len(found)} nodes, with up to {describe(found)}")
+    yield EngineFinding("partition", True, f"{names}: {len(found)} nodes, with up to {describe(found)}")
     closed = "" if any(node.is_open for node in found) else " (the partition is closed)"
     advice = "" if usable else f"{closed}: jobs will wait until there are some; sinfo --list-reasons says why"
-    yield Finding("usable nodes", bool(usable), f"{len(usable)} of {len(found)}{advice}")
+    yield EngineFinding("usable nodes", bool(usable), f"{len(usable)} of {len(found)}{advice}")
 
 
-def _accounts(timeout_s: float) -> Finding:
+def _accounts(timeout_s: float) -> EngineFinding:
     if shutil.which("sacct") is None or not _said(["sacct", "--noheader", "--format=JobID"], timeout_s)[0]:
-        return Finding("accounts of jobs", True, "none kept here; the end of a job is known for MinJobAge seconds only")
-    return Finding("accounts of jobs", True, "kept, sacct answers")
+        return EngineFinding(
+            "accounts of jobs", True, "none kept here; the end of a job is known for MinJobAge seconds only"
+        )
+    return EngineFinding("accounts of jobs", True, "kept, sacct answers")

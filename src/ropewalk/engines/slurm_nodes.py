@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ropewalk.engines.resources import Resources, Room
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.quantities import counted
 
 #: `--format` of sinfo, as `read_sinfo` expects it; a vertical bar stands in none of them.
@@ -25,7 +25,7 @@ _GOOD_USE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SlurmNode:
     """One host in one partition."""
 
     name: str
@@ -52,19 +52,19 @@ class Node:
         return self.is_open and not self.state.startswith(_UNUSABLE) and not self.state.endswith("*")
 
     @property
-    def room(self) -> Room:
+    def room(self) -> HostCapacity:
         """What it has for processes."""
-        return Room(self.cpus, self.gpus, None if self.memory_mib is None else self.memory_mib * _MIB)
+        return HostCapacity(self.cpus, self.gpus, None if self.memory_mib is None else self.memory_mib * _MIB)
 
 
-def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
+def read_sinfo(text: str, gpu_type: str = "") -> list[SlurmNode]:
     """Read the output of `sinfo --all --Node --exact --noheader --format=SINFO_FORMAT`; other lines are passed over.
 
     Args:
         text: what sinfo printed.
         gpu_type: count GPUs of this type only, if given.
     """
-    nodes: list[Node] = []
+    nodes: list[SlurmNode] = []
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|")]
         if len(fields) != len(SINFO_FORMAT.split("|")):
@@ -74,7 +74,7 @@ def read_sinfo(text: str, gpu_type: str = "") -> list[Node]:
             continue
         mib = int(memory.rstrip("+")) if memory.rstrip("+").isdecimal() else 0
         nodes.append(
-            Node(
+            SlurmNode(
                 name=name,
                 partition=partition.rstrip("*"),
                 is_default=partition.endswith("*"),
@@ -105,7 +105,7 @@ def _jobs_per_cpu(sharing: str) -> int:
     return int(count) if kind == "FORCE" and count.isdecimal() else 1
 
 
-def best_share(nodes: Sequence[Node], process: Resources) -> int:
+def best_share(nodes: Sequence[SlurmNode], process: Resources) -> int:
     """How many processes one job should host: as many as possible, as long as most of the cluster can be used.
 
     Large jobs mean few agents. But with one node of 128 CPUs among a hundred of 4, jobs of 128 processes would all wait
@@ -122,7 +122,7 @@ def best_share(nodes: Sequence[Node], process: Resources) -> int:
     return 0
 
 
-def most_jobs(nodes: Sequence[Node], job: Resources, is_exclusive: bool = False) -> int:
+def most_jobs(nodes: Sequence[SlurmNode], job: Resources, is_exclusive: bool = False) -> int:
     """How many jobs of that size fit on the nodes at the same time."""
     total = 0
     for node in nodes:
@@ -131,7 +131,7 @@ def most_jobs(nodes: Sequence[Node], job: Resources, is_exclusive: bool = False)
     return total
 
 
-def describe(nodes: Sequence[Node]) -> str:
+def describe(nodes: Sequence[SlurmNode]) -> str:
     """The largest numbers that a node has, in words."""
     cpus = max((node.cpus for node in nodes), default=0)
     words = [counted(cpus, "CPU")]

@@ -26,7 +26,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Places
+from ropewalk.engines.engine import Engine, EngineFinding, HostSlots, JobSpec, JobState, JobStatus
 from ropewalk.engines.host_addresses import resolve
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
@@ -46,7 +46,7 @@ from ropewalk.engines.slurm_allocation import (
 from ropewalk.engines.slurm_check import check_cluster
 from ropewalk.engines.slurm_commands import ask, is_passing, start_command, words_of
 from ropewalk.engines.slurm_jobs import SlurmJob, status_of
-from ropewalk.engines.slurm_nodes import SINFO_FORMAT, Node, describe, describe_request, expand_names, read_sinfo
+from ropewalk.engines.slurm_nodes import SINFO_FORMAT, SlurmNode, describe, describe_request, expand_names, read_sinfo
 from ropewalk.engines.slurm_script import SlurmOptions, step_flags, step_script
 from ropewalk.errors import EngineError
 from ropewalk.quantities import counted
@@ -131,7 +131,7 @@ class SlurmSteps(Engine):
             raise EngineError(f"the allocation {self.allocation} {what} ({found.job.state}{where}); {advice}")
         return found
 
-    def _nodes(self) -> list[Node]:
+    def _nodes(self) -> list[SlurmNode]:
         """The nodes of the allocation that the options leave."""
         nodes = self._look().nodes
         only, without = expand_names(self.options.nodelist), expand_names(self.options.exclude)
@@ -154,12 +154,12 @@ class SlurmSteps(Engine):
             )
         return min(most, self.options.processes_per_job or most)
 
-    def places(self) -> Places:
+    def places(self) -> HostSlots:
         nodes = self._nodes()
         advice = "or for a larger allocation; with the option inside=submit, further jobs are submitted instead"
-        return Places({node.name: node.room for node in nodes}, self._described(nodes), advice)
+        return HostSlots({node.name: node.room for node in nodes}, self._described(nodes), advice)
 
-    def _described(self, nodes: Sequence[Node]) -> str:
+    def _described(self, nodes: Sequence[SlurmNode]) -> str:
         """The allocation, in words: Slurm may give it more CPUs on one node than on another."""
         cpus = [str(node.cpus) for node in nodes]
         uneven = f", {' + '.join(cpus)} CPUs" if len(set(cpus)) > 1 and len(cpus) <= _NUM_SHOWN else ""
@@ -201,7 +201,7 @@ class SlurmSteps(Engine):
             raise
         return ids
 
-    def _places(self, spec: JobSpec, count: int) -> list[Node]:
+    def _places(self, spec: JobSpec, count: int) -> list[SlurmNode]:
         """A node for each agent; raises if the allocation is too small for all that run and these."""
         nodes = self._nodes()
         by_name = {node.name: node for node in nodes}
@@ -223,7 +223,7 @@ class SlurmSteps(Engine):
             )
         return [by_name[name] for name in chosen]
 
-    def _command(self, spec: JobSpec, id: str, node: Node | None, folder: str) -> list[str]:
+    def _command(self, spec: JobSpec, id: str, node: SlurmNode | None, folder: str) -> list[str]:
         place, gpus = (node.name, node.gpus) if node else ("NODE", 0)
         flags = step_flags(self.options, spec, self.allocation, place, gpus)
         overlap = ["--overlap"] if self._is_in_step else []
@@ -410,15 +410,15 @@ class SlurmSteps(Engine):
                 for run in runs - {_place(id)[0] for id in self._alive()}:
                     self._folder.remove_run(run)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         has_srun = shutil.which("srun") is not None
-        findings = [Finding("srun", has_srun, shutil.which("srun") or "not on the PATH: load Slurm's module")]
+        findings = [EngineFinding("srun", has_srun, shutil.which("srun") or "not on the PATH: load Slurm's module")]
         try:
             found = self._look()
             words = f"{self.allocation}: agents are steps on {found.job.nodes}; its time ends: {found.ends.lower()}"
-            findings.append(Finding("allocation", True, words))
+            findings.append(EngineFinding("allocation", True, words))
         except EngineError as error:
-            findings.append(Finding("allocation", False, str(error)))
+            findings.append(EngineFinding("allocation", False, str(error)))
         return [*findings, *check_cluster(self.options, self._folder, self._nodes)]
 
 

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ropewalk.engines import keeper, ssh_checks, ssh_command
-from ropewalk.engines.engine import Engine, Finding, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
 from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.ssh_command import Host, SshOptions
@@ -42,7 +42,7 @@ _AT_ONCE = 32
 
 
 @dataclass(slots=True)
-class _Job:
+class _SshJob:
     connection: SshConnection
     name: str
     run_id: str
@@ -77,7 +77,7 @@ class SshEngine(Engine):
         self._connections: dict[str, SshConnection] = {}
         self._reached: set[str] = set()
         self._lost_at: dict[str, float] = {}
-        self._jobs: dict[str, _Job] = {}
+        self._jobs: dict[str, _SshJob] = {}
         self._closed = False
 
     def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> Iterable[str]:
@@ -150,11 +150,11 @@ class SshEngine(Engine):
             ]
         )
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[EngineFinding]:
         failures = self._connect(self._hosts)
         there = [self._connections[entry] for entry in self._hosts if entry not in failures]
         findings = [ssh_checks.client()]
-        findings += [Finding(f"host {entry}", False, why) for entry, why in failures.items()]
+        findings += [EngineFinding(f"host {entry}", False, why) for entry, why in failures.items()]
         with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="ropewalk-ssh-check") as threads:
             for of_host in threads.map(ssh_checks.of_host, there):
                 findings += of_host
@@ -245,7 +245,7 @@ class SshEngine(Engine):
         for connection in self._places(spec.resources, count):
             name = keeper.MARK + secrets.token_hex(8)
             id = f"{connection.host.entry}/{name}"
-            self._jobs[id] = _Job(connection, name, run_id, spec)
+            self._jobs[id] = _SshJob(connection, name, run_id, spec)
             number = connection.order(
                 "start",
                 job=name,

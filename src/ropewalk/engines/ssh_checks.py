@@ -9,7 +9,7 @@ import sys
 from multiprocessing.connection import Client
 
 from ropewalk.engines import keeper
-from ropewalk.engines.engine import Finding
+from ropewalk.engines.engine import EngineFinding
 from ropewalk.engines.ssh_connection import SshConnection
 from ropewalk.engines.ssh_failures import no_forwarding
 from ropewalk.errors import EngineError
@@ -30,29 +30,29 @@ _ANSWERER = (
 )
 
 
-def client() -> Finding:
+def client() -> EngineFinding:
     """Whether there is an ssh here."""
     try:
         done = subprocess.run(["ssh", "-V"], capture_output=True, text=True, timeout=_TRIAL_S)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("ssh", False, f"{error}; install the client of OpenSSH, or put it on the PATH")
-    return Finding("ssh", done.returncode == 0, done.stderr.strip() or "it says nothing of its version")
+        return EngineFinding("ssh", False, f"{error}; install the client of OpenSSH, or put it on the PATH")
+    return EngineFinding("ssh", done.returncode == 0, done.stderr.strip() or "it says nothing of its version")
 
 
-def of_host(connection: SshConnection) -> list[Finding]:
+def of_host(connection: SshConnection) -> list[EngineFinding]:
     """What stands in the way on a host that we have a connection to."""
     facts, entry = connection.facts, connection.host.entry
     skew_s = connection.clock_skew_s
     free = facts["free"]
     return [
-        Finding(f"host {entry}", True, f"{facts['name']}, {facts['cpus']} CPUs, {shown_size(facts['memory'])}"),
+        EngineFinding(f"host {entry}", True, f"{facts['name']}, {facts['cpus']} CPUs, {shown_size(facts['memory'])}"),
         _version(connection),
-        Finding(
+        EngineFinding(
             f"space in {keeper.FOLDER} on {entry}",
             free > _ROOM_BYTES,
             f"{shown_size(free)} free" + ("" if free > _ROOM_BYTES else "; make room"),
         ),
-        Finding(
+        EngineFinding(
             f"clock of {entry}",
             abs(skew_s) < _SKEW_S,
             f"{abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} ours"
@@ -74,7 +74,7 @@ def require_forwarding(connection: SshConnection) -> None:
             raise EngineError(finding.detail)
 
 
-def _version(connection: SshConnection) -> Finding:
+def _version(connection: SshConnection) -> EngineFinding:
     """Its Python has our minor version, or there were no connection; so this is about Ropewalk."""
     facts = connection.facts
     python, theirs = facts["executable"], connection.ask("version")
@@ -85,10 +85,10 @@ def _version(connection: SshConnection) -> Finding:
         detail += (
             f", and here it is {VERSION}; run `{python} -m pip install ropewalk=={VERSION}` there, or set `python`"
         )
-    return Finding(f"Python on {connection.host.entry}", theirs == VERSION, detail)
+    return EngineFinding(f"Python on {connection.host.entry}", theirs == VERSION, detail)
 
 
-def _forwarding(connection: SshConnection) -> Finding:
+def _forwarding(connection: SshConnection) -> EngineFinding:
     what = f"doors of {connection.host.entry}"
     name = keeper.MARK + secrets.token_hex(8)
     said_before = connection.said
@@ -114,10 +114,10 @@ def _forwarding(connection: SshConnection) -> Finding:
         connection.tell("end", job=name)
         connection.wait_for_end(name, _TRIAL_S)
     except EngineError as error:
-        return Finding(what, False, str(error))
+        return EngineFinding(what, False, str(error))
     if connection.carries:
-        return Finding(what, True, "sshd carries connections to unix sockets")
-    return Finding(what, False, no_forwarding(connection.host, connection.said.removeprefix(said_before)))
+        return EngineFinding(what, True, "sshd carries connections to unix sockets")
+    return EngineFinding(what, False, no_forwarding(connection.host, connection.said.removeprefix(said_before)))
 
 
 def _arrives(door: str) -> bool:

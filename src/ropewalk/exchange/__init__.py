@@ -36,29 +36,29 @@ with _lazy:
     from ropewalk.exchange.compressors import TopK as TopK
     from ropewalk.exchange.compressors import make_compressor as make_compressor
     from ropewalk.exchange.compressors import register_compressor as register_compressor
-    from ropewalk.exchange.ddp_hook import Attached as Attached
+    from ropewalk.exchange.ddp_hook import CommHookHandle as CommHookHandle
     from ropewalk.exchange.ddp_hook import attach as attach
     from ropewalk.exchange.distributed_optimizer import DistributedOptimizer as DistributedOptimizer
-    from ropewalk.exchange.elastic.coordinator import Patience as Patience
+    from ropewalk.exchange.elastic.coordinator import ExchangeTimeouts as ExchangeTimeouts
     from ropewalk.exchange.elastic.data_parallel import data_parallel as data_parallel
     from ropewalk.exchange.elastic.trainer import ElasticTrainer as ElasticTrainer
     from ropewalk.exchange.exchange import Exchange as Exchange
-    from ropewalk.exchange.exchange import Report as Report
+    from ropewalk.exchange.exchange import ExchangeReport as ExchangeReport
     from ropewalk.exchange.exchange import StepRecord as StepRecord
-    from ropewalk.exchange.exchange_for import exchange_for as exchange_for
     from ropewalk.exchange.groups.group import Group as Group
+    from ropewalk.exchange.groups.link_emulation import LinkEmulation as LinkEmulation
     from ropewalk.exchange.groups.link_group import LinkGroup as LinkGroup
-    from ropewalk.exchange.groups.member import Member as Member
-    from ropewalk.exchange.groups.shaping import Shaping as Shaping
+    from ropewalk.exchange.groups.member import GroupMember as GroupMember
     from ropewalk.exchange.groups.thread_group import ThreadGroup as ThreadGroup
     from ropewalk.exchange.groups.thread_group import run_members as run_members
     from ropewalk.exchange.groups.torch_group import TorchGroup as TorchGroup
+    from ropewalk.exchange.make_exchange import make_exchange as make_exchange
     from ropewalk.exchange.parameter_server.parameter_server import ParameterServer as ParameterServer
     from ropewalk.exchange.parameter_server.server_sgd import ServerSGD as ServerSGD
     from ropewalk.exchange.parameter_server.service import ParameterShard as ParameterShard
     from ropewalk.exchange.reporting import print_report as print_report
     from ropewalk.exchange.reporting import report_json as report_json
     from ropewalk.exchange.reporting import report_table as report_table
-    from ropewalk.exchange.stalls import Stalls as Stalls
-    from ropewalk.exchange.timeline import Timeline as Timeline
+    from ropewalk.exchange.stall_detector import StallDetector as StallDetector
+    from ropewalk.exchange.timeline import ExchangeTimeline as ExchangeTimeline
     from ropewalk.exchange.timeline import merge_timelines as merge_timelines

@@ -15,7 +15,7 @@ from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.compressors.compressor import Compressor, SummableEncoder
 from ropewalk.exchange.crossover import Mode
-from ropewalk.exchange.lanes import Lane, LanedExchange
+from ropewalk.exchange.lanes import BucketLane, LanedExchange
 from ropewalk.exchange.open_step import Bucket, OpenStep
 
 
@@ -40,8 +40,8 @@ class AllReduce(LanedExchange):
             )
         super().__init__(made, **options)
 
-    def make_lane(self, layout: Layout) -> Lane:
-        return Lane(self._compressor.encoder(layout))
+    def make_lane(self, layout: Layout) -> BucketLane:
+        return BucketLane(self._compressor.encoder(layout))
 
     def reduce_bucket(self, bucket: Bucket, step: OpenStep) -> Callable[[], None]:
         if self._compressor.name == "none":

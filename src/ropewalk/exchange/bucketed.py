@@ -29,17 +29,17 @@ from ropewalk.errors import ExchangeAborted, ExchangeInvalid, GradientNotFinite
 from ropewalk.exchange import not_finite
 from ropewalk.exchange.backward_order import BackwardOrder
 from ropewalk.exchange.bucket_store import BucketStore, State
-from ropewalk.exchange.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, Entry, Layout, plan_buckets
-from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+from ropewalk.exchange.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, BucketEntry, Layout, plan_buckets
+from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
 from ropewalk.exchange.not_finite import NanPolicy
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
 from ropewalk.exchange.observers import Observers
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep, findings, pack_facts
 from ropewalk.exchange.reporting import Ledger
-from ropewalk.exchange.stalls import Stalls
+from ropewalk.exchange.stall_detector import StallDetector
 from ropewalk.exchange.step_flow import Done, StepFlow
-from ropewalk.exchange.timeline import Timeline
+from ropewalk.exchange.timeline import ExchangeTimeline
 
 
 class BucketOptions(TypedDict, total=False):
@@ -49,7 +49,7 @@ class BucketOptions(TypedDict, total=False):
     first_bucket_bytes: int
     nan: NanPolicy
     observers: Sequence[Observer]
-    timeline: Timeline | str | Path | None
+    timeline: ExchangeTimeline | str | Path | None
     stall_warning_s: float | None
 
 
@@ -62,7 +62,7 @@ class BucketedExchange(Exchange):
         nan: what happens when a member's gradient is NaN or infinite: "raise", "skip" the step, "zero" the components,
             or "pass" it on to everybody, which is what a GradScaler needs.
         observers: who is told what happens.
-        timeline: where to write a trace; a path, or a `Timeline`.
+        timeline: where to write a trace; a path, or an `ExchangeTimeline`.
         stall_warning_s: after so many seconds of waiting a warning names who and what is missing; None for never.
 
     Attributes:
@@ -80,7 +80,7 @@ class BucketedExchange(Exchange):
         first_bucket_bytes: int = FIRST_BUCKET_BYTES,
         nan: NanPolicy = "pass",
         observers: Sequence[Observer] = (),
-        timeline: Timeline | str | Path | None = None,
+        timeline: ExchangeTimeline | str | Path | None = None,
         stall_warning_s: float | None = 30.0,
     ) -> None:
         self._bucket_bytes = bucket_bytes
@@ -89,11 +89,11 @@ class BucketedExchange(Exchange):
         self._ledger = Ledger()
         told: list[Observer] = [self._ledger, *observers]
         if timeline is not None:
-            told.append(timeline if isinstance(timeline, Timeline) else Timeline(timeline))
+            told.append(timeline if isinstance(timeline, ExchangeTimeline) else ExchangeTimeline(timeline))
         if stall_warning_s is not None:
-            told.append(Stalls(stall_warning_s))
+            told.append(StallDetector(stall_warning_s))
         self._observers = Observers(told)
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: tuple[BucketEntry, ...] = ()
         self._buckets = BucketStore(self)
         self._group: Group | None = None
         self._flow: StepFlow | None = None
@@ -195,7 +195,7 @@ class BucketedExchange(Exchange):
     def bind(self, named_parameters: Iterable[tuple[str, Tensor]], group: Group) -> None:
         if self._group is not None:
             raise RuntimeError("this exchange is bound already; close() it first, or use regroup() for other members")
-        self._entries = tuple(Entry.of(name, parameter) for name, parameter in named_parameters)
+        self._entries = tuple(BucketEntry.of(name, parameter) for name, parameter in named_parameters)
         self._buckets.planned = plan_buckets(self._entries, self._bucket_bytes, self._first_bucket_bytes)
         self._group = group
         self._flow = StepFlow(self, self._buckets, self._observers, self._nan, f"rank {group.rank} exchange")
@@ -275,7 +275,7 @@ class BucketedExchange(Exchange):
         if step.error is not None:
             raise step.error
 
-    def finish(self) -> Report:
+    def finish(self) -> ExchangeReport:
         self.wait()
         return self._close_step(self._open_step("finish"))
 
@@ -336,7 +336,7 @@ class BucketedExchange(Exchange):
 
     # State.
 
-    def report(self) -> Report:
+    def report(self) -> ExchangeReport:
         return self._ledger.report()
 
     def state_dict(self) -> dict[str, Any]:
@@ -371,7 +371,7 @@ class BucketedExchange(Exchange):
         if step.held and step.error is None:  # nobody calls `finish`
             self._close_step(step)
 
-    def _close_step(self, step: OpenStep) -> Report:
+    def _close_step(self, step: OpenStep) -> ExchangeReport:
         """Move the state on, or back where the step does not count."""
         with self.timed("commit", WHOLE_STEP):
             for bucket in self._buckets:

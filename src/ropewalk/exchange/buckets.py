@@ -25,7 +25,7 @@ FIRST_BUCKET_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class BucketEntry:
     """One parameter, as an exchange sees it."""
 
     name: str
@@ -43,7 +43,7 @@ class Entry:
         return self.numel * self.dtype.itemsize
 
     @classmethod
-    def of(cls, name: str, tensor: Tensor) -> Entry:
+    def of(cls, name: str, tensor: Tensor) -> BucketEntry:
         return cls(name, tuple(tensor.shape), tensor.dtype, str(tensor.device))
 
 
@@ -51,7 +51,7 @@ class Entry:
 class Layout:
     """What a flat buffer holds: parameters of one dtype and device, one behind the other."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[BucketEntry, ...]
 
     def __post_init__(self) -> None:
         if not self.entries:
@@ -117,7 +117,7 @@ class Layout:
 
 
 def plan_buckets(
-    entries: Iterable[Entry], bucket_bytes: int = BUCKET_BYTES, first_bucket_bytes: int = FIRST_BUCKET_BYTES
+    entries: Iterable[BucketEntry], bucket_bytes: int = BUCKET_BYTES, first_bucket_bytes: int = FIRST_BUCKET_BYTES
 ) -> tuple[Layout, ...]:
     """Distribute parameters over buckets, in the order in which the backward makes their gradients ready.
 

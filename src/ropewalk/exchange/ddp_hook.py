@@ -20,14 +20,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.bucketed import BucketedExchange
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Compressor
-from ropewalk.exchange.exchange import Exchange, Report, StepRecord
-from ropewalk.exchange.exchange_for import exchange_for
+from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.groups.torch_group import TorchGroup
+from ropewalk.exchange.make_exchange import make_exchange
 
 
-class GradScaler(Protocol):
+class HookGradScaler(Protocol):
     """What is asked of `torch.amp.GradScaler`."""
 
     def get_scale(self) -> float: ...
@@ -45,7 +45,7 @@ class GradBucket(Protocol):
     def parameters(self) -> list[Tensor]: ...
 
 
-class Attached:
+class CommHookHandle:
     """What `attach` gives: the exchange of a DDP model, until `detach`.
 
     Attributes:
@@ -53,7 +53,11 @@ class Attached:
     """
 
     def __init__(
-        self, model: DistributedDataParallel, exchange: BucketedExchange, timeout_s: float, scaler: GradScaler | None
+        self,
+        model: DistributedDataParallel,
+        exchange: BucketedExchange,
+        timeout_s: float,
+        scaler: HookGradScaler | None,
     ) -> None:
         named = _parameters_of(model)
         if not named:
@@ -85,7 +89,7 @@ class Attached:
         """Whether all members left out the last step, because of NaN or infinity; its gradients are zeros."""
         return self.exchange.skipped
 
-    def report(self) -> Report:
+    def report(self) -> ExchangeReport:
         """All steps so far."""
         return self.exchange.report()
 
@@ -136,7 +140,7 @@ class Attached:
             # Of the buffer, because mixed precision reduces in another dtype than the parameters'.
             self._layouts[key] = Layout(
                 tuple(
-                    Entry(self._names[id(parameter)], tuple(parameter.shape), flat.dtype, str(flat.device))
+                    BucketEntry(self._names[id(parameter)], tuple(parameter.shape), flat.dtype, str(flat.device))
                     for parameter in parameters
                 )
             )
@@ -144,7 +148,7 @@ class Attached:
 
 
 #: DDP takes one hook and never another one, so that of a model calls whatever is attached to it now.
-_ATTACHED: weakref.WeakKeyDictionary[DistributedDataParallel, list[Attached]] = weakref.WeakKeyDictionary()
+_ATTACHED: weakref.WeakKeyDictionary[DistributedDataParallel, list[CommHookHandle]] = weakref.WeakKeyDictionary()
 
 
 def attach(
@@ -152,8 +156,8 @@ def attach(
     exchange: str | Compressor | Exchange,
     *,
     timeout_s: float = 300.0,
-    grad_scaler: GradScaler | None = None,
-) -> Attached:
+    grad_scaler: HookGradScaler | None = None,
+) -> CommHookHandle:
     """Let gradients of a DDP model travel through an exchange.
 
         model = DistributedDataParallel(net)
@@ -173,7 +177,7 @@ def attach(
     Raises:
         ExchangeInvalid: the exchange cannot be used by a hook, or the model has one already.
     """
-    made = exchange_for(exchange)
+    made = make_exchange(exchange)
     if not isinstance(made, BucketedExchange):
         raise ExchangeInvalid(
             f"{type(made).__name__} cannot be called by a hook of DDP; use AllReduce or AllGather, or "
@@ -182,7 +186,7 @@ def attach(
     slot = _ATTACHED.get(ddp_model)
     if slot and slot[0].attached:
         raise ExchangeInvalid("this model has an exchange already; detach() that one first")
-    attached = Attached(ddp_model, made, timeout_s, grad_scaler)
+    attached = CommHookHandle(ddp_model, made, timeout_s, grad_scaler)
     if slot is None:
         slot = _ATTACHED.setdefault(ddp_model, [])
         cast(Any, ddp_model).register_comm_hook(slot, _hook)
@@ -190,7 +194,7 @@ def attach(
     return attached
 
 
-def _hook(slot: list[Attached], bucket: GradBucket) -> torch.futures.Future[Tensor]:
+def _hook(slot: list[CommHookHandle], bucket: GradBucket) -> torch.futures.Future[Tensor]:
     return slot[0].carry(bucket)
 
 

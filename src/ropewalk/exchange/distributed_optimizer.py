@@ -27,18 +27,18 @@ from torch.optim import Optimizer
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.backward_passes import BackwardPasses
-from ropewalk.exchange.buckets import Entry
+from ropewalk.exchange.buckets import BucketEntry
 from ropewalk.exchange.compressors.compressor import Compressor
-from ropewalk.exchange.exchange import Exchange, Report, StepRecord
-from ropewalk.exchange.exchange_for import exchange_for
+from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.torch_group import TorchGroup
+from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.same_parameters import require_same_parameters
 from ropewalk.exchange.tuning import ExchangeTuner
 
 
-class GradScaler(Protocol):
+class OptimizerGradScaler(Protocol):
     """What is asked of `torch.amp.GradScaler`."""
 
     def scale(self, outputs: Tensor, /) -> Tensor: ...
@@ -89,7 +89,7 @@ class DistributedOptimizer(Optimizer):
         group: Group | None = None,
         *,
         backward_passes_per_step: int = 1,
-        grad_scaler: GradScaler | None = None,
+        grad_scaler: OptimizerGradScaler | None = None,
         partial: bool = False,
         autotune: bool = False,
     ) -> None:
@@ -97,7 +97,7 @@ class DistributedOptimizer(Optimizer):
         if backward_passes_per_step < 1:
             raise ExchangeInvalid(f"backward_passes_per_step is at least 1, not {backward_passes_per_step}")
         self._optimizer = optimizer
-        self._exchange = exchange_for(exchange)
+        self._exchange = make_exchange(exchange)
         if isinstance(self._exchange, ParameterServer) and self._exchange.settings.optimizer is not None:
             raise ExchangeInvalid(
                 f"the server steps already, by {self._exchange.settings.optimizer!r}, and {type(optimizer).__name__} "
@@ -121,7 +121,7 @@ class DistributedOptimizer(Optimizer):
         self._local = False  # gradients were computed that have not travelled
         self._averaged = False  # gradients are those of an exchange, and no step was taken with them
         self.samples: float = 1.0
-        self.last_report: Report | None = None
+        self.last_report: ExchangeReport | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name == "_optimizer":
@@ -236,7 +236,7 @@ class DistributedOptimizer(Optimizer):
         """What is the same on every member, and what a member that begins later needs."""
         return {**self._optimizer.state_dict(), "exchange_step": self._step}
 
-    def report(self) -> Report:
+    def report(self) -> ExchangeReport:
         """What all exchanges so far cost and did."""
         return self._exchange.report()
 
@@ -274,7 +274,7 @@ class DistributedOptimizer(Optimizer):
     def _begin(self, samples: float, *, joined: bool = False) -> None:
         self._bind()
         if not self._compared and self.group.size > 1:
-            require_same_parameters(self.group, [Entry.of(name, tensor) for name, tensor in self._named.items()])
+            require_same_parameters(self.group, [BucketEntry.of(name, tensor) for name, tensor in self._named.items()])
         self._compared = True
         scale = self._grad_scaler.get_scale() if self._grad_scaler is not None else 1.0
         scaled = self._grad_scaler is not None
@@ -290,7 +290,7 @@ class DistributedOptimizer(Optimizer):
         self._exchange.ready(name, parameter.grad)
         self._open.add(name)
 
-    def _finish(self) -> Report:
+    def _finish(self) -> ExchangeReport:
         """Send what is not ready as it is, and wait for the mean of everything."""
         assert self._open is not None
         try:

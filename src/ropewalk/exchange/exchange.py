@@ -47,7 +47,7 @@ class StepRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ExchangeReport:
     """What one step, or all steps so far, cost and did.
 
     Attributes:
@@ -122,7 +122,7 @@ class Exchange(abc.ABC):
         """
 
     @abc.abstractmethod
-    def finish(self) -> Report:
+    def finish(self) -> ExchangeReport:
         """`wait`, and then let the exchange's own state (errors kept, memories) move on to the next step."""
 
     @abc.abstractmethod
@@ -142,7 +142,7 @@ class Exchange(abc.ABC):
         """
 
     @abc.abstractmethod
-    def report(self) -> Report:
+    def report(self) -> ExchangeReport:
         """All steps so far."""
 
     def errors(self) -> dict[str, Tensor]:

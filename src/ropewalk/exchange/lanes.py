@@ -18,14 +18,14 @@ from ropewalk.exchange.bucket_store import State
 from ropewalk.exchange.bucketed import BucketedExchange, BucketOptions
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round
-from ropewalk.exchange.exchange import Report
+from ropewalk.exchange.exchange import ExchangeReport
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
 from ropewalk.exchange.packed_state import pack, unpack
 from ropewalk.exchange.traffic import ring_bytes
 
 
-class Lane:
+class BucketLane:
     """The state of one bucket.
 
     Args:
@@ -143,11 +143,11 @@ class LanedExchange(BucketedExchange):
     def __init__(self, compressor: Compressor, **options: Unpack[BucketOptions]) -> None:
         super().__init__(**options)
         self._compressor = compressor
-        self._lanes: dict[int, Lane] = {}
+        self._lanes: dict[int, BucketLane] = {}
 
-    def make_lane(self, layout: Layout) -> Lane:
+    def make_lane(self, layout: Layout) -> BucketLane:
         """The lane of a new bucket."""
-        return Lane(self._compressor.encoder(layout), self._compressor.decoder(layout))
+        return BucketLane(self._compressor.encoder(layout), self._compressor.decoder(layout))
 
     @property
     def compressor(self) -> Compressor:
@@ -221,7 +221,7 @@ class LanedExchange(BucketedExchange):
         errors = [lane.encoder.error for lane in self._lanes.values()]
         return math.sqrt(sum(float(torch.dot(error, error)) for error in errors if error is not None))
 
-    def report(self) -> Report:
+    def report(self) -> ExchangeReport:
         return replace(super().report(), error_norm=self.error_norm())
 
     def begin_sum(self, bucket: Bucket, summand: Tensor) -> Callable[[], None]:

@@ -57,7 +57,7 @@ def screen(policy: NanPolicy, layout: Layout, flat: Tensor) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NonFiniteVerdict:
     """What all members do about a step in which something is not finite.
 
     Attributes:
@@ -79,7 +79,7 @@ class Verdict:
 
 def verdict(
     policy: NanPolicy, step: int, found: Mapping[int, Sequence[str]], *, scaled: bool = False
-) -> Verdict | None:
+) -> NonFiniteVerdict | None:
     """Decide about a step, when the findings of all members are known; the same on every member.
 
     Args:
@@ -100,11 +100,11 @@ def verdict(
         return None
     blamed = "; ".join(f"rank {rank} in {_shown(names)}" for rank, names in found.items())
     if policy == "zero":
-        return Verdict(f"step {step}: NaN or infinity counted as 0: {blamed}", goes_on=True)
+        return NonFiniteVerdict(f"step {step}: NaN or infinity counted as 0: {blamed}", goes_on=True)
     if policy == "pass" or scaled:
-        return Verdict(f"step {step}: NaN or infinity passed on: {blamed}", fill=math.nan)
+        return NonFiniteVerdict(f"step {step}: NaN or infinity passed on: {blamed}", fill=math.nan)
     if policy == "skip":
-        return Verdict(f"step {step} was skipped: NaN or infinity: {blamed}")
+        return NonFiniteVerdict(f"step {step} was skipped: NaN or infinity: {blamed}")
     raise GradientNotFinite(
         f"gradients of step {step} are NaN or infinite: {blamed}. Look at the loss and the learning rate there; "
         'nan="skip" leaves such steps out, nan="zero" such components',

@@ -14,7 +14,7 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Work
-from ropewalk.exchange.not_finite import Verdict
+from ropewalk.exchange.not_finite import NonFiniteVerdict
 
 
 @dataclass
@@ -105,7 +105,7 @@ def pack_facts(record: StepRecord, *, syncs: bool, fresh: bool) -> tuple[int, in
     return record.step, bits, _SYNC * syncs + _FRESH * fresh + _JOINED * record.joined
 
 
-class Arrival(Work):
+class PendingWork(Work):
     """Something of a step that will be done; waiting for it raises what the step failed with."""
 
     def __init__(self, step: OpenStep, done: threading.Event) -> None:
@@ -149,7 +149,7 @@ class OpenStep:
     grads: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     agreement: Agreement | None = None
     found: list[str] = field(default_factory=list[str])
-    verdict: Verdict | None = None
+    verdict: NonFiniteVerdict | None = None
     error: BaseException | None = None
     settled: threading.Event = field(default_factory=threading.Event)
     num_sent: int = 0
@@ -182,8 +182,8 @@ class OpenStep:
         """What makes the mean of a sum of such parts; 0 where nobody has any samples."""
         return self.record.scale if self.agreed.total_samples else 0.0
 
-    def arrival(self, index: int) -> Arrival:
-        return Arrival(self, self.arrivals[index])
+    def arrival(self, index: int) -> PendingWork:
+        return PendingWork(self, self.arrivals[index])
 
     def fail(self, error: BaseException) -> None:
         """Note the first error and wake up everyone who waits for a part of this step."""

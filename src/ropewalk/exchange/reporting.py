@@ -1,7 +1,7 @@
 """What an exchange cost and did: collected by a `Ledger`, shown as a table or as JSON.
 
-exchange ── phase, sent, note ──▶ Ledger ── finish ──▶ Report of the step
-                                    └───── report ──▶ Report of all steps ──▶ report_table, report_json
+exchange ── phase, sent, note ──▶ Ledger ── finish ──▶ ExchangeReport of the step
+                                    └───── report ──▶ ExchangeReport of all steps ──▶ report_table, report_json
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ropewalk.exchange.buckets import Layout
-from ropewalk.exchange.exchange import Report, StepRecord
+from ropewalk.exchange.exchange import ExchangeReport, StepRecord
 from ropewalk.exchange.groups.group import Group as MemberGroup
 from ropewalk.exchange.observer import Observer
 from ropewalk.exchange.traffic import ring_bytes
@@ -65,8 +65,8 @@ class _Sums:
         self.modes.update(step.modes)
         self.notes = [*self.notes, *step.notes][-_NOTES:]
 
-    def report(self, error_norm: float) -> Report:
-        return Report(
+    def report(self, error_norm: float) -> ExchangeReport:
+        return ExchangeReport(
             steps=self.steps,
             sent_bytes=self.sent_bytes,
             received_bytes=self.received_bytes,
@@ -130,7 +130,7 @@ class Ledger(Observer):
         skipped: bool = False,
         error_norm: float | None = None,
         all_joined: bool | None = None,
-    ) -> Report:
+    ) -> ExchangeReport:
         """Close a step that is done.
 
         Args:
@@ -148,7 +148,7 @@ class Ledger(Observer):
             self._total.add(step)
             return step.report(self._error_norm)
 
-    def report(self) -> Report:
+    def report(self) -> ExchangeReport:
         """All steps so far."""
         with self._lock:
             return self._total.report(self._error_norm)
@@ -171,17 +171,17 @@ class Ledger(Observer):
         return traffic.sent_bytes, traffic.received_bytes, traffic.headers_sent, Counter(traffic.layers)
 
 
-def report_json(report: Report) -> str:
+def report_json(report: ExchangeReport) -> str:
     """A report as JSON, one field each, for logs and dashboards."""
     return msgspec.json.encode(report).decode()
 
 
-def print_report(report: Report, console: Console | None = None) -> None:
+def print_report(report: ExchangeReport, console: Console | None = None) -> None:
     """Show a report in the terminal."""
     (console or Console()).print(report_table(report))
 
 
-def report_table(report: Report) -> RenderableType:
+def report_table(report: ExchangeReport) -> RenderableType:
     """A report as tables for a terminal: what was sent against dense, where the time went, who sent most."""
     parts: list[RenderableType] = [_summary(report)]
     if report.seconds:
@@ -194,7 +194,7 @@ def report_table(report: Report) -> RenderableType:
     return Group(*parts)
 
 
-def _summary(report: Report) -> Table:
+def _summary(report: ExchangeReport) -> Table:
     table = Table(
         "", "total", "per step", title=f"Gradient exchange, {counted(report.steps, 'step')}", title_justify="left"
     )
@@ -212,7 +212,7 @@ def _summary(report: Report) -> Table:
     return table
 
 
-def _facts(report: Report) -> Iterator[tuple[str, str]]:
+def _facts(report: ExchangeReport) -> Iterator[tuple[str, str]]:
     if report.dense_bytes:
         yield "sent against dense", f"{100 * report.sent_bytes / report.dense_bytes:.3g} %"
     yield "components sent", f"{100 * report.density:.3g} %"
@@ -224,7 +224,7 @@ def _facts(report: Report) -> Iterator[tuple[str, str]]:
         yield "skipped", counted(report.skipped, "step")
 
 
-def _times(report: Report) -> Table:
+def _times(report: ExchangeReport) -> Table:
     table = Table(
         "phase", "per step", "share", "", title="Time by phase (phases of buckets overlap)", title_justify="left"
     )
@@ -236,7 +236,7 @@ def _times(report: Report) -> Table:
     return table
 
 
-def _layers(report: Report) -> Table:
+def _layers(report: ExchangeReport) -> Table:
     most = sorted(report.layers.items(), key=lambda item: -item[1])
     rest = most[_LAYERS:]
     table = Table("parameter", "sent", "share", title="Who sends most", title_justify="left")

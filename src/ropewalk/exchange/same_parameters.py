@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import msgspec
 
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.buckets import Entry
+from ropewalk.exchange.buckets import BucketEntry
 from ropewalk.exchange.groups.group import Group
 
 _SHOWN = 5
 
 
-def require_same_parameters(group: Group, entries: Sequence[Entry]) -> None:
+def require_same_parameters(group: Group, entries: Sequence[BucketEntry]) -> None:
     """Compare names, shapes and dtypes with those of all members; all of them call this.
 
     Raises:

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.tree_nodes import Record, Row, Table
+from ropewalk.exchange.tree_nodes import DataclassNode, DictNode, SequenceNode
+from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import loads
-from ropewalk.transport.with_code import dumps_with_code
 
 #: Of tensors, in bytes: what torch's own allocator gives.
 ALIGN = 64
@@ -58,7 +58,7 @@ class _Structure(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Kind:
+class _TreeKind:
     """What the sender remembers of trees that are alike."""
 
     encoded: bytes
@@ -101,7 +101,7 @@ class TensorCodec:
 
     def __init__(self, device: torch.device | None = None) -> None:
         self._device = device if device is not None and device.type != "cpu" else None
-        self._kinds: dict[tuple[Any, ...], _Kind] = {}
+        self._kinds: dict[tuple[Any, ...], _TreeKind] = {}
         self._structures: dict[bytes, _Structure] = {}
 
     def encode(self, tree: Any, note: bytes = b"") -> Encoded:
@@ -196,19 +196,19 @@ def _visit(tree: Any, signature: list[Any], tensors: list[Tensor], values: list[
     elif isinstance(tree, dict) and not isinstance(tree, defaultdict | Counter):
         table = cast("dict[Any, Any]", tree)
         names = tuple(table)
-        signature += (Table(kind, names, tuple(map(type, names))), len(names))
+        signature += (DictNode(kind, names, tuple(map(type, names))), len(names))
         for one in table.values():
             _visit(one, signature, tensors, values)
         return
     elif isinstance(tree, list | tuple):
         row = cast("Sequence[Any]", tree)
-        signature += (Row(kind), len(row))
+        signature += (SequenceNode(kind), len(row))
         for one in row:
             _visit(one, signature, tensors, values)
         return
     elif dataclasses.is_dataclass(kind):
         fields = tuple(field.name for field in dataclasses.fields(kind) if field.init)
-        signature += (Record(kind, fields), len(fields))
+        signature += (DataclassNode(kind, fields), len(fields))
         for name in fields:
             _visit(getattr(cast(object, tree), name), signature, tensors, values)
         return
@@ -260,7 +260,7 @@ def _remember(memory: dict[Any, Any], key: Any, value: Any) -> Any:
     return value
 
 
-def _kind_of(signature: tuple[Any, ...], tensors: Sequence[Tensor]) -> _Kind:
+def _kind_of(signature: tuple[Any, ...], tensors: Sequence[Tensor]) -> _TreeKind:
     all_facts: list[_TensorFacts] = []
     sparse: list[int] = []
     end = 0
@@ -275,7 +275,7 @@ def _kind_of(signature: tuple[Any, ...], tensors: Sequence[Tensor]) -> _Kind:
         facts = _TensorFacts(tensor.dtype, span, shape, stride, tensor.requires_grad, end, size_bytes, is_row)
         all_facts.append(facts)
         end += -(-size_bytes // ALIGN) * ALIGN
-    return _Kind(_pickled((signature, all_facts), "the tree"), tuple(all_facts), tuple(sparse), end)
+    return _TreeKind(_pickled((signature, all_facts), "the tree"), tuple(all_facts), tuple(sparse), end)
 
 
 def _span(shape: Sequence[int], stride: Sequence[int]) -> int:

@@ -1,4 +1,4 @@
-"""`Timeline`: what an exchange does, as a trace for ui.perfetto.dev or chrome://tracing (Horovod's timeline).
+"""`ExchangeTimeline`: what an exchange does, as a trace for ui.perfetto.dev or chrome://tracing (Horovod's timeline).
 
     process   one for each rank
     thread 0  the step: from its beginning to its end, the wait in it, and a mark where each gradient became ready
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _FLUSH_EVERY = 1000
 
 
-class Timeline(Observer):
+class ExchangeTimeline(Observer):
     """Writes a trace of an exchange while it runs; one that cannot be written ends there, and training goes on.
 
     Args:

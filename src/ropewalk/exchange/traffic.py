@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Traffic:
+class MemberTraffic:
     """Bytes of one member, since it was made. Any thread may add.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Row(NamedTuple):
+class SequenceNode(NamedTuple):
     """A list, a tuple or a named tuple."""
 
     kind: Any
@@ -14,7 +14,7 @@ class Row(NamedTuple):
         return self.kind(*values) if hasattr(self.kind, "_fields") else self.kind(values)  # a named tuple
 
 
-class Table(NamedTuple):
+class DictNode(NamedTuple):
     """A dictionary."""
 
     kind: Any
@@ -26,7 +26,7 @@ class Table(NamedTuple):
         return self.kind(zip(self.keys, values, strict=True))
 
 
-class Record(NamedTuple):
+class DataclassNode(NamedTuple):
     """A dataclass."""
 
     kind: Any

@@ -2,7 +2,7 @@
 
     profiler ──▶ Profile ──▶ partitioners ──▶ Plan ──▶ schedules ──▶ actions ──▶ verifier
     (or JSON, graph.txt)      Topology ─▲                              ├───────▶ simulator ──▶ Timeline
-                                                                       └───────▶ player
+                                                                       └───────▶ executor
 
 Importing loads nothing else: planning needs numpy, and only tracing, profiling and
 playing need torch (`pip install 'ropewalk[torch]'`).
@@ -20,14 +20,14 @@ with _lazy:
     from ropewalk.pipeline.actions import Action as Action
     from ropewalk.pipeline.graph_text import read_graph_text as read_graph_text
     from ropewalk.pipeline.graph_text import write_graph_text as write_graph_text
+    from ropewalk.pipeline.local_executor import LocalExecutor as LocalExecutor
     from ropewalk.pipeline.partitioners import make_partitioner as make_partitioner
     from ropewalk.pipeline.partitioners import register_partitioner as register_partitioner
     from ropewalk.pipeline.planning import plan as plan
     from ropewalk.pipeline.plans import Edge as Edge
     from ropewalk.pipeline.plans import Plan as Plan
+    from ropewalk.pipeline.plans import PlanWorker as PlanWorker
     from ropewalk.pipeline.plans import Stage as Stage
-    from ropewalk.pipeline.plans import Worker as Worker
-    from ropewalk.pipeline.player import Player as Player
     from ropewalk.pipeline.probing import probe as probe
     from ropewalk.pipeline.profiler import profile as profile
     from ropewalk.pipeline.profiles import Operator as Operator

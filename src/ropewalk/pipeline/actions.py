@@ -1,4 +1,4 @@
-"""Actions: the words that schedules, the verifier, the simulator, the player and timelines share.
+"""Actions: the words that schedules, the verifier, the simulator, the executor and timelines share.
 
 A schedule gives each worker a list of these; nothing else decides order. Each prints as a
 short code, and parses back:
@@ -21,7 +21,7 @@ from enum import StrEnum
 from ropewalk.errors import ScheduleInvalid
 
 
-class Kind(StrEnum):
+class ActionKind(StrEnum):
     """What an action does; the value is its letter in print."""
 
     FORWARD = "F"
@@ -35,7 +35,7 @@ class Kind(StrEnum):
     STEP = "U"
 
 
-class Group(StrEnum):
+class ReduceGroup(StrEnum):
     """Among whom gradients are reduced."""
 
     REPLICAS = "replicas"
@@ -47,7 +47,7 @@ class Group(StrEnum):
 class Action:
     """One thing a worker does. The fields that a kind has no use for are None (0 for `replica`)."""
 
-    kind: Kind
+    kind: ActionKind
     stage: int
     replica: int = 0
     #: 0, 1, ... within a step; from the start of the run for schedules without a flush.
@@ -59,23 +59,23 @@ class Action:
     edge: str | None = None
     #: SEND, RECEIVE: the stage at the other end. A value goes to a later stage, a gradient to an earlier one.
     peer: int | None = None
-    group: Group | None = None
+    group: ReduceGroup | None = None
 
     @property
     def is_gradient(self) -> bool:
         """For SEND and RECEIVE: whether a gradient passes, not a value."""
         assert self.peer is not None
-        return self.peer < self.stage if self.kind is Kind.SEND else self.peer > self.stage
+        return self.peer < self.stage if self.kind is ActionKind.SEND else self.peer > self.stage
 
     def __str__(self) -> str:
         version = "" if self.version is None else f"v{self.version}"
-        if self.kind is Kind.STEP:
+        if self.kind is ActionKind.STEP:
             return f"U{self.stage}{version}"
-        if self.kind is Kind.REDUCE:
+        if self.kind is ActionKind.REDUCE:
             return f"A{self.stage}{version}/{self.group}"
-        if self.kind is Kind.SEND:
+        if self.kind is ActionKind.SEND:
             return f"S{self.stage}:{self.micro_batch}>{self.peer}/{self.edge}"
-        if self.kind is Kind.RECEIVE:
+        if self.kind is ActionKind.RECEIVE:
             return f"R{self.stage}:{self.micro_batch}<{self.peer}/{self.edge}"
         return f"{self.kind.value}{self.stage}:{self.micro_batch}{version}"
 
@@ -98,14 +98,14 @@ class Action:
             return None if found[name] is None else int(found[name])
 
         return cls(
-            kind=Kind(found["compute"] or found["passing"] or found["update"]),
+            kind=ActionKind(found["compute"] or found["passing"] or found["update"]),
             stage=int(found["stage_c"] or found["stage_p"] or found["stage_u"]),
             replica=replica,
             micro_batch=number("batch_p") if found["passing"] else number("batch_c"),
             version=number("version_u") if found["update"] else number("version_c"),
             edge=found["edge"],
             peer=number("peer"),
-            group=Group(found["group"]) if found["group"] else None,
+            group=ReduceGroup(found["group"]) if found["group"] else None,
         )
 
 

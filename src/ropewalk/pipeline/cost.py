@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.pipeline.operator_costs import OperatorCosts, StageCost
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.plans import Stage
 from ropewalk.pipeline.prediction import MemoryUse
 from ropewalk.pipeline.topology import Level, Topology
@@ -119,7 +119,7 @@ class PlanCost:
     device_bytes: tuple[int, ...] = field(default=())
 
 
-def plan_cost(request: Request, stages: Sequence[Stage]) -> PlanCost:
+def plan_cost(request: PlanRequest, stages: Sequence[Stage]) -> PlanCost:
     """The cost of stages on devices."""
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     shares = tuple(_share(request, stages, number, costs) for number in range(len(stages)))
@@ -142,7 +142,7 @@ def plan_cost(request: Request, stages: Sequence[Stage]) -> PlanCost:
     return PlanCost(shares, bottleneck_s, bottleneck, total_s, device_bytes)
 
 
-def objective_s(request: Request, stages: Sequence[Stage]) -> float:
+def objective_s(request: PlanRequest, stages: Sequence[Stage]) -> float:
     """Seconds per mini-batch in steady state; `inf` where a device has too little memory."""
     cost = plan_cost(request, stages)
     for stage, size_bytes in zip(stages, cost.device_bytes, strict=True):
@@ -152,7 +152,7 @@ def objective_s(request: Request, stages: Sequence[Stage]) -> float:
     return cost.objective_s
 
 
-def _share(request: Request, stages: Sequence[Stage], number: int, costs: OperatorCosts) -> StageShare:
+def _share(request: PlanRequest, stages: Sequence[Stage], number: int, costs: OperatorCosts) -> StageShare:
     topology, schedule, stage = request.topology, request.schedule, stages[number]
     cost = costs.stage(stage.operators)
     speed = topology.kind(stage.devices[0]).speed
@@ -193,12 +193,12 @@ def _share(request: Request, stages: Sequence[Stage], number: int, costs: Operat
     )
 
 
-def fastest_speed(request: Request) -> float:
+def fastest_speed(request: PlanRequest) -> float:
     """The speed of the fastest device there is."""
     return max(request.topology.kind(device).speed for device in range(request.topology.num_devices))
 
 
-def boundary(request: Request, stages: Sequence[Stage], number: int) -> int | None:
+def boundary(request: PlanRequest, stages: Sequence[Stage], number: int) -> int | None:
     """The number of the slowest level over which a stage and the following one meet; None: on the same devices."""
     one, other = stages[number].devices, stages[number + 1].devices
     if one == other:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ropewalk.pipeline.actions import Action, Group, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.updates import members
 
 _NUM_SHOWN = 8
 
 
-def standstill_of(plan: Plan, actions: Mapping[Worker, Sequence[Action]]) -> tuple[Worker, int, str] | None:
+def standstill_of(plan: Plan, actions: Mapping[PlanWorker, Sequence[Action]]) -> tuple[PlanWorker, int, str] | None:
     """A worker that cannot go on, its place, and who waits for whom; None if all get to the ends of their lists."""
     flow = _Flow(plan, actions)
     moved = True
@@ -36,65 +36,65 @@ def standstill_of(plan: Plan, actions: Mapping[Worker, Sequence[Action]]) -> tup
 class _Flow:
     """How far each worker has come; the order in which they are advanced makes no difference to where they end."""
 
-    def __init__(self, plan: Plan, actions: Mapping[Worker, Sequence[Action]]) -> None:
+    def __init__(self, plan: Plan, actions: Mapping[PlanWorker, Sequence[Action]]) -> None:
         self.plan, self.actions = plan, actions
         self.at = dict.fromkeys(plan.workers, 0)
-        self.members: dict[tuple[Group, int], tuple[Worker, ...]] = {}
+        self.members: dict[tuple[ReduceGroup, int], tuple[PlanWorker, ...]] = {}
         #: For each link (tensor, from stage, to stage, from replica, to replica) the micro-batch in its slot.
-        self.slots: dict[tuple[str | None, int, int, Worker, Worker], int] = {}
+        self.slots: dict[tuple[str | None, int, int, PlanWorker, PlanWorker], int] = {}
 
-    def advance(self, worker: Worker) -> bool:
+    def advance(self, worker: PlanWorker) -> bool:
         """Go on as far as it goes; whether that was any way."""
         start, row = self.at[worker], self.actions[worker]
         while self.at[worker] < len(row) and self._perform(worker, row[self.at[worker]]):
             pass
         return self.at[worker] > start
 
-    def _perform(self, worker: Worker, action: Action) -> bool:
-        if action.kind is Kind.REDUCE:
+    def _perform(self, worker: PlanWorker, action: Action) -> bool:
+        if action.kind is ActionKind.REDUCE:
             everyone = self._members(worker, action)
             if any(not self._is_at(other, action) for other in everyone):
                 return False
             for other in everyone:
                 self.at[other] += 1
             return True
-        if action.kind is Kind.SEND:
+        if action.kind is ActionKind.SEND:
             assert action.micro_batch is not None
             if self._link(action) in self.slots:
                 return False
             self.slots[self._link(action)] = action.micro_batch
-        elif action.kind is Kind.RECEIVE:
+        elif action.kind is ActionKind.RECEIVE:
             if self.slots.get(self._link(action)) != action.micro_batch:
                 return False
             del self.slots[self._link(action)]
         self.at[worker] += 1
         return True
 
-    def waits_for(self, worker: Worker) -> str:
+    def waits_for(self, worker: PlanWorker) -> str:
         action = self.actions[worker][self.at[worker]]
-        if action.kind is Kind.REDUCE:
+        if action.kind is ActionKind.REDUCE:
             others = [str(other) for other in self._members(worker, action) if not self._is_at(other, action)]
             return f"worker {others[0]} to take part"
         assert action.peer is not None and action.micro_batch is not None
         peer, full = self.plan.worker_of(action.peer, action.micro_batch), self.slots.get(self._link(action))
-        if action.kind is Kind.SEND:
+        if action.kind is ActionKind.SEND:
             return f"worker {peer} to receive micro-batch {full}, which fills the slot"
         return f"worker {peer} to send it" + ("" if full is None else f"; micro-batch {full} fills the slot")
 
-    def _link(self, action: Action) -> tuple[str | None, int, int, Worker, Worker]:
+    def _link(self, action: Action) -> tuple[str | None, int, int, PlanWorker, PlanWorker]:
         assert action.peer is not None and action.micro_batch is not None
-        ends = (action.stage, action.peer) if action.kind is Kind.SEND else (action.peer, action.stage)
+        ends = (action.stage, action.peer) if action.kind is ActionKind.SEND else (action.peer, action.stage)
         sender, receiver = (self.plan.worker_of(stage, action.micro_batch) for stage in ends)
         return action.edge, *ends, sender, receiver
 
-    def _members(self, worker: Worker, action: Action) -> tuple[Worker, ...]:
+    def _members(self, worker: PlanWorker, action: Action) -> tuple[PlanWorker, ...]:
         assert action.group is not None
         key = (action.group, worker.group)
         if key not in self.members:
             self.members[key] = members(self.plan, worker, action.group)
         return self.members[key]
 
-    def _is_at(self, worker: Worker, action: Action) -> bool:
+    def _is_at(self, worker: PlanWorker, action: Action) -> bool:
         """Whether a worker has come to the same reduction; those over replicas are apart for each stage."""
         row, at = self.actions[worker], self.at[worker]
         if at == len(row) or (row[at].kind, row[at].group, row[at].version) != (
@@ -103,4 +103,4 @@ class _Flow:
             action.version,
         ):
             return False
-        return action.group is not Group.REPLICAS or row[at].stage == action.stage
+        return action.group is not ReduceGroup.REPLICAS or row[at].stage == action.stage

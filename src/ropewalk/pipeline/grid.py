@@ -18,18 +18,22 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.transfers import UNITS
 
-Actions = Mapping[Worker, Sequence[Action]]
+Actions = Mapping[PlanWorker, Sequence[Action]]
 
 #: Columns around a marked action.
 _NUM_AROUND = 12
 
 
 def draw_grid(
-    plan: Plan, actions: Actions, *, units: Mapping[Kind, int] = UNITS, marked: tuple[Worker, int] | None = None
+    plan: Plan,
+    actions: Actions,
+    *,
+    units: Mapping[ActionKind, int] = UNITS,
+    marked: tuple[PlanWorker, int] | None = None,
 ) -> str:
     """Draw when each worker computes what, if transfers take no time.
 
@@ -64,13 +68,13 @@ def draw_grid(
     return "\n".join(lines)
 
 
-def parse_grid(text: str) -> dict[Worker, list[Action]]:
+def parse_grid(text: str) -> dict[PlanWorker, list[Action]]:
     """Read a grid: what each worker computes, in order, without versions.
 
     Raises:
         ScheduleInvalid: a row or a cell is none; says which.
     """
-    found: dict[Worker, list[Action]] = {}
+    found: dict[PlanWorker, list[Action]] = {}
     for worker, cells in _rows(text):
         row: list[Action] = []
         for cell in cells.split():
@@ -82,7 +86,7 @@ def parse_grid(text: str) -> dict[Worker, list[Action]]:
                     f"{cell!r} is no cell of a grid; they look like F0, B2:0 or ..", worker=str(worker)
                 )
             kind, stage, micro_batch = match.groups()
-            action = Action(Kind(kind), int(stage or worker.group), worker.replica, int(micro_batch))
+            action = Action(ActionKind(kind), int(stage or worker.group), worker.replica, int(micro_batch))
             if not row or row[-1] != action:
                 row.append(action)
         found[worker] = row
@@ -95,7 +99,7 @@ def show_actions(actions: Actions) -> str:
     return "\n".join(f"{labels[worker]} | {' '.join(map(str, row))}".rstrip() for worker, row in actions.items())
 
 
-def parse_actions(text: str) -> dict[Worker, list[Action]]:
+def parse_actions(text: str) -> dict[PlanWorker, list[Action]]:
     """Read what `show_actions` printed.
 
     Raises:
@@ -108,17 +112,17 @@ def parse_actions(text: str) -> dict[Worker, list[Action]]:
     }
 
 
-def _rows(text: str) -> Iterator[tuple[Worker, str]]:
+def _rows(text: str) -> Iterator[tuple[PlanWorker, str]]:
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith("^"):
             continue
         match = re.fullmatch(r"\s*worker (\d+)(?:\.(\d+))?\s*\|(.*)", line)
         if match is None:
             raise ScheduleInvalid(f"{line!r} is no row of a worker; they look like 'worker 0 | F0 F1 ..'")
-        yield Worker(int(match[1]), int(match[2] or 0)), match[3].strip()
+        yield PlanWorker(int(match[1]), int(match[2] or 0)), match[3].strip()
 
 
-def _labels(actions: Actions) -> dict[Worker, str]:
+def _labels(actions: Actions) -> dict[PlanWorker, str]:
     has_replicas = any(worker.replica for worker in actions)
     names = {worker: f"worker {worker if has_replicas else worker.group}" for worker in actions}
     width = max(map(len, names.values()), default=0)
@@ -133,9 +137,9 @@ def _cell(action: Action, has_chunks: bool) -> str:
     )
 
 
-def _starts(actions: Actions, units: Mapping[Kind, int]) -> dict[Worker, list[int]]:
+def _starts(actions: Actions, units: Mapping[ActionKind, int]) -> dict[PlanWorker, list[int]]:
     """When each action begins, if receives wait for their sends; one that would wait for ever waits for nothing."""
-    starts: dict[Worker, list[int]] = {worker: [] for worker in actions}
+    starts: dict[PlanWorker, list[int]] = {worker: [] for worker in actions}
     free_at = dict.fromkeys(actions, 0)
     sent: dict[tuple[int, int | None, int | None, str | None], int] = {}
     patient = True
@@ -144,14 +148,14 @@ def _starts(actions: Actions, units: Mapping[Kind, int]) -> dict[Worker, list[in
         for worker, row in actions.items():
             while len(starts[worker]) < len(row):
                 action = row[len(starts[worker])]
-                if action.kind is Kind.RECEIVE:
+                if action.kind is ActionKind.RECEIVE:
                     message = (action.peer or 0, action.stage, action.micro_batch, action.edge)
                     if message not in sent and patient:
                         break
                     free_at[worker] = max(free_at[worker], sent.get(message, 0))
                 starts[worker].append(free_at[worker])
                 free_at[worker] += units.get(action.kind, 0)
-                if action.kind is Kind.SEND:
+                if action.kind is ActionKind.SEND:
                     sent[action.stage, action.peer, action.micro_batch, action.edge] = free_at[worker]
                 moved = patient = True
         patient = moved

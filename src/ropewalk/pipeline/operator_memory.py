@@ -4,7 +4,7 @@ A tensor counts as its storage, whole and once, whatever part or view of it was 
 
     the storage of                    counts as
     a parameter or a buffer           nothing: it is there anyway
-    the value of an operator          `Saved(operator, bytes)`, of the first one whose value it is
+    the value of an operator          `SavedValue(operator, bytes)`, of the first one whose value it is
     nothing that crosses operators    `saved_bytes`, the operator's own
 """
 
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from ropewalk.pipeline.operator_runs import OperatorRuns, tensors_of
-from ropewalk.pipeline.profiles import Saved
+from ropewalk.pipeline.profiles import SavedValue
 from ropewalk.pipeline.tracing.aliasing import storage_of
 
 
@@ -30,7 +30,7 @@ class Bytes:
     output_bytes: int = 0
     gradient_bytes: int = 0
     saved_bytes: int = 0
-    saved: tuple[Saved, ...] = ()
+    saved: tuple[SavedValue, ...] = ()
     #: What a split backward keeps from I to W.
     held_bytes: int = 0
 
@@ -73,12 +73,12 @@ def _held(runs: OperatorRuns, id: str, values: Mapping[str, Any]) -> tuple[Tenso
     return run.queue.kept
 
 
-def _saved(storages: Mapping[int, int], owners: Mapping[int, str]) -> tuple[Saved, ...]:
+def _saved(storages: Mapping[int, int], owners: Mapping[int, str]) -> tuple[SavedValue, ...]:
     sizes: dict[str, int] = {}
     for key, size in storages.items():
         if key in owners:
             sizes[owners[key]] = sizes.get(owners[key], 0) + size
-    return tuple(Saved(operator, size) for operator, size in sizes.items())
+    return tuple(SavedValue(operator, size) for operator, size in sizes.items())
 
 
 def _of_value(value: Any) -> Bytes:

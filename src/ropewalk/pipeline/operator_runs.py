@@ -41,7 +41,7 @@ class Times:
 
 
 @dataclass(slots=True)
-class Run:
+class OperatorRun:
     """One operator whose forward has run, and whose backward has not."""
 
     id: str
@@ -99,7 +99,7 @@ class OperatorRuns:
         self._empty_inputs = {id: inputs.get(id) for id in self._empty_program.inputs}
         self._nothing = Nothing.on(tensors_of(list(inputs.values()))[0].device)
 
-    def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[Run, Any, float]:
+    def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[OperatorRun, Any, float]:
         """Run one operator on the values of others.
 
         Returns:
@@ -122,7 +122,7 @@ class OperatorRuns:
             ) from error
         value = results.get(id)
         return (
-            Run(
+            OperatorRun(
                 id,
                 [
                     (source, position, tensor)
@@ -150,7 +150,7 @@ class OperatorRuns:
             keep: whether the times count, or this is to warm up.
         """
         kept = (self.times, self.empty) if keep else ({id: Times() for id in self.programs}, Times())
-        runs: list[Run] = []
+        runs: list[OperatorRun] = []
         values = dict(self.inputs)
         gradients: dict[str, list[Tensor | None]] = {}
         for id in self.programs:
@@ -172,7 +172,11 @@ class OperatorRuns:
         self._backward(runs, gradients, *kept)
 
     def _backward(
-        self, runs: list[Run], gradients: dict[str, list[Tensor | None]], times: Mapping[str, Times], empty: Times
+        self,
+        runs: list[OperatorRun],
+        gradients: dict[str, list[Tensor | None]],
+        times: Mapping[str, Times],
+        empty: Times,
     ) -> None:
         of_parameters: list[Any] = []  # they live to the end, as in a stage
         queues: list[tuple[str, WeightQueue, list[Tensor]]] = []
@@ -260,7 +264,7 @@ def _cut_off(tree: Any) -> Any:
 
 
 def _grad_and_add(
-    run: Run,
+    run: OperatorRun,
     edges: list[GradientEdge],
     wanted: list[Tensor],
     first: list[Tensor | None],

@@ -31,7 +31,7 @@ from ropewalk.pipeline.tracing.trees import Structure, flatten
 _OVERLOAD: Any = type(cast(Any, torch.ops.aten.add.Tensor))  # pyright: ignore[reportUnknownVariableType]
 
 
-class Taken(NamedTuple):
+class OperatorInputs(NamedTuple):
     """What an operator took, and what calls with nothing in them took beside it."""
 
     times: Times
@@ -82,7 +82,7 @@ def measure_apart(
     repeats: int,
     clock: Callable[[], float],
     report: Callable[[str], None],
-) -> tuple[dict[str, Taken], dict[str, Bytes]]:
+) -> tuple[dict[str, OperatorInputs], dict[str, Bytes]]:
     """Measure every operator.
 
     Args:
@@ -96,8 +96,8 @@ def measure_apart(
         By operator its times, and its bytes.
     """
     values, sizes, bytes_of = _shapes(graph, inputs)
-    found: dict[Any, Taken] = {}
-    taken: dict[str, Taken] = {}
+    found: dict[Any, OperatorInputs] = {}
+    taken: dict[str, OperatorInputs] = {}
     operators = [one for one in graph.operators if not one.is_input]
     for position, one in enumerate(operators):
         likeness = _likeness(graph, one, values, sizes)
@@ -180,14 +180,14 @@ def _measured(
     sizes: Mapping[str, _Spec],
     repeats: int,
     clock: Callable[[], float],
-) -> Taken:
+) -> OperatorInputs:
     made = {id: values[id].made() for id in one.inputs}
     if not tensors_of(list(made.values())):
-        return Taken(Times(), Times())
+        return OperatorInputs(Times(), Times())
     tensors = {name: sizes[name].made() for name in (*one.parameters, *one.buffers)}
     runs = OperatorRuns(graph, made, clock, only=[one.id], tensors=tensors)
     take_times(runs, repeats)
     for node in one.nodes:
         if isinstance(target := node.target, BoundModule):  # it would hold what was made for it
             target.bind([graph.parameters[n] for n in target.parameters], [graph.buffers[n] for n in target.buffers])
-    return Taken(runs.times[one.id], runs.empty)
+    return OperatorInputs(runs.times[one.id], runs.empty)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.partitioners import make_partitioner
-from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, PlanRequest
 from ropewalk.pipeline.plans import Plan, assemble
 from ropewalk.pipeline.predicting import mini_batch_s, predict, simulated
 from ropewalk.pipeline.profiles import Profile
@@ -93,7 +93,7 @@ def plan(
     profile = _profile_of(model, example_inputs, leaf_modules, repeats)
     if micro_batches is None:
         micro_batches = 1 if order.name == "pipedream" else 4 * topology.num_devices
-    request = Request(
+    request = PlanRequest(
         profile,
         topology,
         order,
@@ -107,7 +107,7 @@ def plan(
     return _planned(request, chosen, order)
 
 
-def _planned(request: Request, partitioner: Partitioner, schedule: Schedule) -> Plan:
+def _planned(request: PlanRequest, partitioner: Partitioner, schedule: Schedule) -> Plan:
     begun = time.perf_counter()
     partition = choose(request, partitioner, schedule)
     planning_s = time.perf_counter() - begun
@@ -121,12 +121,12 @@ def _planned(request: Request, partitioner: Partitioner, schedule: Schedule) -> 
 class Ranking(Protocol):
     """A partitioner that knows several good plans."""
 
-    def candidates(self, request: Request) -> tuple[Partition, ...]:
+    def candidates(self, request: PlanRequest) -> tuple[Partition, ...]:
         """The plans, the best by the partitioner's own objective first."""
         ...
 
 
-def choose(request: Request, partitioner: Partitioner, schedule: Schedule) -> Partition:
+def choose(request: PlanRequest, partitioner: Partitioner, schedule: Schedule) -> Partition:
     """The partitioner's plan; of several, the one that is fastest in the simulator.
 
     An objective that can be minimised exactly leaves out what only a clock shows, such as replicas that wait for

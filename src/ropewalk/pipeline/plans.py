@@ -27,7 +27,7 @@ from ropewalk.pipeline.prediction import Prediction
 from ropewalk.pipeline.profiles import Profile
 
 
-class Worker(NamedTuple):
+class PlanWorker(NamedTuple):
     """One process of a pipeline: replica `replica` of all stages of group `group`."""
 
     group: int
@@ -113,19 +113,19 @@ class Plan:
         )
 
     @cached_property
-    def workers(self) -> tuple[Worker, ...]:
+    def workers(self) -> tuple[PlanWorker, ...]:
         """All workers, by group and replica."""
         return tuple(
-            Worker(group, replica)
+            PlanWorker(group, replica)
             for group, stages in enumerate(self.groups)
             for replica in range(self.stages[stages[0]].replicas)
         )
 
-    def worker_of(self, stage: int, micro_batch: int) -> Worker:
+    def worker_of(self, stage: int, micro_batch: int) -> PlanWorker:
         """Who runs a micro-batch at a stage: replicas take turns."""
-        return Worker(self.placement[stage], micro_batch % self.stages[stage].replicas)
+        return PlanWorker(self.placement[stage], micro_batch % self.stages[stage].replicas)
 
-    def device_of(self, worker: Worker) -> int:
+    def device_of(self, worker: PlanWorker) -> int:
         """The device of a worker."""
         return self.stages[self.groups[worker.group][0]].devices[worker.replica]
 

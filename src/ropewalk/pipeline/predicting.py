@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from ropewalk.pipeline.cost import PlanCost, plan_cost
-from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, PlanRequest
 from ropewalk.pipeline.plans import Plan, Stage, assemble
 from ropewalk.pipeline.prediction import LinkLoad, Prediction, StagePrediction
 from ropewalk.pipeline.schedules.gpipe import GPipe
@@ -28,11 +28,11 @@ class OwnCosts(Protocol):
         """What the model is called."""
         ...
 
-    def one_device_s(self, request: Request) -> float:
+    def one_device_s(self, request: PlanRequest) -> float:
         """Seconds of the whole model on one device."""
         ...
 
-    def data_parallel_s(self, request: Request) -> float:
+    def data_parallel_s(self, request: PlanRequest) -> float:
         """Seconds of whole copies on all devices."""
         ...
 
@@ -42,7 +42,7 @@ _ROUNDS = 12
 
 
 def predict(
-    request: Request,
+    request: PlanRequest,
     partitioner: Partitioner,
     partition: Partition,
     plan: Plan,
@@ -98,24 +98,24 @@ def predict(
     )
 
 
-def simulated(request: Request, plan: Plan, schedule: Schedule) -> Timeline:
+def simulated(request: PlanRequest, plan: Plan, schedule: Schedule) -> Timeline:
     """The plan in the simulator: one step, or without a flush as many as show the steady rate."""
     if not schedule.flushes:
         plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
     return simulate(plan, request.profile, request.topology, schedule=schedule, optimizer_slots=request.optimizer_slots)
 
 
-def mini_batch_s(request: Request, timeline: Timeline) -> float:
+def mini_batch_s(request: PlanRequest, timeline: Timeline) -> float:
     """Seconds of the request's mini-batch in what was `simulated`, which may be more of them."""
     return timeline.step_s * request.micro_batches / timeline.plan.micro_batches
 
 
-def _whole(request: Request, num_devices: int) -> Stage:
+def _whole(request: PlanRequest, num_devices: int) -> Stage:
     """The whole model on each of so many devices, whether or not it fits."""
     return Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
 
 
-def _simulated_s(request: Request, whole: Stage) -> float:
+def _simulated_s(request: PlanRequest, whole: Stage) -> float:
     """Seconds of a mini-batch of whole copies: all micro-batches, and one sum of the gradients."""
     plan = assemble(request.profile, [whole], schedule="gpipe", micro_batches=request.micro_batches)
     return simulated(request, plan, GPipe()).step_s

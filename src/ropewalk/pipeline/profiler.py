@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
 from ropewalk.pipeline.operator_runs import OperatorRuns, Times, tensors_of
-from ropewalk.pipeline.operators_apart import Taken, measure_apart
+from ropewalk.pipeline.operators_apart import OperatorInputs, measure_apart
 from ropewalk.pipeline.profiles import LARGE_SPREAD, Operator, Profile
 from ropewalk.pipeline.timing import spread_s, take_times, undisturbed_s
 from ropewalk.pipeline.tracing.fake_tensors import is_numberless
@@ -85,7 +85,7 @@ def profile(
             runs = OperatorRuns(graph, inputs, clock)
             bytes_of = measure_bytes(runs)
             take_times(runs, repeats, report)
-            taken = {id: Taken(times, runs.empty) for id, times in runs.times.items()}
+            taken = {id: OperatorInputs(times, runs.empty) for id, times in runs.times.items()}
     found = _profile(graph, inputs, taken, bytes_of)
     if found.spread >= LARGE_SPREAD:
         log.warning("%s: %s", found.model, found.spread_in_words)
@@ -119,11 +119,11 @@ def _moved(tree: Any, device: torch.device) -> Any:
 
 
 def _profile(
-    graph: ModelGraph, inputs: Mapping[str, Any], taken: Mapping[str, Taken], bytes_of: Mapping[str, Bytes]
+    graph: ModelGraph, inputs: Mapping[str, Any], taken: Mapping[str, OperatorInputs], bytes_of: Mapping[str, Bytes]
 ) -> Profile:
     skeleton = graph.to_profile_skeleton()
     first = tensors_of(list(inputs.values()))[0]
-    nothing = Taken(Times(), Times())
+    nothing = OperatorInputs(Times(), Times())
     return replace(
         skeleton,
         operators=tuple(

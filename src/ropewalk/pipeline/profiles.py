@@ -31,7 +31,7 @@ LARGE_SPREAD = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class SavedValue:
     """A value that an operator keeps from its forward for its backward."""
 
     #: The operator whose value it is: this one, or one it reads from. The same storage is then counted once a stage.
@@ -64,7 +64,7 @@ class Operator:
     buffer_bytes: int = 0
     #: Bytes kept for backward in storages of its own, beside the values in `saved`. None: taken as its output.
     saved_bytes: int | None = None
-    saved: tuple[Saved, ...] = ()
+    saved: tuple[SavedValue, ...] = ()
     #: Bytes kept from the input-gradient half to the weight-gradient half of a split backward.
     held_bytes: int = 0
     #: Whether its forward draws random numbers (dropout).

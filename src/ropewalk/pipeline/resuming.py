@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from math import lcm
 
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 
@@ -44,7 +44,7 @@ def newest(plan: Plan, schedule: Schedule, cut: Cut, stage: int) -> int:
     return cut.versions[stage] + cut.num_since // schedule.round_size(plan, stage)
 
 
-def last_step(plan: Plan, schedule: Schedule, cut: Cut, worker: Worker) -> Action:
+def last_step(plan: Plan, schedule: Schedule, cut: Cut, worker: PlanWorker) -> Action:
     """The action of a worker after which it is at a cut, if it has not been there since the pipeline was empty."""
     stage = plan.groups[worker.group][-1]  # the steps of one worker follow each other by stage
-    return Action(Kind.STEP, stage, worker.replica, version=newest(plan, schedule, cut, stage))
+    return Action(ActionKind.STEP, stage, worker.replica, version=newest(plan, schedule, cut, stage))

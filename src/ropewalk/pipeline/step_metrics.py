@@ -10,7 +10,7 @@ from ropewalk.pipeline.stages.losses import Loss
 class StepMetrics:
     """What is known of one step.
 
-    A player has all of it when `step` returns, a trainer somewhat later. Schedules without a flush may finish it only
+    A executor has all of it when `step` returns, a trainer somewhat later. Schedules without a flush may finish it only
     with later steps, or in a drain.
     """
 

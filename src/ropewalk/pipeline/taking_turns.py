@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ropewalk.pipeline.actions import Action
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 
 
 class Able(Protocol):
@@ -17,9 +17,9 @@ class Able(Protocol):
 
 
 def take_turns(
-    queues: Mapping[Worker, deque[Action]],
-    workers: Mapping[Worker, Able],
-    perform: Callable[[Worker, Action], object],
+    queues: Mapping[PlanWorker, deque[Action]],
+    workers: Mapping[PlanWorker, Able],
+    perform: Callable[[PlanWorker, Action], object],
 ) -> None:
     """Perform one action of each worker in turn, as long as anybody can."""
     progressed = True

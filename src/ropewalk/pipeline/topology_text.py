@@ -109,16 +109,16 @@ class _Level(msgspec.Struct, forbid_unknown_fields=True):
     latency_s: float = 0.0
 
 
-class _Kind(msgspec.Struct, forbid_unknown_fields=True):
+class _DeviceSection(msgspec.Struct, forbid_unknown_fields=True):
     name: str = "device"
     speed: Annotated[float, msgspec.Meta(gt=0)] = 1.0
     memory: str | int | None = None
     devices: str = ""
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _TopologyFile(msgspec.Struct, forbid_unknown_fields=True):
     levels: list[_Level]
-    kinds: list[_Kind] = []  # msgspec copies it
+    kinds: list[_DeviceSection] = []  # msgspec copies it
 
 
 def load_topology(path: str | Path) -> Topology:
@@ -128,7 +128,7 @@ def load_topology(path: str | Path) -> Topology:
         TopologyInvalid: there is no such file, or it cannot be read; says where.
     """
     try:
-        found = msgspec.convert(tomllib.loads(Path(path).read_text()), _File)
+        found = msgspec.convert(tomllib.loads(Path(path).read_text()), _TopologyFile)
         levels = tuple(Level(level.count, parse_bandwidth(level.bandwidth), level.latency_s) for level in found.levels)
         kinds = tuple(
             DeviceKind(kind.name, kind.speed, None if kind.memory is None else parse_memory(kind.memory))
@@ -142,7 +142,7 @@ def load_topology(path: str | Path) -> Topology:
         raise TopologyInvalid(f"{path} is no topology: {error}") from error
 
 
-def _kind_of(kinds: list[_Kind], num_devices: int) -> tuple[int, ...]:
+def _kind_of(kinds: list[_DeviceSection], num_devices: int) -> tuple[int, ...]:
     """The kind of each device; empty if there is only one kind and it names none."""
     if len(kinds) <= 1 and not any(kind.devices for kind in kinds):
         return ()

@@ -22,21 +22,21 @@ from functools import partial
 from typing import NamedTuple
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Group, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.updates import members
 
 #: Units of time of the play; what is not listed takes none.
 UNITS = {
-    Kind.FORWARD: 1,
-    Kind.BACKWARD: 2,
-    Kind.INPUT_GRADIENT: 1,
-    Kind.WEIGHT_GRADIENT: 1,
-    Kind.RECOMPUTE: 1,
+    ActionKind.FORWARD: 1,
+    ActionKind.BACKWARD: 2,
+    ActionKind.INPUT_GRADIENT: 1,
+    ActionKind.WEIGHT_GRADIENT: 1,
+    ActionKind.RECOMPUTE: 1,
 }
 
 #: What makes the gradients that are sent.
-BACKWARDS = (Kind.BACKWARD, Kind.INPUT_GRADIENT)
+BACKWARDS = (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT)
 
 
 class Passing(NamedTuple):
@@ -48,7 +48,7 @@ class Passing(NamedTuple):
 
 
 #: A value that others wait for: F, or B (which I stands for too), of a stage for a micro-batch.
-Result = tuple[Kind, int, int | None]
+Result = tuple[ActionKind, int, int | None]
 
 
 class Crossings:
@@ -60,13 +60,13 @@ class Crossings:
     """
 
     def __init__(self, plan: Plan) -> None:
-        keys = [(kind, stage.id) for kind in (Kind.FORWARD, *BACKWARDS) for stage in plan.stages]
-        self.received: dict[tuple[Kind, int], list[Passing]] = {key: [] for key in keys}
-        self.sent: dict[tuple[Kind, int], list[Passing]] = {key: [] for key in keys}
+        keys = [(kind, stage.id) for kind in (ActionKind.FORWARD, *BACKWARDS) for stage in plan.stages]
+        self.received: dict[tuple[ActionKind, int], list[Passing]] = {key: [] for key in keys}
+        self.sent: dict[tuple[ActionKind, int], list[Passing]] = {key: [] for key in keys}
         for edge in plan.edges:
             for target in edge.targets:
                 there, back = Passing(edge.tensor, edge.source, target), Passing(edge.tensor, target, edge.source)
-                self._add(Kind.FORWARD, there)
+                self._add(ActionKind.FORWARD, there)
                 for kind in BACKWARDS if edge.gradient_bytes else ():
                     self._add(kind, back)
         for found in self.received.values():
@@ -74,12 +74,12 @@ class Crossings:
         for found in self.sent.values():
             found.sort(key=lambda passing: (passing.target, passing.tensor))
 
-    def _add(self, kind: Kind, passing: Passing) -> None:
+    def _add(self, kind: ActionKind, passing: Passing) -> None:
         self.sent[kind, passing.source].append(passing)
         self.received[kind, passing.target].append(passing)
 
 
-def with_transfers(plan: Plan, orders: Mapping[Worker, Iterator[Action]]) -> Iterator[tuple[Worker, Action]]:
+def with_transfers(plan: Plan, orders: Mapping[PlanWorker, Iterator[Action]]) -> Iterator[tuple[PlanWorker, Action]]:
     """Play all workers and give their actions, transfers included, in one order in which they can be performed.
 
     Args:
@@ -102,7 +102,7 @@ class Play:
         turns: for each worker what it computes next, with its reductions and steps; None: nothing more.
     """
 
-    def __init__(self, plan: Plan, turns: Mapping[Worker, Callable[[], Action | None]]) -> None:
+    def __init__(self, plan: Plan, turns: Mapping[PlanWorker, Callable[[], Action | None]]) -> None:
         self._plan = plan
         self._turns = turns
         crossings = Crossings(plan)
@@ -111,17 +111,17 @@ class Play:
         self._num_uses = _num_uses(plan, crossings)
         #: When each worker is free, and what it does next.
         self._free_at = dict.fromkeys(turns, 0)
-        self._next: dict[Worker, Action] = {}
+        self._next: dict[PlanWorker, Action] = {}
         #: Who waits for a result; who has come to a reduction.
-        self._waiting: dict[Result, list[Worker]] = {}
-        self._met: dict[tuple[Group, tuple[Worker, ...]], int] = {}
-        self._members: dict[tuple[Group, int], tuple[Worker, ...]] = {}
+        self._waiting: dict[Result, list[PlanWorker]] = {}
+        self._met: dict[tuple[ReduceGroup, tuple[PlanWorker, ...]], int] = {}
+        self._members: dict[tuple[ReduceGroup, int], tuple[PlanWorker, ...]] = {}
         #: Who can begin, by time; of those at the same time first who is further along, to empty slots in time.
-        self._ready: list[tuple[int, int, Worker]] = []
+        self._ready: list[tuple[int, int, PlanWorker]] = []
         #: When each result was there, and how many still need it; then it is forgotten.
         self._done: dict[Result, tuple[int, int]] = {}
         #: For each link the micro-batch in its slot.
-        self._slots: dict[tuple[Passing, bool, Worker, Worker], int] = {}
+        self._slots: dict[tuple[Passing, bool, PlanWorker, PlanWorker], int] = {}
         for worker in turns:
             self._turn_to_next(worker)
 
@@ -158,14 +158,14 @@ class Play:
             frozenset((link, b - num) for link, b in self._slots.items()),
         )
 
-    def go_on(self, stops: Callable[[Action], bool]) -> Iterator[tuple[Worker, Action]]:
+    def go_on(self, stops: Callable[[Action], bool]) -> Iterator[tuple[PlanWorker, Action]]:
         """Give what the workers do until, in the order of time, something comes that stops it, or nothing comes."""
         while self._ready and not stops(self._next[self._ready[0][2]]):
             yield from self._do_first()
 
-    def go_around(self, stops: Callable[[Action], bool]) -> Iterator[tuple[Worker, Action]]:
+    def go_around(self, stops: Callable[[Action], bool]) -> Iterator[tuple[PlanWorker, Action]]:
         """Give all that the workers can do without what stops, for which those who are at it stay behind the others."""
-        behind: list[tuple[int, int, Worker]] = []
+        behind: list[tuple[int, int, PlanWorker]] = []
         while self._ready:
             if stops(self._next[self._ready[0][2]]):
                 behind.append(heapq.heappop(self._ready))
@@ -183,7 +183,7 @@ class Play:
         for worker in sorted(leaving):
             self._turn_to_next(worker)
 
-    def _do_first(self) -> Iterator[tuple[Worker, Action]]:
+    def _do_first(self) -> Iterator[tuple[PlanWorker, Action]]:
         start, _, worker = heapq.heappop(self._ready)
         action = self._next[worker]
         if action.group is not None:
@@ -213,7 +213,7 @@ class Play:
             worker=str(worker),
         )
 
-    def _turn_to_next(self, worker: Worker) -> None:
+    def _turn_to_next(self, worker: PlanWorker) -> None:
         action = self._turns[worker]()
         if action is None:
             self._next.pop(worker, None)
@@ -221,7 +221,7 @@ class Play:
             self._next[worker] = action
             self._look(worker, action)
 
-    def _look(self, worker: Worker, action: Action) -> None:
+    def _look(self, worker: PlanWorker, action: Action) -> None:
         """Make a worker ready if all it needs is there, or else remember what it waits for."""
         start = self._free_at[worker]
         for kind, stage in self._needs.get((action.kind, action.stage), ()):
@@ -233,9 +233,9 @@ class Play:
             start = max(start, found[0])
         heapq.heappush(self._ready, (start, -worker.group, worker))
 
-    def _compute(self, worker: Worker, action: Action) -> Iterator[tuple[Worker, Action]]:
+    def _compute(self, worker: PlanWorker, action: Action) -> Iterator[tuple[PlanWorker, Action]]:
         """An action between its receives and its sends."""
-        key, b, gradient = (action.kind, action.stage), action.micro_batch, action.kind is not Kind.FORWARD
+        key, b, gradient = (action.kind, action.stage), action.micro_batch, action.kind is not ActionKind.FORWARD
         for passing in self._incoming.get(key, ()):
             assert b is not None
             sender = self._plan.worker_of(passing.source, b)
@@ -248,13 +248,16 @@ class Play:
             if (passing, gradient, worker, receiver) in self._slots:
                 yield receiver, self._receive(passing, gradient, worker, receiver)
             self._slots[passing, gradient, worker, receiver] = b
-            yield worker, Action(Kind.SEND, passing.source, worker.replica, b, edge=passing.tensor, peer=passing.target)
+            yield (
+                worker,
+                Action(ActionKind.SEND, passing.source, worker.replica, b, edge=passing.tensor, peer=passing.target),
+            )
 
-    def _receive(self, passing: Passing, gradient: bool, sender: Worker, receiver: Worker) -> Action:
+    def _receive(self, passing: Passing, gradient: bool, sender: PlanWorker, receiver: PlanWorker) -> Action:
         b = self._slots.pop((passing, gradient, sender, receiver))
-        return Action(Kind.RECEIVE, passing.target, receiver.replica, b, edge=passing.tensor, peer=passing.source)
+        return Action(ActionKind.RECEIVE, passing.target, receiver.replica, b, edge=passing.tensor, peer=passing.source)
 
-    def _finish(self, worker: Worker, action: Action) -> None:
+    def _finish(self, worker: PlanWorker, action: Action) -> None:
         """Tell those who wait for what an action made, and forget what nobody needs any more."""
         b = action.micro_batch
         for kind, stage in self._needs.get((action.kind, action.stage), ()):
@@ -264,14 +267,14 @@ class Play:
         if (made := _MADE.get(action.kind)) is None:
             return
         num_uses = self._num_uses[made, action.stage]
-        if action.kind is Kind.BACKWARD:
+        if action.kind is ActionKind.BACKWARD:
             num_uses -= 1  # no W will ask for it
         if num_uses:
             self._done[made, action.stage, b] = (self._free_at[worker], num_uses)
         for other in self._waiting.pop((made, action.stage, b), ()):
             self._look(other, self._next[other])
 
-    def _meet(self, worker: Worker, group: Group, start: int) -> Iterator[tuple[Worker, Action]]:
+    def _meet(self, worker: PlanWorker, group: ReduceGroup, start: int) -> Iterator[tuple[PlanWorker, Action]]:
         """A reduction begins when its last member has come."""
         self._free_at[worker] = start
         if (everyone := self._members.get((group, worker.group))) is None:
@@ -292,29 +295,36 @@ def _nothing_stops(action: Action) -> bool:
 
 
 _NUM_SHOWN = 8
-_MADE = {Kind.FORWARD: Kind.FORWARD, Kind.BACKWARD: Kind.BACKWARD, Kind.INPUT_GRADIENT: Kind.BACKWARD}
+_MADE = {
+    ActionKind.FORWARD: ActionKind.FORWARD,
+    ActionKind.BACKWARD: ActionKind.BACKWARD,
+    ActionKind.INPUT_GRADIENT: ActionKind.BACKWARD,
+}
 
 
-def _needs(plan: Plan, crossings: Crossings) -> dict[tuple[Kind, int], list[tuple[Kind, int]]]:
+def _needs(plan: Plan, crossings: Crossings) -> dict[tuple[ActionKind, int], list[tuple[ActionKind, int]]]:
     """For each action of a stage the results without which it cannot begin."""
-    found: dict[tuple[Kind, int], list[tuple[Kind, int]]] = {}
+    found: dict[tuple[ActionKind, int], list[tuple[ActionKind, int]]] = {}
     for stage in range(len(plan.stages)):
-        before = sorted({passing.source for passing in crossings.received[Kind.FORWARD, stage]})
-        behind = sorted({passing.source for passing in crossings.received[Kind.BACKWARD, stage]})
-        found[Kind.FORWARD, stage] = [(Kind.FORWARD, source) for source in before]
-        found[Kind.RECOMPUTE, stage] = [(Kind.FORWARD, stage)]
-        found[Kind.BACKWARD, stage] = [(Kind.FORWARD, stage), *((Kind.BACKWARD, source) for source in behind)]
-        found[Kind.INPUT_GRADIENT, stage] = found[Kind.BACKWARD, stage]
-        found[Kind.WEIGHT_GRADIENT, stage] = [(Kind.BACKWARD, stage)]
+        before = sorted({passing.source for passing in crossings.received[ActionKind.FORWARD, stage]})
+        behind = sorted({passing.source for passing in crossings.received[ActionKind.BACKWARD, stage]})
+        found[ActionKind.FORWARD, stage] = [(ActionKind.FORWARD, source) for source in before]
+        found[ActionKind.RECOMPUTE, stage] = [(ActionKind.FORWARD, stage)]
+        found[ActionKind.BACKWARD, stage] = [
+            (ActionKind.FORWARD, stage),
+            *((ActionKind.BACKWARD, source) for source in behind),
+        ]
+        found[ActionKind.INPUT_GRADIENT, stage] = found[ActionKind.BACKWARD, stage]
+        found[ActionKind.WEIGHT_GRADIENT, stage] = [(ActionKind.BACKWARD, stage)]
     return found
 
 
-def _num_uses(plan: Plan, crossings: Crossings) -> dict[tuple[Kind, int], int]:
+def _num_uses(plan: Plan, crossings: Crossings) -> dict[tuple[ActionKind, int], int]:
     """How many actions need a forward, and a backward that is split."""
-    found: dict[tuple[Kind, int], int] = {}
+    found: dict[tuple[ActionKind, int], int] = {}
     for stage in plan.stages:
-        forwards = {passing.target for passing in crossings.sent[Kind.FORWARD, stage.id]}
-        backwards = {passing.target for passing in crossings.sent[Kind.BACKWARD, stage.id]}
-        found[Kind.FORWARD, stage.id] = len(forwards) + 1 + stage.recompute
-        found[Kind.BACKWARD, stage.id] = len(backwards) + 1
+        forwards = {passing.target for passing in crossings.sent[ActionKind.FORWARD, stage.id]}
+        backwards = {passing.target for passing in crossings.sent[ActionKind.BACKWARD, stage.id]}
+        found[ActionKind.FORWARD, stage.id] = len(forwards) + 1 + stage.recompute
+        found[ActionKind.BACKWARD, stage.id] = len(backwards) + 1
     return found

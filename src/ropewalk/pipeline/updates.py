@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ropewalk.pipeline.actions import Action, Group, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
+from ropewalk.pipeline.plans import Plan, PlanWorker
 
 
-def update(plan: Plan, worker: Worker, versions: Sequence[int], *, norm: bool = False) -> list[Action]:
+def update(plan: Plan, worker: PlanWorker, versions: Sequence[int], *, norm: bool = False) -> list[Action]:
     """The reductions and steps that end a round at a worker.
 
     Args:
@@ -30,26 +30,26 @@ def update(plan: Plan, worker: Worker, versions: Sequence[int], *, norm: bool = 
     tied = sorted(_tied_stages(plan).intersection(stages))
     found: list[Action] = []
 
-    def add(kind: Kind, stage: int, group: Group | None = None) -> None:
+    def add(kind: ActionKind, stage: int, group: ReduceGroup | None = None) -> None:
         found.append(Action(kind, stage, worker.replica, version=versions[stage], group=group))
 
     if tied:
-        add(Kind.REDUCE, tied[0], Group.TIED)
+        add(ActionKind.REDUCE, tied[0], ReduceGroup.TIED)
     for stage in stages:
         if plan.stages[stage].replicas > 1:
-            add(Kind.REDUCE, stage, Group.REPLICAS)
+            add(ActionKind.REDUCE, stage, ReduceGroup.REPLICAS)
     if norm:
-        add(Kind.REDUCE, stages[0], Group.NORM)
+        add(ActionKind.REDUCE, stages[0], ReduceGroup.NORM)
     for stage in stages:
-        add(Kind.STEP, stage)
+        add(ActionKind.STEP, stage)
     return found
 
 
-def members(plan: Plan, worker: Worker, group: Group) -> tuple[Worker, ...]:
+def members(plan: Plan, worker: PlanWorker, group: ReduceGroup) -> tuple[PlanWorker, ...]:
     """Who takes part in a reduction of this worker, itself included; all of them wait for each other."""
-    if group is Group.REPLICAS:
+    if group is ReduceGroup.REPLICAS:
         return tuple(other for other in plan.workers if other.group == worker.group)
-    if group is Group.NORM:
+    if group is ReduceGroup.NORM:
         return plan.workers
     together = {worker.group}
     ties = [{plan.placement[stage] for stage in tie.stages} for tie in plan.tied]
@@ -58,12 +58,12 @@ def members(plan: Plan, worker: Worker, group: Group) -> tuple[Worker, ...]:
     return tuple(other for other in plan.workers if other.group in together)
 
 
-def concerned(plan: Plan, worker: Worker, action: Action) -> set[int]:
+def concerned(plan: Plan, worker: PlanWorker, action: Action) -> set[int]:
     """The stages of a worker whose gradients a reduction or step is about."""
     stages = set(plan.groups[worker.group])
-    if action.group is Group.TIED:
+    if action.group is ReduceGroup.TIED:
         return stages & _tied_stages(plan)
-    return stages if action.group is Group.NORM else {action.stage}
+    return stages if action.group is ReduceGroup.NORM else {action.stage}
 
 
 def is_after(one: Action, other: Action) -> bool:
@@ -72,7 +72,7 @@ def is_after(one: Action, other: Action) -> bool:
 
 
 def _rank(action: Action) -> int:
-    return 2 if action.kind is Kind.STEP else int(action.group is Group.NORM)
+    return 2 if action.kind is ActionKind.STEP else int(action.group is ReduceGroup.NORM)
 
 
 def _tied_stages(plan: Plan) -> set[int]:

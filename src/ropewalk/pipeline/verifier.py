@@ -20,22 +20,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Group, Kind
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
 from ropewalk.pipeline.flow import standstill_of
 from ropewalk.pipeline.grid import draw_grid
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.transfers import Crossings, Passing
 from ropewalk.pipeline.updates import concerned, is_after, update
 
-_COMPUTING = (Kind.FORWARD, Kind.RECOMPUTE, Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT)
-_ENDING = (Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
+_COMPUTING = (
+    ActionKind.FORWARD,
+    ActionKind.RECOMPUTE,
+    ActionKind.BACKWARD,
+    ActionKind.INPUT_GRADIENT,
+    ActionKind.WEIGHT_GRADIENT,
+)
+_ENDING = (ActionKind.BACKWARD, ActionKind.WEIGHT_GRADIENT)
 
 
 def verify(
     plan: Plan,
-    actions: Mapping[Worker, Sequence[Action]],
+    actions: Mapping[PlanWorker, Sequence[Action]],
     schedule: str | Schedule | None = None,
     *,
     num_micro_batches: int | None = None,
@@ -57,8 +63,8 @@ def verify(
         law(lists)
 
 
-class _Place(NamedTuple):
-    worker: Worker
+class _ActionPlace(NamedTuple):
+    worker: PlanWorker
     at: int
 
 
@@ -66,7 +72,7 @@ class _Lists:
     """The lists under proof, and where each action stands."""
 
     def __init__(
-        self, plan: Plan, actions: Mapping[Worker, Sequence[Action]], schedule: Schedule, num_micro_batches: int
+        self, plan: Plan, actions: Mapping[PlanWorker, Sequence[Action]], schedule: Schedule, num_micro_batches: int
     ) -> None:
         self.plan = plan
         self.actions = {worker: list(actions.get(worker, ())) for worker in plan.workers}
@@ -78,21 +84,23 @@ class _Lists:
                 f"there are actions of worker {strangers[0]}, which the plan does not have", worker=str(strangers[0])
             )
         #: The first place of each action, by `_what`.
-        self.places: dict[_What, _Place] = {}
+        self.places: dict[_What, _ActionPlace] = {}
         for place, action in self.walk():
             self.places.setdefault(_what(action), place)
 
-    def walk(self) -> Iterator[tuple[_Place, Action]]:
+    def walk(self) -> Iterator[tuple[_ActionPlace, Action]]:
         for worker, row in self.actions.items():
             for index, action in enumerate(row):
-                yield _Place(worker, index), action
+                yield _ActionPlace(worker, index), action
 
-    def find(self, kind: Kind, stage: int, micro_batch: int, edge: str | None = None, peer: int | None = None) -> int:
+    def find(
+        self, kind: ActionKind, stage: int, micro_batch: int, edge: str | None = None, peer: int | None = None
+    ) -> int:
         """Where an action stands in its list; -1 if nowhere."""
         place = self.places.get(_What(kind, stage, micro_batch, edge, peer))
         return -1 if place is None else place.at
 
-    def broken(self, place: _Place, why: str) -> NoReturn:
+    def broken(self, place: _ActionPlace, why: str) -> NoReturn:
         action, worker = self.actions[place.worker][place.at], place.worker
         drawn = draw_grid(self.plan, self.actions, marked=place)
         raise ScheduleInvalid(
@@ -101,7 +109,7 @@ class _Lists:
             worker=str(worker),
         )
 
-    def missing(self, worker: Worker, action: Action, why: str) -> NoReturn:
+    def missing(self, worker: PlanWorker, action: Action, why: str) -> NoReturn:
         raise ScheduleInvalid(
             f"worker {worker} never does {action}: {why}\n{draw_grid(self.plan, self.actions)}",
             action=str(action),
@@ -112,19 +120,19 @@ class _Lists:
 class _What(NamedTuple):
     """What makes an action the same as another, whatever versions they name."""
 
-    kind: Kind
+    kind: ActionKind
     stage: int
     #: The version of a step or reduction.
     number: int | None
     edge: str | None = None
     peer: int | None = None
-    group: Group | None = None
+    group: ReduceGroup | None = None
     replica: int | None = None
 
 
 def _what(action: Action) -> _What:
     kind = action.kind
-    if kind in (Kind.STEP, Kind.REDUCE):
+    if kind in (ActionKind.STEP, ActionKind.REDUCE):
         return _What(kind, action.stage, action.version, group=action.group, replica=action.replica)
     return _What(kind, action.stage, action.micro_batch, action.edge, action.peer)
 
@@ -141,14 +149,14 @@ def _known(lists: _Lists) -> None:
             lists.broken(place, f"names stage {stage}; the plan has stages 0 to {len(plan.stages) - 1}")
         if stage not in plan.groups[place.worker.group]:
             lists.broken(place, f"is for stage {stage}, which runs on group {plan.placement[stage]}")
-        if action.kind in (Kind.STEP, Kind.REDUCE):
-            if action.replica != place.worker.replica or (action.group is None) is (action.kind is Kind.REDUCE):
+        if action.kind in (ActionKind.STEP, ActionKind.REDUCE):
+            if action.replica != place.worker.replica or (action.group is None) is (action.kind is ActionKind.REDUCE):
                 lists.broken(place, "is for another replica, or does not say rightly whether it is a reduction")
         elif b is None or not 0 <= b < lists.num_micro_batches:
             lists.broken(place, f"names micro-batch {b}; there are 0 to {lists.num_micro_batches - 1}")
         elif plan.worker_of(stage, b) != place.worker or action.replica != place.worker.replica:
             lists.broken(place, f"belongs to worker {plan.worker_of(stage, b)}: replicas take micro-batches in turn")
-        if action.kind in (Kind.SEND, Kind.RECEIVE) and not _is_crossing(lists, action):
+        if action.kind in (ActionKind.SEND, ActionKind.RECEIVE) and not _is_crossing(lists, action):
             lists.broken(place, "names a tensor that does not pass between these two stages")
         if lists.places[_what(action)] != place:
             lists.broken(place, "was done before")
@@ -157,8 +165,8 @@ def _known(lists: _Lists) -> None:
 def _is_crossing(lists: _Lists, action: Action) -> bool:
     if action.peer is None or action.edge is None:
         return False
-    kind = Kind.BACKWARD if action.is_gradient else Kind.FORWARD
-    if action.kind is Kind.SEND:
+    kind = ActionKind.BACKWARD if action.is_gradient else ActionKind.FORWARD
+    if action.kind is ActionKind.SEND:
         return Passing(action.edge, action.stage, action.peer) in lists.crossings.sent[kind, action.stage]
     return Passing(action.edge, action.peer, action.stage) in lists.crossings.received[kind, action.stage]
 
@@ -169,14 +177,14 @@ def _complete(lists: _Lists) -> None:
         for b in range(lists.num_micro_batches):
             worker = lists.plan.worker_of(stage.id, b)
             has = {kind for kind in _COMPUTING if lists.find(kind, stage.id, b) >= 0}
-            split = Kind.INPUT_GRADIENT in has or Kind.WEIGHT_GRADIENT in has
-            halves = {Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT} if split else {Kind.BACKWARD}
-            wanted = {Kind.FORWARD, *halves} | ({Kind.RECOMPUTE} if stage.recompute else set[Kind]())
+            split = ActionKind.INPUT_GRADIENT in has or ActionKind.WEIGHT_GRADIENT in has
+            halves = {ActionKind.INPUT_GRADIENT, ActionKind.WEIGHT_GRADIENT} if split else {ActionKind.BACKWARD}
+            wanted = {ActionKind.FORWARD, *halves} | ({ActionKind.RECOMPUTE} if stage.recompute else set[ActionKind]())
             for kind in _COMPUTING:
                 if kind in wanted - has:
                     lists.missing(worker, Action(kind, stage.id, worker.replica, b), "each micro-batch needs it")
                 if kind in has - wanted:
-                    place = _Place(worker, lists.find(kind, stage.id, b))
+                    place = _ActionPlace(worker, lists.find(kind, stage.id, b))
                     lists.broken(
                         place,
                         "is not wanted: the whole backward and its halves exclude each other, and only "
@@ -203,27 +211,31 @@ def _transferred(lists: _Lists) -> None:
             continue
         row = lists.actions[place.worker]
         for passing in lists.crossings.received.get((action.kind, action.stage), []):
-            transfer = Action(Kind.RECEIVE, action.stage, action.replica, b, edge=passing.tensor, peer=passing.source)
-            at = lists.find(Kind.RECEIVE, action.stage, b, passing.tensor, passing.source)
+            transfer = Action(
+                ActionKind.RECEIVE, action.stage, action.replica, b, edge=passing.tensor, peer=passing.source
+            )
+            at = lists.find(ActionKind.RECEIVE, action.stage, b, passing.tensor, passing.source)
             if at < 0:
                 lists.missing(place.worker, transfer, f"{action} needs it")
             if at > place.at:
                 lists.broken(place, f"comes before {row[at]}, which it needs")
         for passing in lists.crossings.sent.get((action.kind, action.stage), []):
-            transfer = Action(Kind.SEND, action.stage, action.replica, b, edge=passing.tensor, peer=passing.target)
-            at = lists.find(Kind.SEND, action.stage, b, passing.tensor, passing.target)
+            transfer = Action(
+                ActionKind.SEND, action.stage, action.replica, b, edge=passing.tensor, peer=passing.target
+            )
+            at = lists.find(ActionKind.SEND, action.stage, b, passing.tensor, passing.target)
             if at < 0:
                 lists.missing(place.worker, transfer, f"stage {passing.target} needs what {action} makes")
             if at < place.at:
-                lists.broken(_Place(place.worker, at), f"comes before {action}, which makes it")
+                lists.broken(_ActionPlace(place.worker, at), f"comes before {action}, which makes it")
 
 
 def _versioned(lists: _Lists) -> None:
     """What is computed names the version of the schedule's formula, and that version has been made."""
-    newest: Counter[tuple[Worker, int]] = Counter()
+    newest: Counter[tuple[PlanWorker, int]] = Counter()
     for place, action in lists.walk():
         key = (place.worker, action.stage)
-        if action.kind is Kind.STEP:
+        if action.kind is ActionKind.STEP:
             newest[key] += 1
             if action.version != newest[key]:
                 lists.broken(place, f"should make version {newest[key]}, the next of this stage")
@@ -247,15 +259,17 @@ def _updated(lists: _Lists) -> None:
         ]
         due = {_what(action) for expected in updates for action in expected}
         for at, action in enumerate(lists.actions[worker]):
-            if action.kind in (Kind.STEP, Kind.REDUCE) and _what(action) not in due:
-                lists.broken(_Place(worker, at), "is not called for: there is no such update, or nobody to reduce with")
+            if action.kind in (ActionKind.STEP, ActionKind.REDUCE) and _what(action) not in due:
+                lists.broken(
+                    _ActionPlace(worker, at), "is not called for: there is no such update, or nobody to reduce with"
+                )
         for expected in updates:
             _updated_once(lists, worker, expected)
 
 
-def _updated_once(lists: _Lists, worker: Worker, expected: Sequence[Action]) -> None:
+def _updated_once(lists: _Lists, worker: PlanWorker, expected: Sequence[Action]) -> None:
     """One update at one worker."""
-    places: dict[Action, _Place] = {}
+    places: dict[Action, _ActionPlace] = {}
     for action in expected:
         if (place := lists.places.get(_what(action))) is None:
             lists.missing(worker, action, "the update needs it")
@@ -265,12 +279,12 @@ def _updated_once(lists: _Lists, worker: Worker, expected: Sequence[Action]) -> 
         for stage in about:
             _ends_round(lists, place, stage)
         for other in expected:
-            later = other.kind is Kind.REDUCE and places[other].at > place.at
+            later = other.kind is ActionKind.REDUCE and places[other].at > place.at
             if later and is_after(action, other) and about & concerned(lists.plan, worker, other):
                 lists.broken(place, f"comes before {other}, which it needs")
 
 
-def _ends_round(lists: _Lists, place: _Place, stage: int) -> None:
+def _ends_round(lists: _Lists, place: _ActionPlace, stage: int) -> None:
     """A step or reduction stands after all gradients of a stage that belong to it, and before all others."""
     row = lists.actions[place.worker]
     version, size = row[place.at].version, lists.schedule.round_size(lists.plan, stage)
@@ -299,14 +313,14 @@ def _bounded(lists: _Lists) -> None:
         held: dict[int, dict[int | None, int | None]] = {stage: {} for stage in stages}
         newest = dict.fromkeys(stages, 0)
         for at, action in enumerate(lists.actions[worker]):
-            stage, place = action.stage, _Place(worker, at)
-            if action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
+            stage, place = action.stage, _ActionPlace(worker, at)
+            if action.kind in (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT):
                 in_flight[stage] -= 1
             if action.kind in _ENDING:
                 del held[stage][action.micro_batch]
-            if action.kind is Kind.STEP:
+            if action.kind is ActionKind.STEP:
                 newest[stage] += 1
-            if action.kind is Kind.FORWARD:
+            if action.kind is ActionKind.FORWARD:
                 in_flight[stage] += 1
                 held[stage][action.micro_batch] = action.version
                 most_in_flight, most_held = bounds[stage]
@@ -314,12 +328,12 @@ def _bounded(lists: _Lists) -> None:
                 _at_most(lists, place, in_flight[stage], most_in_flight, "micro-batches between forward and backward")
                 _at_most(lists, place, len(held[stage]), most_held, "micro-batches before the end of their backward")
                 _at_most(lists, place, together, most_together, "micro-batches at all stages of its worker")
-            if action.kind in (Kind.FORWARD, Kind.STEP):
+            if action.kind in (ActionKind.FORWARD, ActionKind.STEP):
                 versions = {newest[stage], *held[stage].values()}
                 _at_most(lists, place, len(versions), most_versions[stage], "versions of its stage's weights")
 
 
-def _at_most(lists: _Lists, place: _Place, number: int, most: int, what: str) -> None:
+def _at_most(lists: _Lists, place: _ActionPlace, number: int, most: int, what: str) -> None:
     if number > most:
         lists.broken(place, f"makes it {number} {what}; {lists.schedule.name} keeps at most {most}")
 
@@ -328,4 +342,4 @@ def _flowing(lists: _Lists) -> None:
     """With one slot a link, every worker gets to the end of its list."""
     if (found := standstill_of(lists.plan, lists.actions)) is not None:
         worker, at, why = found
-        lists.broken(_Place(worker, at), why)
+        lists.broken(_ActionPlace(worker, at), why)

@@ -27,7 +27,7 @@ from ropewalk.transport.serialization import Payload, loads
 HOST_MIN_BYTES = 8 * 1024
 
 
-class Layout(msgspec.Struct, array_like=True, frozen=True):
+class PartsLayout(msgspec.Struct, array_like=True, frozen=True):
     """How the parts of a constant belong together."""
 
     value_buffers: int
@@ -37,12 +37,12 @@ class Layout(msgspec.Struct, array_like=True, frozen=True):
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
-_LAYOUT = msgspec.msgpack.Decoder(Layout)
+_LAYOUT = msgspec.msgpack.Decoder(PartsLayout)
 
 
 def parts_of(payload: Payload | None, definitions: dict[str, Payload]) -> list[Part]:
     """The parts of a constant: a value with the definitions it needs, or only definitions."""
-    layout = Layout(
+    layout = PartsLayout(
         len(payload.buffers) if payload else -1,
         [(name, len(definition.buffers)) for name, definition in definitions.items()],
     )
@@ -95,7 +95,7 @@ _large: weakref.WeakValueDictionary[str, Constant] = weakref.WeakValueDictionary
 _large_lock = threading.Lock()
 
 
-class Reference:
+class ConstantRef:
     """What `pool.put` returns: passed to a task, it arrives there as the value itself.
 
     The value is sent to each host once, and may be dropped when this is, or the pool ends.

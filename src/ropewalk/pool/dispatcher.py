@@ -39,31 +39,31 @@ from ropewalk.pool.constants import Constant
 from ropewalk.pool.kept_constants import KeptConstants
 from ropewalk.pool.messages import (
     POOL,
-    Begin,
+    BeginWorker,
     CallKind,
-    Done,
     Forget,
-    Ready,
     Setup,
     SetupFailed,
     Skipped,
-    Stop,
+    StopWorker,
     Tasks,
+    TasksDone,
     UnitHeader,
+    WorkerReady,
 )
-from ropewalk.pool.messages import Constant as ConstantHere
-from ropewalk.pool.results import Batch, Job, Raised, rebuild_error
+from ropewalk.pool.messages import ConstantMessage as ConstantHere
+from ropewalk.pool.results import PoolJob, RaisedEntry, ResultBatch, rebuild_error
 from ropewalk.pool.scaling import Elasticity, Scaling, Seat, first_to_go
-from ropewalk.pool.task_table import Assignment, Finished, GivenUp, TaskTable, Unit
+from ropewalk.pool.task_table import Finished, GivenUp, SpanAssignment, TaskTable, TaskUnit
 from ropewalk.pool.worker_identity import next_identity
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.interrupts import interrupts_deferred
-from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.page import IDLE, PageReport
 from ropewalk.processes.session import Session
 from ropewalk.supervision.failure import DeathRecord
-from ropewalk.supervision.restart import GiveUp, Restart
+from ropewalk.supervision.restart import GiveUp, StartAgain
 from ropewalk.supervision.shutdown import Graces, Instruction, Rung, Shutdown, Terminate
 from ropewalk.transport.blobs import open_parts
 from ropewalk.transport.frames import Part
@@ -109,7 +109,7 @@ class Content:
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class PoolWorkerRecord:
     """One worker as the pool sees it."""
 
     id: str
@@ -164,7 +164,7 @@ class Dispatcher:
         self.scaling = Scaling(num_workers)
         self.elasticity = elasticity
         self._looking = False
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, PoolWorkerRecord] = {}
         self.deaths: deque[DeathRecord] = deque(maxlen=_KEPT_DEATHS)
         self.num_deaths = 0
         self.events: deque[str] = deque(maxlen=100)
@@ -172,10 +172,10 @@ class Dispatcher:
         self.constants = KeptConstants()
         self._session = session
         self._options = options
-        self._jobs: dict[Job, int] = {}
+        self._jobs: dict[PoolJob, int] = {}
         parent = multiprocessing.current_process()
         main = msgspec.msgpack.encode(main_facts())
-        self._begin = Begin(main, bytes(parent.authkey), (), parent.name, os.getpid())
+        self._begin = BeginWorker(main, bytes(parent.authkey), (), parent.name, os.getpid())
         self._setup = Setup(
             options.initializer.id if options.initializer else "",
             options.arguments.id if options.arguments else "",
@@ -189,7 +189,7 @@ class Dispatcher:
 
     # The user's threads
 
-    def submit(self, units: Sequence[Unit]) -> None:
+    def submit(self, units: Sequence[TaskUnit]) -> None:
         """Run these; their job hears of the results.
 
         Raises:
@@ -223,7 +223,7 @@ class Dispatcher:
             self._resize(num_workers)
             self._look_soon()
 
-    def cancel(self, job: Job, error: BaseException | None = None) -> None:
+    def cancel(self, job: PoolJob, error: BaseException | None = None) -> None:
         """Forget what has not started of a job, and tell it `error` if there is one."""
         with interrupts_deferred, self.lock:
             if job not in self._jobs:
@@ -245,7 +245,7 @@ class Dispatcher:
             self._stop_if_finished()
             self.changed.notify_all()
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[PoolJob]:
         """All that wait for results."""
         with interrupts_deferred, self.lock:
             return list(self._jobs)
@@ -315,7 +315,7 @@ class Dispatcher:
             worker.link = link
             worker.host = self._session.processes.host_of(id) or worker.host
             if worker.stopping and self._shutdown:  # it was given up before it was here
-                self._send(worker, Stop())
+                self._send(worker, StopWorker())
                 return
             self._send(worker, msgspec.structs.replace(self._begin, identity=worker.identity))
             for constant in (self._options.initializer, self._options.arguments):
@@ -326,7 +326,7 @@ class Dispatcher:
                 if constant:  # it forgets both when the initializer has returned; a task may need them again
                     worker.known.pop(constant.id, None)
             if worker.stopping:  # nothing to do, but its initializer runs, as in multiprocessing
-                self._send(worker, Stop())
+                self._send(worker, StopWorker())
 
     def on_message(self, id: str, received: Received) -> None:
         with self.lock:
@@ -334,11 +334,11 @@ class Dispatcher:
             if worker is None:
                 return
             match received.message:
-                case Done() as done:
+                case TasksDone() as done:
                     self._done(worker, done, received)
                 case Skipped(first, count):
                     self.table.taken_back(id, first, first + count, time.monotonic())
-                case Ready():
+                case WorkerReady():
                     self._ready(worker)
                 case SetupFailed(failure):
                     error = InitializerFailed(
@@ -352,7 +352,7 @@ class Dispatcher:
                     raise RuntimeError(f"a pool cannot do anything with {received.message!r}")
             self._after_news(worker)
 
-    def on_report(self, id: str, report: Report) -> None:
+    def on_report(self, id: str, report: TaskReport) -> None:
         with self.lock:
             worker = self.workers.get(id)
             if worker is None:
@@ -428,7 +428,7 @@ class Dispatcher:
     def _assign(self) -> None:
         assignments = self.table.assign(time.monotonic())
         if assignments:
-            by_worker: dict[str, list[Assignment]] = {}
+            by_worker: dict[str, list[SpanAssignment]] = {}
             for assignment in assignments:
                 by_worker.setdefault(assignment.worker, []).append(assignment)
             for id, those in by_worker.items():
@@ -438,7 +438,7 @@ class Dispatcher:
             self._watching = True
             self._session.loop.call_soon(self._watch_later)
 
-    def _send_tasks(self, worker: Worker, assignments: list[Assignment]) -> None:
+    def _send_tasks(self, worker: PoolWorkerRecord, assignments: list[SpanAssignment]) -> None:
         headers: list[UnitHeader] = []
         parts: list[Part] = []
         fds: list[int] = []
@@ -472,7 +472,7 @@ class Dispatcher:
         if headers:
             self._send(worker, Tasks(headers), parts, fds)
 
-    def _provide(self, worker: Worker, constant: Constant, *, writable: bool = False) -> None:
+    def _provide(self, worker: PoolWorkerRecord, constant: Constant, *, writable: bool = False) -> None:
         worker.known[constant.id] = number = worker.next_number
         worker.next_number += 1
         fds: Sequence[int] = ()
@@ -484,7 +484,7 @@ class Dispatcher:
         self._hold(worker, ConstantHere(number, constant.id, constant.blob, writable), constant.parts, fds)
 
     def _hold(
-        self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
+        self, worker: PoolWorkerRecord, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
     ) -> None:
         """Send it together with what is sent next: one system call, and the worker wakes once."""
         if worker.link:
@@ -492,34 +492,34 @@ class Dispatcher:
                 worker.link.hold(message, parts, fds)
 
     def _send(
-        self, worker: Worker, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
+        self, worker: PoolWorkerRecord, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
     ) -> None:
         if worker.link:
             with contextlib.suppress(LinkClosed):  # its exit is on the way, and gives back what it held
                 worker.link.send(message, parts, fds)
 
-    def _done(self, worker: Worker, done: Done, received: Received) -> None:
+    def _done(self, worker: PoolWorkerRecord, done: TasksDone, received: Received) -> None:
         parts: Sequence[Part] = received.parts
         if done.shared:
             parts = open_parts(received.fds.take(), done.shared, writable=True)
         count = len(done.values)
-        batch = Batch(done.values, done.nested, parts, worker.where)
+        batch = ResultBatch(done.values, done.nested, parts, worker.where)
         worker.num_done += count
         self._accept(self.table.done(worker.id, done.first, count, done.elapsed_ns, time.monotonic()), batch)
 
-    def _accept_page(self, worker: Worker, page: PageReport) -> None:
+    def _accept_page(self, worker: PoolWorkerRecord, page: PageReport) -> None:
         if page.codes:
             finished = self.table.done(worker.id, page.base, len(page.codes), 0, time.monotonic())
             if finished:
-                self._accept(finished, Batch.of_page(page, worker.where))
+                self._accept(finished, ResultBatch.of_page(page, worker.where))
 
-    def _accept(self, finished: list[Finished], batch: Batch) -> None:
+    def _accept(self, finished: list[Finished], batch: ResultBatch) -> None:
         for (unit, start, stop), offset in finished:
             if not unit.cancelled:
                 unit.job.accept(unit.first_index + start, stop - start, batch, offset)
             self._count_off(unit, stop - start)
 
-    def _count_off(self, unit: Unit, count: int) -> None:
+    def _count_off(self, unit: TaskUnit, count: int) -> None:
         unit.num_ended += count
         if unit.num_ended == unit.count:
             unit.content.close()
@@ -537,14 +537,16 @@ class Dispatcher:
         for unit, start, stop in self.table.dropped():
             self._count_off(unit, stop - start)
 
-    def _give_up(self, given_up: list[GivenUp], worker: Worker, exited: Exited) -> None:
+    def _give_up(self, given_up: list[GivenUp], worker: PoolWorkerRecord, exited: Exited) -> None:
         for unit, item, deaths in given_up:
             index = None if unit.content.kind in CallKind.SINGLE else unit.first_index + item
             error = self._error_for(index, deaths, worker, exited)
-            unit.job.accept(unit.first_index + item, 1, Batch.of([Raised(error)]), 0)
+            unit.job.accept(unit.first_index + item, 1, ResultBatch.of([RaisedEntry(error)]), 0)
             self._count_off(unit, 1)
 
-    def _error_for(self, index: int | None, deaths: tuple[str, ...], worker: Worker, exited: Exited) -> Exception:
+    def _error_for(
+        self, index: int | None, deaths: tuple[str, ...], worker: PoolWorkerRecord, exited: Exited
+    ) -> Exception:
         options = self._options
         if exited.timed_out:
             return verdicts.timed_out(index, worker.name, options.task_timeout_s or 0.0, exited)
@@ -552,7 +554,7 @@ class Dispatcher:
             return verdicts.lost(index, worker.name, deaths[-1], exited)
         return verdicts.poisoned(index, worker.name, deaths, options.max_deaths, exited)
 
-    def _after_news(self, worker: Worker) -> None:
+    def _after_news(self, worker: PoolWorkerRecord) -> None:
         """A worker has spoken: give out work, let it go if it is through, end if all is done."""
         self._count_off_dropped()
         self._assign()
@@ -650,9 +652,9 @@ class Dispatcher:
                 task_limit_s=self._options.task_timeout_s,
             )
             id = self._session.processes.start(spec, self)
-            self.workers[id] = Worker(id, rank, spec.name, next_identity())
+            self.workers[id] = PoolWorkerRecord(id, rank, spec.name, next_identity())
 
-    def _ready(self, worker: Worker) -> None:
+    def _ready(self, worker: PoolWorkerRecord) -> None:
         now = time.monotonic()
         worker.ready = True
         self.scaling.ready(worker.rank, now)
@@ -661,7 +663,7 @@ class Dispatcher:
             self.table.worker_up(worker.id, now, self._options.units_per_worker, way_s=way_s)
         self.changed.notify_all()
 
-    def _drain(self, worker: Worker) -> None:
+    def _drain(self, worker: PoolWorkerRecord) -> None:
         self._session.processes.leaves(worker.id)
         self.table.drain(worker.id)
         if self.table.num_items(worker.id) > 1:
@@ -669,14 +671,14 @@ class Dispatcher:
         if not self.table.num_items(worker.id):
             self._stop(worker)
 
-    def _stop(self, worker: Worker) -> None:
+    def _stop(self, worker: PoolWorkerRecord) -> None:
         """It holds nothing: let it end by itself."""
         if worker.stopping:
             return
         worker.stopping = True
         self._session.processes.leaves(worker.id)
         self.table.drain(worker.id)
-        self._send(worker, Stop())
+        self._send(worker, StopWorker())
         if self._options.initializer is None or self._session.passport:
             # Else it starts for its initializer's sake, as in multiprocessing.
             self._session.processes.withdraw(worker.id)
@@ -715,7 +717,7 @@ class Dispatcher:
             if self._shutdown and self.workers:
                 self._go_on_ending(self._shutdown.tick(time.monotonic()))
 
-    def _died(self, worker: Worker, exited: Exited) -> None:
+    def _died(self, worker: PoolWorkerRecord, exited: Exited) -> None:
         current = None if exited.page.current == IDLE else exited.page.current
         located = None if current is None else self.table.locate(worker.id, current)
         index = None
@@ -733,9 +735,9 @@ class Dispatcher:
             self.num_deaths += 1
             self._replace(worker, cause, CrashLoop)
 
-    def _replace(self, worker: Worker, cause: str, failure: type[RopewalkError]) -> None:
+    def _replace(self, worker: PoolWorkerRecord, cause: str, failure: type[RopewalkError]) -> None:
         match self.scaling.died(worker.rank, time.monotonic(), cause):
-            case Restart(delay_s) if delay_s:
+            case StartAgain(delay_s) if delay_s:
                 self._session.loop.call_soon(lambda: self._session.loop.call_later(delay_s, self._delay_over))
             case GiveUp(reason, deaths):
                 first = f" The first: {deaths[0]}" if deaths else ""

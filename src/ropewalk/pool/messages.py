@@ -1,7 +1,7 @@
 """What a pool and its workers say to each other on data links.
 
-pool ──▶ worker    Begin Constant Setup Tasks Forget Stop
-worker ──▶ pool    Ready SetupFailed Done Skipped
+pool ──▶ worker    BeginWorker ConstantMessage Setup Tasks Forget StopWorker
+worker ──▶ pool    WorkerReady SetupFailed TasksDone Skipped
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class CallKind:
     EXIT_IS_ANSWER = (EXECUTOR_STAR, EXECUTOR_APPLY, EXECUTOR_PLAIN)
 
 
-class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
+class BeginWorker(msgspec.Struct, tag=0, array_like=True, frozen=True):
     """The first message: what user code must find when it is loaded."""
 
     main: bytes
@@ -51,7 +51,7 @@ class Setup(msgspec.Struct, tag=1, array_like=True, frozen=True):
     arguments: str
 
 
-class Constant(msgspec.Struct, tag=2, array_like=True, frozen=True):
+class ConstantMessage(msgspec.Struct, tag=2, array_like=True, frozen=True):
     """Code or a value that many tasks need: in the parts, in a memory file that comes along, or a blob of the agent."""
 
     number: int
@@ -97,11 +97,11 @@ class Forget(msgspec.Struct, tag=4, array_like=True, frozen=True):
     numbers: list[int]
 
 
-class Stop(msgspec.Struct, tag=5, array_like=True, frozen=True):
+class StopWorker(msgspec.Struct, tag=5, array_like=True, frozen=True):
     """Finish what you have and end."""
 
 
-class Ready(msgspec.Struct, tag=10, array_like=True, frozen=True):
+class WorkerReady(msgspec.Struct, tag=10, array_like=True, frozen=True):
     """The initializer has returned."""
 
 
@@ -111,7 +111,7 @@ class SetupFailed(msgspec.Struct, tag=11, array_like=True, frozen=True):
     failure: Failure
 
 
-class Done(msgspec.Struct, tag=12, array_like=True, frozen=True):
+class TasksDone(msgspec.Struct, tag=12, array_like=True, frozen=True):
     """Results of the tasks from `first` on."""
 
     first: int
@@ -131,5 +131,16 @@ class Skipped(msgspec.Struct, tag=13, array_like=True, frozen=True):
     count: int
 
 
-POOL = Codec(Begin | Setup | Constant | Tasks | Forget | Stop | Ready | SetupFailed | Done | Skipped)
+POOL = Codec(
+    BeginWorker
+    | Setup
+    | ConstantMessage
+    | Tasks
+    | Forget
+    | StopWorker
+    | WorkerReady
+    | SetupFailed
+    | TasksDone
+    | Skipped
+)
 ENCODE = msgspec.msgpack.Encoder().encode

@@ -1,7 +1,7 @@
 """Packing: turns a user's function and arguments into constants and units, ready to send.
 
     function ──pickle, hash──▶ Constant   (once for a map; known ones are used again)
-    arguments ──pickle───────▶ Unit       (needs: the constants that must be at the worker first)
+    arguments ──pickle───────▶ TaskUnit   (needs: the constants that must be at the worker first)
 
 Everything here runs in the caller's thread, as pickling runs user code.
 """
@@ -18,8 +18,8 @@ from ropewalk.engines.attached_resources import attached
 from ropewalk.engines.resources import Resources
 from ropewalk.pool.constants import Constant, collecting, parts_of
 from ropewalk.pool.dispatcher import Content, Dispatcher
-from ropewalk.pool.results import Job
-from ropewalk.pool.task_table import Unit
+from ropewalk.pool.results import PoolJob
+from ropewalk.pool.task_table import TaskUnit
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
@@ -75,7 +75,7 @@ class Packer:
 
     def unit(
         self,
-        job: Job,
+        job: PoolJob,
         code: Constant,
         items: Sequence[Any],
         first: int,
@@ -84,7 +84,7 @@ class Packer:
         *,
         what: str,
         defined: dict[frozenset[str], Constant],
-    ) -> Unit:
+    ) -> TaskUnit:
         """Pickle some items.
 
         Args:
@@ -144,7 +144,7 @@ class Packer:
         if least != has:
             name = getattr(func, "__qualname__", repr(func))
             raise ValueError(
-                f"{name} needs {needs} (ropewalk.meta), and the workers of this pool have {has}; "
+                f"{name} needs {needs} (ropewalk.requires), and the workers of this pool have {has}; "
                 f"give them as much: Pool(..., resources=ropewalk.{least})"
             )
 
@@ -158,8 +158,8 @@ class Packer:
         return known
 
 
-def _unit(job: Job, first: int, count: int, code: Constant, size_bytes: int, content: Content) -> Unit:
-    return Unit(job, first, count, code.id, size_bytes, content, patient=job.patient)
+def _unit(job: PoolJob, first: int, count: int, code: Constant, size_bytes: int, content: Content) -> TaskUnit:
+    return TaskUnit(job, first, count, code.id, size_bytes, content, patient=job.patient)
 
 
 def first_constant(code: Code) -> Constant:

@@ -28,14 +28,14 @@ from ropewalk.errors import NotPicklable, PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
 from ropewalk.pool.callbacks import Callbacks
 from ropewalk.pool.chunking import chunks, default_chunksize
-from ropewalk.pool.constants import Constant, Reference
+from ropewalk.pool.constants import Constant, ConstantRef
 from ropewalk.pool.dispatcher import Dispatcher, WorkerOptions
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.packing import Packer, first_constant
-from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, Job, MapResult
+from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, MapResult, PoolJob
 from ropewalk.pool.scaling import Elasticity
 from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
-from ropewalk.pool.task_table import Unit
+from ropewalk.pool.task_table import TaskUnit
 from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -79,7 +79,7 @@ class Pool:
         session: a session to share; by default all pools of an engine share one.
         resources: what each worker needs; also the number of threads of numerical libraries in it, unless a variable
             such as OMP_NUM_THREADS says another one. A function that needs more, by its
-            `ropewalk.meta`, is refused.
+            `ropewalk.requires`, is refused.
         max_deaths: a task that has killed so many workers in a row fails with `TaskPoisoned`.
         task_timeout_s: a task that runs longer fails with `TaskTimeout`, and its worker is replaced.
         at_most_once: never start a task twice: one whose worker dies fails with `WorkerLost`.
@@ -210,7 +210,7 @@ class Pool:
     def map(
         self,
         func: Callable[[S], T],
-        iterable: Iterable[S | Reference],
+        iterable: Iterable[S | ConstantRef],
         chunksize: int | None = None,
         *,
         seed: int | None = None,
@@ -231,7 +231,7 @@ class Pool:
     def map_async(
         self,
         func: Callable[[S], T],
-        iterable: Iterable[S | Reference],
+        iterable: Iterable[S | ConstantRef],
         chunksize: int | None = None,
         callback: Callable[[list[T]], Any] | None = None,
         error_callback: Callable[[BaseException], Any] | None = None,
@@ -266,7 +266,12 @@ class Pool:
         return self._map(func, iterable, CallKind.STAR, chunksize, callback, error_callback, seed)
 
     def imap(
-        self, func: Callable[[S], T], iterable: Iterable[S | Reference], chunksize: int = 1, *, seed: int | None = None
+        self,
+        func: Callable[[S], T],
+        iterable: Iterable[S | ConstantRef],
+        chunksize: int = 1,
+        *,
+        seed: int | None = None,
     ) -> IMapIterator[T]:
         """The results of `map`, one by one, in order; the iterable is read as results are consumed, and may be endless.
 
@@ -276,12 +281,17 @@ class Pool:
         return self._imap(func, iterable, chunksize, seed, ordered=True)
 
     def imap_unordered(
-        self, func: Callable[[S], T], iterable: Iterable[S | Reference], chunksize: int = 1, *, seed: int | None = None
+        self,
+        func: Callable[[S], T],
+        iterable: Iterable[S | ConstantRef],
+        chunksize: int = 1,
+        *,
+        seed: int | None = None,
     ) -> IMapIterator[T]:
         """`imap` whose results come in the order in which they are ready."""
         return self._imap(func, iterable, chunksize, seed, ordered=False)
 
-    def put(self, value: Any) -> Reference:
+    def put(self, value: Any) -> ConstantRef:
         """Send a value to every host once; pass what is returned to tasks, where it arrives as the value itself.
 
         There it is read-only memory shared by all processes of the host. (What a function
@@ -295,7 +305,7 @@ class Pool:
         constant = self._packer.constant(dumps_code(value, what="value"))
         # The reference may be dropped by the garbage collector anywhere, even under our own lock: act elsewhere.
         loop, dispatcher = self._session.loop, self._dispatcher
-        return Reference(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
+        return ConstantRef(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
 
     # The pool itself
 
@@ -411,9 +421,9 @@ class Pool:
     # What is built upon a pool makes jobs of its own, such as the futures of `compat.executor`
 
     def start_job(
-        self, job: Job, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None = None
+        self, job: PoolJob, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None = None
     ) -> None:
-        """Run `func` for items that were cut into units; the job hears of the results (see `Job`).
+        """Run `func` for items that were cut into units; the job hears of the results (see `PoolJob`).
 
         Args:
             job: what the results are for.
@@ -430,7 +440,7 @@ class Pool:
         self._check_running()
         code, seed = self._packer.code(func), self._seed(seed)
         what = "args" if kind in CallKind.SINGLE else "iterable"
-        units: list[Unit] = []
+        units: list[TaskUnit] = []
         defined: dict[frozenset[str], Constant] = {}
         first = 0
         try:
@@ -454,7 +464,7 @@ class Pool:
         """How many workers there are to be, or may be one day."""
         return self._dispatcher.most_workers
 
-    def waiting_jobs(self) -> list[Job]:
+    def waiting_jobs(self) -> list[PoolJob]:
         """All jobs that still wait for results."""
         return self._dispatcher.jobs()
 
@@ -467,7 +477,7 @@ class Pool:
         """Forget what has not begun of jobs that were withdrawn; from anywhere, also the garbage collector."""
         self._session.loop.call_soon(self._dispatcher.sweep)
 
-    def cancel_soon(self, job: Job, error: BaseException | None = None) -> None:
+    def cancel_soon(self, job: PoolJob, error: BaseException | None = None) -> None:
         """Recall what has not begun of a job, and tell it `error` if there is one; from anywhere, as `_sweep_soon`."""
         self._session.loop.call_soon(lambda: self._dispatcher.cancel(job, error))
 

@@ -1,11 +1,11 @@
 """Results on the caller's side: what waits for tasks, and how it gets their values.
 
-    worker ─▶ dispatcher ─▶ Batch (bytes) ─▶ job.accept ─▶ … caller's thread ─▶ Batch.entries (values)
+    worker ─▶ dispatcher ─▶ ResultBatch (bytes) ─▶ job.accept ─▶ … caller's thread ─▶ ResultBatch.entries (values)
 
 The loop's thread only files bytes away. They are unpickled in the thread that asks
 for the values: user code (`__setstate__`, `__reduce__`) never runs on the loop.
 
-    Job ─┬─ AsyncResult ── MapResult    one answer, when all is there
+    PoolJob ─┬─ AsyncResult ── MapResult    one answer, when all is there
          └─ ImapJob ◀── IMapIterator    one answer for each task, as they come or in order
 """
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 _NUMBER_BYTES = 32
 
 
-class Raised:
+class RaisedEntry:
     """An entry that is an exception instead of a value."""
 
     __slots__ = ("error",)
@@ -45,7 +45,7 @@ class Raised:
         self.error = error
 
 
-class Batch:
+class ResultBatch:
     """The results of some tasks as they arrived; unpickled once, by whoever asks first."""
 
     __slots__ = ("_entries", "_lock", "_nested", "_parts", "all_values", "share_bytes", "where")
@@ -63,7 +63,7 @@ class Batch:
         self._nested = nested
         self._parts: Sequence[Part] = parts
         self._lock = threading.Lock()
-        #: Whether no entry is a `Raised`; known once unpickled.
+        #: Whether no entry is a `RaisedEntry`; known once unpickled.
         self.all_values: bool = not nested
         self.where: str = where
         size = _NUMBER_BYTES * len(values) + total_bytes(parts) + sum(len(values[at]) for at in nested)
@@ -71,21 +71,21 @@ class Batch:
         self.share_bytes: int = size // max(1, len(values))
 
     @classmethod
-    def of(cls, entries: list[Any]) -> Batch:
+    def of(cls, entries: list[Any]) -> ResultBatch:
         """A batch whose entries are known here."""
         batch = cls(entries, {}, (), "")
-        batch.all_values = not any(type(entry) is Raised for entry in entries)
+        batch.all_values = not any(type(entry) is RaisedEntry for entry in entries)
         return batch
 
     @classmethod
-    def of_page(cls, report: PageReport, where: str) -> Batch:
+    def of_page(cls, report: PageReport, where: str) -> ResultBatch:
         """What a worker had finished according to its page."""
         results = results_of(report)
         nested = {at: kind for at, (kind, _) in enumerate(results) if kind in (PICKLED, ERROR)}
         return cls([value for _, value in results], nested, (), where)
 
     def entries(self) -> list[Any]:
-        """Values, or `Raised`, in the order of the tasks."""
+        """Values, or `RaisedEntry`, in the order of the tasks."""
         with self._lock:
             if self._nested:
                 values = self._entries
@@ -97,7 +97,7 @@ class Batch:
                         values[at] = self._rebuild(kind, data, buffers)
                     else:
                         values[at] = self._rebuild(kind, values[at], ())
-                self.all_values = not any(type(values[at]) is Raised for at in self._nested)
+                self.all_values = not any(type(values[at]) is RaisedEntry for at in self._nested)
                 self._nested, self._parts = {}, ()
             return self._entries
 
@@ -109,16 +109,16 @@ class Batch:
 
     def _rebuild(self, kind: int, data: Part, buffers: Sequence[Part]) -> Any:
         if kind == ERROR:
-            return Raised(rebuild_error(FAILURE_DECODER.decode(data), self.where))
+            return RaisedEntry(rebuild_error(FAILURE_DECODER.decode(data), self.where))
         assert kind == PICKLED
         try:
             return loads(data, buffers)
         except (Exception, SystemExit) as error:  # an exit in the middle of it would end a thread of the pool
             error.add_note(f"This was raised here, while a result from {self.where} was unpickled.")
-            return Raised(error)
+            return RaisedEntry(error)
 
 
-class Job:
+class PoolJob:
     """What the results of some tasks are for. `accept` and `finish` are called by the dispatcher, one at a time."""
 
     #: Whether nothing more is wanted of it: what is submitted from then on is not run.
@@ -147,7 +147,7 @@ class Job:
         """Whether tasks of it that are about to be given to a worker, perhaps again, shall run."""
         return True
 
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+    def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         """Tasks `first` to `first + count` have their results: the entries of `batch` from `offset` on."""
         raise NotImplementedError
 
@@ -156,7 +156,7 @@ class Job:
         raise NotImplementedError
 
 
-class AsyncResult(Job, Generic[T]):
+class AsyncResult(PoolJob, Generic[T]):
     """The result of `apply_async`, when it is there; in asyncio it can be awaited as well."""
 
     def __init__(
@@ -174,7 +174,7 @@ class AsyncResult(Job, Generic[T]):
         self._done = False
         self._success = False
         self._outcome: Any = None
-        self._raw: tuple[Batch, int] | None = None
+        self._raw: tuple[ResultBatch, int] | None = None
         self._unpickling = threading.Lock()
         self._callback = callback
         self._error_callback = error_callback
@@ -251,13 +251,13 @@ class AsyncResult(Job, Generic[T]):
         yield from future
         return self.get()
 
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+    def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         self._raw = batch, offset
         self._finish()
 
     def abandon(self, error: BaseException) -> None:
         if not self._arrived:
-            self._raw = Batch.of([Raised(error)]), 0
+            self._raw = ResultBatch.of([RaisedEntry(error)]), 0
             self._finish()
 
     def _finish(self) -> None:
@@ -283,7 +283,7 @@ class AsyncResult(Job, Generic[T]):
                 self._raw = None
 
     def _settle(self, entry: Any) -> None:
-        self._success = type(entry) is not Raised
+        self._success = type(entry) is not RaisedEntry
         self._outcome = entry if self._success else entry.error
 
     def _run_callbacks(self) -> None:
@@ -309,11 +309,11 @@ class MapResult(AsyncResult[list[T]]):
         super().__init__(*callbacks)
         self._num_left = num_tasks
         self._num_tasks = num_tasks
-        self._segments: list[tuple[int, int, Batch, int]] = []
+        self._segments: list[tuple[int, int, ResultBatch, int]] = []
         if not num_tasks:
             self._finish()
 
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+    def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         if self._arrived:
             return
         self._segments.append((first, count, batch, offset))
@@ -323,7 +323,7 @@ class MapResult(AsyncResult[list[T]]):
 
     def abandon(self, error: BaseException) -> None:
         if not self._arrived:
-            self._segments = [(0, self._num_tasks, Batch.of([Raised(error)] * self._num_tasks), 0)]
+            self._segments = [(0, self._num_tasks, ResultBatch.of([RaisedEntry(error)] * self._num_tasks), 0)]
             self._finish()
 
     def _unpickle(self) -> None:
@@ -345,12 +345,12 @@ class MapResult(AsyncResult[list[T]]):
 
 def _first_raised(entries: list[Any], offset: int, count: int) -> int:
     for at in range(offset, offset + count):
-        if type(entries[at]) is Raised:
+        if type(entries[at]) is RaisedEntry:
             return at
     return sys.maxsize
 
 
-class ImapJob(Job):
+class ImapJob(PoolJob):
     """What an `imap` shares between its feeder, the dispatcher and the iterator: results that wait, and the window.
 
     Arguments are read from the iterable only while fewer results than the window wait to be
@@ -378,8 +378,8 @@ class ImapJob(Job):
         self._end_error: BaseException | None = None
         self._unlimited = False
         self.dropped: bool = False
-        self._by_index: dict[int, tuple[Batch, int]] = {}
-        self._by_arrival: deque[tuple[Batch, int]] = deque()
+        self._by_index: dict[int, tuple[ResultBatch, int]] = {}
+        self._by_arrival: deque[tuple[ResultBatch, int]] = deque()
 
     # The feeder's side
 
@@ -426,7 +426,7 @@ class ImapJob(Job):
 
     # The dispatcher's side
 
-    def accept(self, first: int, count: int, batch: Batch, offset: int) -> None:
+    def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         with self._lock:
             for at in range(count):
                 if self._ordered:
@@ -469,7 +469,7 @@ class ImapJob(Job):
             self.changed.notify_all()
         return raw[0].take(raw[1])
 
-    def _pop(self) -> tuple[Batch, int] | None:
+    def _pop(self) -> tuple[ResultBatch, int] | None:
         if self._ordered:
             return self._by_index.pop(self._num_consumed, None)
         return self._by_arrival.popleft() if self._by_arrival else None
@@ -501,7 +501,7 @@ class IMapIterator(Generic[T]):
         """
         self._job.check_process()
         entry = self._job.take(timeout)
-        if type(entry) is Raised:
+        if type(entry) is RaisedEntry:
             raise entry.error
         return entry
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget
+from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
 
 
 class Scaling:
@@ -59,14 +59,14 @@ class Scaling:
             self.gone(rank)
             self._leaving.add(rank)
 
-    def died(self, rank: int, now: float, cause: str) -> Restart | GiveUp | None:
-        """A worker is gone; None if it was leaving anyway. After a delayed `Restart`, call `delay_over`."""
+    def died(self, rank: int, now: float, cause: str) -> StartAgain | GiveUp | None:
+        """A worker is gone; None if it was leaving anyway. After a delayed `StartAgain`, call `delay_over`."""
         was_member, was_ready = rank in self._members, rank in self._ready
         self.gone(rank)
         if not was_member:
             return None
         decision = self._budget.died(now, healthy=was_ready, cause=cause)
-        if isinstance(decision, Restart) and decision.delay_s:
+        if isinstance(decision, StartAgain) and decision.delay_s:
             self._delayed += 1
         return decision
 

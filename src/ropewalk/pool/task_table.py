@@ -37,7 +37,7 @@ _LOOK_S = 10e-6
 
 
 @dataclass(slots=True, eq=False)
-class Unit:
+class TaskUnit:
     """Items that travel together."""
 
     job: Any
@@ -59,33 +59,33 @@ class Unit:
     """Items that have ended, one way or the other; the caller counts them."""
 
 
-class Span(NamedTuple):
+class ItemSpan(NamedTuple):
     """Some items of a unit: `start` to `stop`."""
 
-    unit: Unit
+    unit: TaskUnit
     start: int
     stop: int
 
 
-class Assignment(NamedTuple):
+class SpanAssignment(NamedTuple):
     """Send this span to this worker; its first item has number `seq` there."""
 
     worker: str
     seq: int
-    span: Span
+    span: ItemSpan
 
 
 class Finished(NamedTuple):
     """These items have their results: those of the message from `offset` on."""
 
-    span: Span
+    span: ItemSpan
     offset: int
 
 
 class GivenUp(NamedTuple):
     """This item ends without a result."""
 
-    unit: Unit
+    unit: TaskUnit
     item: int
     deaths: tuple[str, ...]
     """Causes of the deaths it is blamed for, oldest first."""
@@ -98,7 +98,7 @@ class _Worker:
     way_ns: float = 0.0
     """How long a message to it and its answer are under way."""
     next_seq: int = 0
-    outstanding: deque[tuple[int, Span]] = field(default_factory=deque[tuple[int, Span]])
+    outstanding: deque[tuple[int, ItemSpan]] = field(default_factory=deque[tuple[int, ItemSpan]])
     num_items: int = 0
     load_ns: float = 0.0
     draining: bool = False
@@ -130,7 +130,7 @@ class TaskTable:
         self.num_done = 0
         self.num_failed = 0
         self.num_retried = 0
-        self._pending: deque[Span] = deque()
+        self._pending: deque[ItemSpan] = deque()
         self._workers: dict[str, _Worker] = {}
         self._idle: dict[_Worker, None] = {}
         self._deep: dict[_Worker, None] = {}
@@ -143,14 +143,14 @@ class TaskTable:
         """Whether workers may hold tasks of cancelled jobs."""
         self._look_again = 0.0
         """Before this, workers to recall from are not searched for."""
-        self._dropped: list[Span] = []
+        self._dropped: list[ItemSpan] = []
 
     # What comes in
 
-    def submit(self, units: Iterable[Unit]) -> None:
+    def submit(self, units: Iterable[TaskUnit]) -> None:
         """New work, after what is there."""
         for unit in units:
-            self._pending.append(Span(unit, 0, unit.count))
+            self._pending.append(ItemSpan(unit, 0, unit.count))
             self.num_pending += unit.count
         self._head = ""  # a fair share is larger now
 
@@ -221,15 +221,15 @@ class TaskTable:
                 self._again(span)
                 continue
             unit, item = span.unit, span.start + current - seq
-            self._again(Span(unit, item + 1, span.stop))
+            self._again(ItemSpan(unit, item + 1, span.stop))
             if final or not innocent or self.at_most_once:
                 unit.deaths.setdefault(item, []).append(cause)
             if final or self.at_most_once or len(unit.deaths.get(item, ())) >= self.max_deaths:
                 given_up += self._give_up(unit, item)
             else:
                 self.num_retried += not innocent and not unit.cancelled
-                self._again(Span(unit, item, item + 1))
-            self._again(Span(unit, span.start, item))
+                self._again(ItemSpan(unit, item, item + 1))
+            self._again(ItemSpan(unit, span.start, item))
         return given_up
 
     def vanished(self, id: str, cause: str) -> list[GivenUp]:
@@ -286,7 +286,7 @@ class TaskTable:
 
     def sweep(self, is_withdrawn: Callable[[Any], bool]) -> None:
         """Forget the tasks of all such jobs that have not been sent."""
-        kept: deque[Span] = deque()
+        kept: deque[ItemSpan] = deque()
         for span in self._pending:
             if is_withdrawn(span.unit.job):
                 self.num_pending -= span.stop - span.start
@@ -295,16 +295,16 @@ class TaskTable:
                 kept.append(span)
         self._pending = kept
 
-    def dropped(self) -> list[Span]:
+    def dropped(self) -> list[ItemSpan]:
         """Tasks of cancelled jobs that end here without an answer; each is told once."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
     # What goes out
 
-    def assign(self, now: float) -> list[Assignment]:
+    def assign(self, now: float) -> list[SpanAssignment]:
         """Decide who gets what now."""
-        assignments: list[Assignment] = []
+        assignments: list[SpanAssignment] = []
         # The idle ones first, one unit each...
         while self._pending and self._idle:
             worker, _ = self._idle.popitem()
@@ -395,7 +395,7 @@ class TaskTable:
         worker = self._workers.get(id)
         return worker is not None and not worker.num_items and (worker.draining or worker.units_left == 0)
 
-    def current_task(self, id: str) -> tuple[Unit, int] | None:
+    def current_task(self, id: str) -> tuple[TaskUnit, int] | None:
         """The oldest item that a worker holds: what it is in, as far as is known here."""
         worker = self._workers.get(id)
         if worker is None or not worker.outstanding:
@@ -403,7 +403,7 @@ class TaskTable:
         span = worker.outstanding[0][1]
         return span.unit, span.start
 
-    def locate(self, id: str, seq: int) -> tuple[Unit, int] | None:
+    def locate(self, id: str, seq: int) -> tuple[TaskUnit, int] | None:
         """Which item of which unit a worker's number means, if the worker holds it."""
         worker = self._workers.get(id)
         for first, span in worker.outstanding if worker else ():
@@ -433,7 +433,7 @@ class TaskTable:
             return left_ns > max(self.pace.worth_ns, expected_ns)
         return self.pace.worth_recalling(left_ns, now - worker.heard)
 
-    def _feed(self, worker: _Worker, assignments: list[Assignment], *, first: bool) -> int:
+    def _feed(self, worker: _Worker, assignments: list[SpanAssignment], *, first: bool) -> int:
         """Give an idle worker one unit; fill a worker up to its credit otherwise. Returns how many items it got."""
         fair = max(1, self.num_pending // (2 * len(self._workers)))
         num_items = size_bytes = 0
@@ -461,7 +461,7 @@ class TaskTable:
                 continue
             if worker.units_left is not None:
                 worker.units_left -= 1
-            assignments.append(Assignment(worker.id, worker.next_seq, span))
+            assignments.append(SpanAssignment(worker.id, worker.next_seq, span))
             worker.outstanding.append((worker.next_seq, span))
             worker.next_seq += count
             worker.num_items += count
@@ -475,11 +475,11 @@ class TaskTable:
             self._deep[worker] = None
         return num_items
 
-    def _take(self, worker: _Worker, first: int, until: int) -> list[tuple[int, Span]]:
+    def _take(self, worker: _Worker, first: int, until: int) -> list[tuple[int, ItemSpan]]:
         """Remove the items numbered `first` to `until` from a worker; returns them with their numbers."""
         outstanding = worker.outstanding
-        taken: list[tuple[int, Span]] = []
-        kept: list[tuple[int, Span]] = []
+        taken: list[tuple[int, ItemSpan]] = []
+        kept: list[tuple[int, ItemSpan]] = []
         while outstanding and outstanding[0][0] < until:
             seq, span = outstanding.popleft()
             end = seq + span.stop - span.start
@@ -489,10 +489,10 @@ class TaskTable:
                 continue
             unit, start, stop = span
             if seq < low:
-                kept.append((seq, Span(unit, start, start + low - seq)))
-            taken.append((low, Span(unit, start + low - seq, start + high - seq)))
+                kept.append((seq, ItemSpan(unit, start, start + low - seq)))
+            taken.append((low, ItemSpan(unit, start + low - seq, start + high - seq)))
             if high < end:
-                outstanding.appendleft((high, Span(unit, start + high - seq, stop)))
+                outstanding.appendleft((high, ItemSpan(unit, start + high - seq, stop)))
                 break
         outstanding.extendleft(reversed(kept))
         count = 0
@@ -518,7 +518,7 @@ class TaskTable:
             code = worker.outstanding[0][1].unit.code
             worker.load_ns = (self.pace.expected_ns(code) or 0.0) * worker.num_items
 
-    def _again(self, span: Span) -> None:
+    def _again(self, span: ItemSpan) -> None:
         if span.start == span.stop:
             return
         if span.unit.cancelled:
@@ -527,9 +527,9 @@ class TaskTable:
             self._pending.appendleft(span)
             self.num_pending += span.stop - span.start
 
-    def _give_up(self, unit: Unit, item: int) -> list[GivenUp]:
+    def _give_up(self, unit: TaskUnit, item: int) -> list[GivenUp]:
         if unit.cancelled:
-            self._dropped.append(Span(unit, item, item + 1))
+            self._dropped.append(ItemSpan(unit, item, item + 1))
             return []
         self.num_failed += 1
         return [GivenUp(unit, item, tuple(unit.deaths[item]))]

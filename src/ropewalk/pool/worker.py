@@ -24,18 +24,18 @@ from ropewalk.pool.constants import arrive, arrived, depart
 from ropewalk.pool.messages import (
     ENCODE,
     POOL,
-    Begin,
+    BeginWorker,
     CallKind,
-    Constant,
-    Done,
+    ConstantMessage,
     Forget,
-    Ready,
     Setup,
     SetupFailed,
     Skipped,
-    Stop,
+    StopWorker,
     Tasks,
+    TasksDone,
     UnitHeader,
+    WorkerReady,
 )
 from ropewalk.pool.worker_identity import take_identity
 from ropewalk.processes.bootstrap import ProcessContext, flush_output
@@ -82,12 +82,12 @@ def main(context: ProcessContext) -> None:
     link = dial_owner(parse_address(context.owner_address), context.credentials, POOL, passport=context.passport)
     os.register_at_fork(after_in_child=link.close_copy)
     try:
-        Worker(context, link).run()
+        PoolWorker(context, link).run()
     finally:
         link.close()  # between hosts, ending with something unread would take back what was sent last
 
 
-class Worker:
+class PoolWorker:
     """One worker and what it keeps between tasks."""
 
     def __init__(self, context: ProcessContext, link: Link) -> None:
@@ -107,7 +107,7 @@ class Worker:
     def run(self) -> None:
         """Serve until the pool says stop or is gone."""
         received = self._link.receive()
-        if received is None or not isinstance(received.message, Begin):
+        if received is None or not isinstance(received.message, BeginWorker):
             return  # the pool was terminated before this worker was there
         begin = received.message
         take_identity(begin.identity, begin.parent_name, begin.parent_pid, begin.authkey)
@@ -119,14 +119,14 @@ class Worker:
             match received.message:
                 case Tasks(units):
                     self._run_units(units, received)
-                case Constant():
+                case ConstantMessage():
                     self._receive_constant(received)
                 case Forget(numbers):
                     depart([self._ids.pop(number) for number in numbers])
                 case Setup():
                     if not self._set_up(received):
                         return
-                case Stop():
+                case StopWorker():
                     self._flush()
                     return
                 case _:
@@ -152,7 +152,7 @@ class Worker:
         except Exception as error:
             self._link.send(SetupFailed(failure_of(error, __name__)))
             return False
-        self._link.send(Ready())
+        self._link.send(WorkerReady())
         self._is_set_up = True
         return True
 
@@ -169,7 +169,7 @@ class Worker:
         words[CURRENT] = IDLE
 
     def _load_constant(self, received: Received) -> None:
-        constant: Constant = received.message
+        constant: ConstantMessage = received.message
         self._ids[constant.number] = constant.id
         try:
             parts: Sequence[Part]
@@ -349,7 +349,7 @@ class Worker:
             return
         flush_output()  # who has the results may end this worker at once
         now = time.monotonic_ns()
-        done = Done(self._base, now - self._flushed_ns, self._results, self._nested, ())
+        done = TasksDone(self._base, now - self._flushed_ns, self._results, self._nested, ())
         if injection.visit:
             injection.visit("worker.before_flush", "")
         self._send_done(done, self._parts)
@@ -363,7 +363,7 @@ class Worker:
             self._nested = {}
         self._parts = ()
 
-    def _send_done(self, done: Done, parts: Sequence[Part]) -> None:
+    def _send_done(self, done: TasksDone, parts: Sequence[Part]) -> None:
         if parts and self._link.stream.carries_fds and total_bytes(parts) >= SHARED_MIN_BYTES:
             try:
                 fd = pack(parts, "ropewalk-result")

@@ -20,7 +20,7 @@ _PATTERN = "generation-*.state"
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class CheckpointConfig:
     """Where and how often a run is saved.
 
     Args:
@@ -49,7 +49,7 @@ class Checkpoints:
         on_failure: told why one could not be written; the run goes on, and tries again at the next.
     """
 
-    def __init__(self, options: Checkpoint, on_failure: Callable[[str], None]) -> None:
+    def __init__(self, options: CheckpointConfig, on_failure: Callable[[str], None]) -> None:
         self._options = options
         self._resume = options.resume
         self._folder = Path(options.folder)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
-from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket
+from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Instruction, Tell, Ticket
 from ropewalk.trusted_files import make_folder
 
 
@@ -30,7 +30,7 @@ class Fail:
     """What the evaluator says it is worth all the same; None leaves that to the policy for failures."""
 
 
-Decision = Ask | Tell | Drop | Fail
+Decision = Ask | Tell | CancelEvaluations | Fail
 
 
 class Decisions:
@@ -107,7 +107,9 @@ class Decisions:
     @property
     def dropped(self) -> set[Ticket]:
         """Evaluations that nobody waited for."""
-        return {ticket for decision in self._made if isinstance(decision, Drop) for ticket in decision.tickets}
+        return {
+            ticket for decision in self._made if isinstance(decision, CancelEvaluations) for ticket in decision.tickets
+        }
 
 
 def read_decisions(source: str | Path | Decisions | Iterable[str]) -> Decisions:
@@ -143,7 +145,7 @@ def line_of(decision: Decision) -> str:
             record: list[Any] = ["ask", n]
         case Tell(told):
             record = ["tell", _spans(told)]
-        case Drop(dropped):
+        case CancelEvaluations(dropped):
             record = ["drop", _spans(dropped)]
         case Fail(ticket, why, fitness):
             record = ["fail", list(ticket), why, *([] if fitness is None else [fitness])]
@@ -163,7 +165,7 @@ def decision_of(line: str) -> Decision:
         case "tell", [[*spans]]:
             return Tell(_tickets(cast("list[list[int]]", spans)))
         case "drop", [[*spans]]:
-            return Drop(_tickets(cast("list[list[int]]", spans)))
+            return CancelEvaluations(_tickets(cast("list[list[int]]", spans)))
         case "fail", [[int(ask), int(position)], str(why), *fitness]:
             return Fail(Ticket(ask, position), why, *map(float, fitness))
         case _:

@@ -11,21 +11,21 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args, o
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, serial_map
-from ropewalk.population.algorithms.outside import adapt
-from ropewalk.population.checkpoint import Checkpoint, Checkpoints
+from ropewalk.population.algorithms.external import adapt
+from ropewalk.population.checkpoint import CheckpointConfig, Checkpoints
 from ropewalk.population.decisions import Decisions, read_decisions
 from ropewalk.population.evaluation import own, taking_trial
+from ropewalk.population.executors import ground_of
 from ropewalk.population.failures import FailurePolicy, Policy
-from ropewalk.population.grounds import ground_of
 from ropewalk.population.pacing.generational import Generational
 from ropewalk.population.pacing.pacing import Pacing
 from ropewalk.population.pacing.replay import Replay
 from ropewalk.population.pacing.steady import Steady
 from ropewalk.population.pacing.stragglers import StragglerPolicy
-from ropewalk.population.progress import Progress
-from ropewalk.population.rows import Row, Test
-from ropewalk.population.run import Loop
-from ropewalk.population.workers import Follow
+from ropewalk.population.progress import ProgressPrinter
+from ropewalk.population.rows import EvalConfig, Row
+from ropewalk.population.run import EvaluationLoop
+from ropewalk.population.worker_autoscaler import WorkerAutoscaler
 from ropewalk.trusted_files import make_private_folder
 
 logger = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ A = TypeVar("A", bound=Algorithm[Any])
 
 
 @dataclass(slots=True)
-class Run(Generic[A]):
+class RunResult(Generic[A]):
     """What came of a run."""
 
     algorithm: A
@@ -86,15 +86,15 @@ def evaluate(
     ahead: float = 1.0,
     failures: Policy = "raise",
     nan: Policy = "raise",
-    test: Test | int | None = None,
-    checkpoint: Checkpoint | str | Path | None = None,
+    test: EvalConfig | int | None = None,
+    checkpoint: CheckpointConfig | str | Path | None = None,
     log: str | Path | None = None,
     replay: Decisions | str | Path | Iterable[str] | None = None,
     report: Callable[..., object] | None = None,
     progress: bool | None = None,
-    workers: Follow | None = None,
+    workers: WorkerAutoscaler | None = None,
     seed: int | None = None,
-) -> Run[A]: ...
+) -> RunResult[A]: ...
 @overload
 def evaluate(
     algorithm: Any,
@@ -108,15 +108,15 @@ def evaluate(
     ahead: float = 1.0,
     failures: Policy = "raise",
     nan: Policy = "raise",
-    test: Test | int | None = None,
-    checkpoint: Checkpoint | str | Path | None = None,
+    test: EvalConfig | int | None = None,
+    checkpoint: CheckpointConfig | str | Path | None = None,
     log: str | Path | None = None,
     replay: Decisions | str | Path | Iterable[str] | None = None,
     report: Callable[..., object] | None = None,
     progress: bool | None = None,
-    workers: Follow | None = None,
+    workers: WorkerAutoscaler | None = None,
     seed: int | None = None,
-) -> Run[Any]: ...
+) -> RunResult[Any]: ...
 def evaluate(
     algorithm: Algorithm[Any] | Any,
     fitness: Callable[..., Any],
@@ -129,15 +129,15 @@ def evaluate(
     ahead: float = 1.0,
     failures: Policy = "raise",
     nan: Policy = "raise",
-    test: Test | int | None = None,
-    checkpoint: Checkpoint | str | Path | None = None,
+    test: EvalConfig | int | None = None,
+    checkpoint: CheckpointConfig | str | Path | None = None,
     log: str | Path | None = None,
     replay: Decisions | str | Path | Iterable[str] | None = None,
     report: Callable[..., object] | None = None,
     progress: bool | None = None,
-    workers: Follow | None = None,
+    workers: WorkerAutoscaler | None = None,
     seed: int | None = None,
-) -> Run[Any]:
+) -> RunResult[Any]:
     """Run a population method: ask for candidates, evaluate them over a pool, tell what they are worth.
 
     With `mode="generation"` and no stragglers left behind, the result is the same, bit for bit, for any pool and number
@@ -160,16 +160,16 @@ def evaluate(
         failures: of evaluations that raised, or that the pool gave up (`TaskPoisoned`, `TaskTimeout`): "raise", tell
             the "worst" fitness, or "drop" them.
         nan: the same of those that returned NaN.
-        test: episodes of what was learnt, beside those that it is learnt from: `Test(episodes, every)` or a number of
-            episodes. Column "test"; the best one is `Run.best`.
-        checkpoint: a folder, or a `Checkpoint(folder, every, keep, resume)`: the run is saved there after each
+        test: episodes of what was learnt, beside those that it is learnt from: `EvalConfig(episodes, every)` or a
+            number of episodes. Column "test"; the best one is `RunResult.best`.
+        checkpoint: a folder, or a `CheckpointConfig(folder, every, keep, resume)`: the run is saved there after each
             generation, and goes on from the newest checkpoint in there. That may hold pickles, which run code: files
             that another user could have written are not used.
         log: a file for the decisions, one JSON a line.
         replay: the log of an earlier run of an algorithm with the same arguments: its decisions are carried out again.
         report: called as `report(generation, **row)` after each generation.
         progress: whether to show how it goes, on standard error; by default if that is a terminal.
-        workers: lets the pool follow the number of candidates: `Follow(least, most)`.
+        workers: lets the pool follow the number of candidates: `WorkerAutoscaler(least, most)`.
         seed: of the evaluations; by default the algorithm's, or 0.
 
     Raises:
@@ -195,7 +195,7 @@ def evaluate(
     in_bulk = isinstance(pacing, Generational) and stragglers.action == "wait"
     num_arguments = method.evaluator().num_arguments
     ground = ground_of(pool, taking_trial(fitness, num_arguments), evaluation_seed, in_bulk=in_bulk)
-    display = Progress(type(method).__name__, generations, shown=progress)
+    display = ProgressPrinter(type(method).__name__, generations, shown=progress)
 
     def end_row(row: Row) -> bool:
         decisions.flush()
@@ -208,13 +208,13 @@ def evaluate(
     def is_enough(row: Row) -> bool:
         return (generations is not None and method.generation >= generations) or reached(until, row)
 
-    loop = Loop(
+    loop = EvaluationLoop(
         method,
         ground,
         pacing,
         decisions,
         FailurePolicy(failures, nan),
-        test=Test(test) if isinstance(test, int) else test,
+        test=EvalConfig(test) if isinstance(test, int) else test,
         workers=workers,
         end_row=end_row,
     )
@@ -278,8 +278,8 @@ def _check(
         raise TypeError(f"generations must be a whole number, not {generations!r}")
     if generations is not None and generations < 1:
         raise ValueError(f"generations must be at least 1, not {generations}")
-    if workers is not None and not isinstance(workers, Follow):
-        raise TypeError(f"workers must be ropewalk.population.Follow(least, most), not {workers!r}")
+    if workers is not None and not isinstance(workers, WorkerAutoscaler):
+        raise TypeError(f"workers must be ropewalk.population.WorkerAutoscaler(least, most), not {workers!r}")
     if generations is None and until is None and replay is None and not algorithm.can_finish:
         raise ValueError(
             f"nothing ends this run: {type(algorithm).__name__} goes on for ever; give generations=..., or until=..."
@@ -316,14 +316,14 @@ def _decisions_of(
 
 def _run_of(
     method: Algorithm[Any],
-    loop: Loop,
+    loop: EvaluationLoop,
     decisions: Decisions,
     checkpoint_failures: list[str],
     *,
     shares_process: bool,
-) -> Run[Any]:
+) -> RunResult[Any]:
     tested = loop.best_tested is not None
-    return Run(
+    return RunResult(
         algorithm=method,
         table=loop.rows,
         best=own(loop.best_tested if tested else method.incumbent()),
@@ -361,7 +361,7 @@ class _SavedRun:
         failures: why checkpoints could not be written.
     """
 
-    def __init__(self, checkpoint: Checkpoint | str | Path | None, kind: _Kind, generation: int) -> None:
+    def __init__(self, checkpoint: CheckpointConfig | str | Path | None, kind: _Kind, generation: int) -> None:
         self._kind = kind
         self.failures: list[str] = []
         self._checkpoints: Checkpoints | None = None
@@ -370,7 +370,7 @@ class _SavedRun:
         self.begun_at = generation
         if checkpoint is None:
             return
-        options = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        options = checkpoint if isinstance(checkpoint, CheckpointConfig) else CheckpointConfig(checkpoint)
         # A disk that fills up later does not end a run, but a place that cannot be is a mistake.
         make_private_folder(options.folder)
         self._checkpoints = Checkpoints(options, self._failed)
@@ -383,11 +383,11 @@ class _SavedRun:
             raise ValueError(
                 f"{self.path} is a checkpoint of {saved.algorithm} with seed {saved.seed} ({saved.mode}), and this "
                 f"run is of {kind.algorithm} with seed {kind.seed} ({kind.mode}); give another folder, or "
-                f"Checkpoint(folder, resume=False) to begin anew there"
+                f"CheckpointConfig(folder, resume=False) to begin anew there"
             )
         self.begun_at = found[1]["begun_at"]
 
-    def restore(self, loop: Loop) -> bool:
+    def restore(self, loop: EvaluationLoop) -> bool:
         """Bring a loop to where the checkpoint was written; False if the run begins anew."""
         if self._state is None:
             return False
@@ -395,7 +395,7 @@ class _SavedRun:
         self._state = None
         return True
 
-    def save(self, loop: Loop, generation: int) -> None:
+    def save(self, loop: EvaluationLoop, generation: int) -> None:
         """Write a checkpoint if one is wanted and due after this generation."""
         if self._checkpoints is None:
             return

@@ -18,7 +18,7 @@ from ropewalk.population.weighted_sum import Vector
 
 
 @dataclass(slots=True)
-class Member:
+class PopulationCenter:
     """One of the centres."""
 
     parameters: Vector
@@ -45,7 +45,7 @@ class Member:
         self.is_known = bool(state["is_known"])
 
 
-def chosen(members: Sequence[Member], archive: NoveltyArchive, chance: float) -> int:
+def chosen(members: Sequence[PopulationCenter], archive: NoveltyArchive, chance: float) -> int:
     """Which member takes the next step: with a probability in proportion to the novelty of its behaviour.
 
     Args:

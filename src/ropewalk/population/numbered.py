@@ -25,7 +25,7 @@ from ropewalk.population.weighted_sum import Numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EvaluatedBatch:
     """What a step learns from, in the order of the candidates."""
 
     candidates: Numbers
@@ -98,10 +98,10 @@ class NumberedCandidates:
         """Whether nothing usable was told since the last batch."""
         return not self._told
 
-    def take(self) -> Batch:
+    def take(self) -> EvaluatedBatch:
         """All that was told and is usable; what is asked from now on is of new parameters."""
         self._told.sort(key=lambda told: told[0])
-        batch = Batch(
+        batch = EvaluatedBatch(
             np.array([candidate for candidate, _, _ in self._told], np.int64),
             np.array([fitness for _, fitness, _ in self._told], np.float64),
             [observations for _, _, observations in self._told if observations is not None],
@@ -162,7 +162,7 @@ class NumberedAlgorithm(Algorithm[int]):
         self._numbered = NumberedCandidates(population, max_age)
 
     @abstractmethod
-    def _learn(self, batch: Batch) -> None:
+    def _learn(self, batch: EvaluatedBatch) -> None:
         """Take a step; the batch is not empty."""
 
     def ask(self, n: int) -> range:

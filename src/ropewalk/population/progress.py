@@ -11,7 +11,7 @@ from ropewalk.escaping import escaped
 _SHOWN = ("mean", "max", "test", "best")
 
 
-class Progress:
+class ProgressPrinter:
     """Shows rows as they come.
 
     Args:
@@ -28,7 +28,7 @@ class Progress:
         self._live: Any = None
         self._maxima: list[float] = []
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressPrinter:
         if self._shown and self._is_terminal:
             from rich.console import Console  # where nobody looks, nobody pays for it
             from rich.live import Live

@@ -22,7 +22,7 @@ RESERVED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
+class EvalConfig:
     """Episodes of the policy itself, apart from those it learns from: their seeds are never those of training.
 
     Args:

@@ -3,7 +3,7 @@
     pacing ── Ask(n) ───▶ algorithm.ask ─▶ ground.submit        (workers evaluate)
            ◀─ ended ───── ground.collect ◀───────────────────────────┘
            ── Tell ─────▶ failures, NaN ─▶ algorithm.tell ─▶ row of the table ─▶ report, checkpoint, until
-           ── Drop ─────▶ ground.drop
+           ── CancelEvaluations ─────▶ ground.drop
 
 Every instruction is written to the log when it was carried out. A row ends when the algorithm counts another
 generation, in any mode; a test of the incumbent runs beside the evaluations of its row.
@@ -20,14 +20,14 @@ from typing import Any
 from ropewalk.errors import EvaluationFailed
 from ropewalk.population.algorithm import Algorithm, Evaluator, IncumbentEvaluator
 from ropewalk.population.decisions import Decisions, Fail, unpacked_decisions
+from ropewalk.population.executors.executor import EvaluationExecutor, FinishedEvaluation
 from ropewalk.population.failures import FailurePolicy
-from ropewalk.population.grounds.ground import Arrival, Ground
 from ropewalk.population.outcome import Outcome
-from ropewalk.population.pacing.pacing import Ask, Drop, Pacing, Tell, Ticket
+from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Pacing, Tell, Ticket
 from ropewalk.population.pacing.replay import Replay
-from ropewalk.population.rows import OpenRow, Row, Test, Testing, check_names, row_of
+from ropewalk.population.rows import EvalConfig, OpenRow, Row, Testing, check_names, row_of
 from ropewalk.population.state_file import is_plain
-from ropewalk.population.workers import Follow
+from ropewalk.population.worker_autoscaler import WorkerAutoscaler
 from ropewalk.transport.by_value import dumps_by_value
 
 #: A run whose population is smaller than this is not given up before so many evaluations in a row had no fitness.
@@ -45,7 +45,7 @@ class _Asked:
     """By position."""
 
 
-class Loop:
+class EvaluationLoop:
     """Carries out a pacing's instructions. See the module.
 
     Args:
@@ -62,13 +62,13 @@ class Loop:
     def __init__(
         self,
         algorithm: Algorithm[Any],
-        ground: Ground,
+        ground: EvaluationExecutor,
         pacing: Pacing,
         decisions: Decisions,
         policy: FailurePolicy,
         *,
-        test: Test | None,
-        workers: Follow | None,
+        test: EvalConfig | None,
+        workers: WorkerAutoscaler | None,
         end_row: Callable[[Row], bool],
     ) -> None:
         self._algorithm = algorithm
@@ -119,7 +119,7 @@ class Loop:
                     self._ask(n)
                 case Tell(tickets):
                     self._tell(tickets)
-                case Drop(tickets):
+                case CancelEvaluations(tickets):
                     self._drop(tickets)
                 case None:
                     if isinstance(self._pacing, Replay) and self._pacing.is_over:
@@ -261,7 +261,7 @@ class Loop:
         fitness = float("nan") if failure.fitness is None else failure.fitness
         self._file(failure.ticket, Outcome(fitness, failure=failure.why))
 
-    def _file_test(self, arrival: Arrival) -> None:
+    def _file_test(self, arrival: FinishedEvaluation) -> None:
         testing = self._row.testing
         if testing is None or arrival.ticket.ask != len(self.rows):
             return

@@ -4,7 +4,7 @@ Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https:
 equations 1 and 2. As there, a seed is an index into a noise table. Chains that share ancestors are kept, and sent, as
 one tree in which each ancestor lies once; ancestors that no living genome needs are forgotten.
 
-    launcher   Lineage   node ─▶ (parent, index, sigma)        grows by the parents of each generation
+    launcher   SeedLineage  node ─▶ (parent, index, sigma)        grows by the parents of each generation
                   │ pack(living)
                   ▼
     wire       PackedChains: arrays of parents, indices, sigmas, 16 bytes for each node; digests of the youngest
@@ -85,7 +85,7 @@ class _Node:
     digest: bytes
 
 
-class Lineage:
+class SeedLineage:
     """The ancestors of the living, at the launcher.
 
     Args:
@@ -189,7 +189,7 @@ class Lineage:
 
 @dataclass(slots=True)
 class PackedChains:
-    """A `Lineage` on its way to the workers, and there."""
+    """A `SeedLineage` on its way to the workers, and there."""
 
     start: Start
     noise: NoiseTable

@@ -5,7 +5,7 @@
        nested session ◀── link ─────┘  └─ worker
 
 The launcher may be on another host. Then the agent has a folder of its own, speaks TLS
-with the launcher or is dialled by it (`meeting.py`), unpacks the project's files, ends when the
+with the launcher or is dialled by it (`agent_connect.py`), unpacks the project's files, ends when the
 launcher falls silent, and tells when the host is about to be taken away.
 
 One thread, one loop. The agent never unpickles anything and never runs user code. It
@@ -37,13 +37,13 @@ from ropewalk import injection
 from ropewalk.engines.engine import DOOR_VARIABLE
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import LinkClosed, RopewalkError, TransportRefused
+from ropewalk.processes.agent_connect import AgentConnector
 from ropewalk.processes.blob_shelf import BlobShelf
 from ropewalk.processes.bounds import Bounds
 from ropewalk.processes.code_shelf import CodeShelf
 from ropewalk.processes.environment import snapshot
 from ropewalk.processes.fork_channel import ForkChannel
 from ropewalk.processes.hosted_process import HostedProcess
-from ropewalk.processes.meeting import Meeting
 from ropewalk.processes.memory_limit import overuse
 from ropewalk.processes.messages import (
     CONTROL,
@@ -69,16 +69,16 @@ from ropewalk.processes.messages import (
     PutBlob,
     PutCode,
     Recall,
-    Report,
     Retired,
     RetiredProcess,
     Sample,
     Samples,
     ServiceAt,
-    Shutdown,
+    ShutdownMessage,
     SignalProcess,
     Started,
     StartProcess,
+    TaskReport,
     TokenIs,
 )
 from ropewalk.processes.out_of_memory import count_kills, evidence
@@ -137,7 +137,7 @@ class Agent:
         self._memory_kills = count_kills()
         self._code = CodeShelf(Path(self._folder), self._loop.call_soon)
         self._bounds = Bounds.here(self._host)
-        self._meeting: Meeting | None = None
+        self._meeting: AgentConnector | None = None
         self._lease: Lease | None = None
         self._num_bytes = 0
         self._draining = False
@@ -163,7 +163,7 @@ class Agent:
             OutputSeen: self._output_seen,
             Ping: lambda link, received: self._tell(link, Pong()),
             PutCode: lambda link, received: self._code.put(received.message.id, bytes(received.parts[0])),
-            Shutdown: self._shut_down,
+            ShutdownMessage: self._shut_down,
             NeedService: self._need_service,
             ServiceAt: self._answered,
             NeedToken: self._need_token,
@@ -194,7 +194,7 @@ class Agent:
             credentials = Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret)
             self._met(dial(parse_address(self._boot.address), credentials, CONTROL))
             return
-        self._meeting = Meeting(self._boot, self._loop, self._folder, self._door, self._met)
+        self._meeting = AgentConnector(self._boot, self._loop, self._folder, self._door, self._met)
         self._actions |= self._meeting.actions
         self._meeting.begin()
 
@@ -635,12 +635,12 @@ class Agent:
         process = self._processes.get(recall.id)
         if process:
             first = process.page.fence(recall.until, everything=recall.everything)
-            self._tell(link, Report(recall.id, process.page.report(), first, recall.until))
+            self._tell(link, TaskReport(recall.id, process.page.report(), first, recall.until))
 
     def _peek(self, link: Link, received: Received) -> None:
         process = self._processes.get(received.message.id)
         if process:
-            self._tell(link, Report(received.message.id, process.page.report(), 0, 0))
+            self._tell(link, TaskReport(received.message.id, process.page.report(), 0, 0))
 
     # Output
 

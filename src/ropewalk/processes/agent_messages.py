@@ -10,7 +10,7 @@ import re
 from functools import partial
 
 from ropewalk.errors import LinkClosed
-from ropewalk.processes.agent_record import Agent, Home
+from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.host_services import HostServices
 from ropewalk.processes.messages import (
     Draining,
@@ -23,18 +23,18 @@ from ropewalk.processes.messages import (
     NotStarted,
     Output,
     RelayAt,
-    Report,
     Retired,
     Samples,
     ServiceAt,
     Started,
+    TaskReport,
     TokenIs,
 )
 from ropewalk.processes.output_relay import OutputRelay
 from ropewalk.processes.process_manager import ProcessManager
+from ropewalk.processes.relay_routing import RelayRouter
 from ropewalk.processes.retirements import Retirements
 from ropewalk.processes.rights import TO_SESSION, guest_mark, may_say
-from ropewalk.processes.ways import Ways
 from ropewalk.transport.link import Received
 from ropewalk.transport.tokens import host_of, key_of_host, token_for
 
@@ -64,7 +64,7 @@ class AgentMessages:
         *,
         is_joined: bool,
     ) -> None:
-        self.ways: Ways | None = None
+        self.ways: RelayRouter | None = None
         """Brings hosts together, in a run of several."""
         self.is_closing = False
         """Whether it is the end of the session that takes hosts away."""
@@ -74,14 +74,14 @@ class AgentMessages:
         self._retirements = retirements
         self._output = output
         self._is_joined = is_joined
-        self._overbearing: set[Agent] = set()
+        self._overbearing: set[AgentRecord] = set()
         """Those that have spoken for processes of others."""
 
-    def on_agent_up(self, agent: Agent) -> None:
+    def on_agent_up(self, agent: AgentRecord) -> None:
         self._services.agent_is_up()
         self._processes.look(has_new_agent=True)
 
-    def on_agent_lost(self, agent: Agent, why: str) -> None:
+    def on_agent_lost(self, agent: AgentRecord, why: str) -> None:
         """One event, however many processes it takes with it."""
         num = len(agent.processes)
         whose = f"; its {num} process{'es are' if num > 1 else ' is'} replaced" if num else ""
@@ -104,7 +104,7 @@ class AgentMessages:
     def on_no_agents(self, error: Exception) -> None:
         self._processes.fail(error)
 
-    def on_heard(self, agent: Agent, received: Received) -> None:
+    def on_heard(self, agent: AgentRecord, received: Received) -> None:
         message = received.message
         if not may_say(TO_SESSION, message, is_launcher=False, concerns=partial(self._may_be_hosted_by, agent)):
             if agent not in self._overbearing:
@@ -140,29 +140,29 @@ class AgentMessages:
             case Met():
                 if self.ways:
                     self.ways.met(agent, message.ticket)
-            case Started() | NotStarted() | Exited() | Report():
+            case Started() | NotStarted() | Exited() | TaskReport():
                 self._processes.heard(message)
             case _:
                 pass  # Pong
 
-    def _may_be_hosted_by(self, agent: Agent, id: str) -> bool:
+    def _may_be_hosted_by(self, agent: AgentRecord, id: str) -> bool:
         is_hosted = self._processes.is_hosted_by(agent, id)
         if is_hosted is None:
             return self._is_joined or id in self._retirements.ids or self._is_guest(agent, id)
         return is_hosted
 
-    def _is_guest(self, agent: Agent, id: str) -> bool:
+    def _is_guest(self, agent: AgentRecord, id: str) -> bool:
         """Whether a process was started by a session inside of a process on the host of an agent."""
         return id.endswith(guest_mark(agent.id if self._home.passport else ""))
 
-    def _guests_gone(self, agent: Agent, news: Retired) -> None:
+    def _guests_gone(self, agent: AgentRecord, news: Retired) -> None:
         """Processes have ended that sessions inside of processes have started, which do not know our services."""
         for process in news.processes:
             if self._is_guest(agent, process.id):
                 agent.guests.discard(process.id)
                 self._retirements.note(process.id, None, is_cut=False)
 
-    def _need_service(self, agent: Agent, need: NeedService) -> None:
+    def _need_service(self, agent: AgentRecord, need: NeedService) -> None:
         """A process on a host wants one that serves it."""
 
         def tell(address: str, problem: str) -> None:
@@ -175,7 +175,7 @@ class AgentMessages:
         else:
             tell("", f"{need.entry[:100]!r} is no entry; write module:function")
 
-    def _need_token(self, agent: Agent, need: NeedToken) -> None:
+    def _need_token(self, agent: AgentRecord, need: NeedToken) -> None:
         """A process on a host wants to call a service on another one."""
         token = problem = ""
         if need.id in self._retirements.ids:

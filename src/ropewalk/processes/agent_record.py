@@ -21,7 +21,7 @@ LAUNCHER = "launcher"
 
 
 @dataclass(slots=True, eq=False)
-class Agent:
+class AgentRecord:
     """One agent, from its submission to its end."""
 
     id: str

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from ropewalk.errors import LinkClosed
-from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.messages import DropBlob, PutBlob
 from ropewalk.processes.owner import Owner
 from ropewalk.processes.process_manager import ProcessManager
@@ -23,7 +23,7 @@ class BlobDirectory:
         agents: all agents of the session, as they are now.
     """
 
-    def __init__(self, processes: ProcessManager, agents: Callable[[], Iterable[Agent]]) -> None:
+    def __init__(self, processes: ProcessManager, agents: Callable[[], Iterable[AgentRecord]]) -> None:
         self._processes = processes
         self._agents = agents
         self._lock = threading.Lock()

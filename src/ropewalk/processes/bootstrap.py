@@ -26,10 +26,10 @@ from ropewalk import injection
 from ropewalk.engines.resources import blas_threads_environment, usable_cpus
 from ropewalk.errors import TransportError
 from ropewalk.processes import environment
-from ropewalk.processes.detour import detour_through
 from ropewalk.processes.memory_limit import limit_this_process
 from ropewalk.processes.messages import ForkRequest, StartProcess
 from ropewalk.processes.page import TaskPage
+from ropewalk.processes.relay_client import detour_through
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.barriers import join_barriers
 from ropewalk.transport.credentials import Credentials

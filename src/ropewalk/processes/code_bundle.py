@@ -1,7 +1,7 @@
 """The user's code on its way to other hosts: a project folder as one content-addressed block of bytes.
 
     launcher                                        host
-    find_project ─▶ make_bundle ──── Bundle.data ──▶ unpack ─▶ <folder>/<id>/...
+    find_project ─▶ make_bundle ──── CodeBundle.data ──▶ unpack ─▶ <folder>/<id>/...
                         │                               │
                      root ───────── travels beside ──▶ remap, remap_paths
 
@@ -29,16 +29,16 @@ from ropewalk.errors import CodeRefused
 from ropewalk.processes.project_files import (
     IGNORE_FILE,
     MAX_FILES,
-    Entry,
     Listing,
     Project,
+    ProjectEntry,
     find_project,
     list_files,
     unreadable,
 )
 from ropewalk.trusted_files import make_folder
 
-__all__ = ["Bundle", "Project", "find_project", "make_bundle", "remap", "remap_paths", "unpack"]
+__all__ = ["CodeBundle", "Project", "find_project", "make_bundle", "remap", "remap_paths", "unpack"]
 
 #: A host unpacks no more than this, whatever it is sent.
 UNPACK_LIMIT_BYTES = 4 << 30
@@ -57,7 +57,7 @@ _NUM_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Bundle:
+class CodeBundle:
     """The code of a project, ready to be sent."""
 
     id: str
@@ -72,10 +72,10 @@ class Bundle:
 
 
 #: The last bundle of this process, with what it was made from: programs of one script share it.
-_last: tuple[Project, Listing, Bundle] | None = None
+_last: tuple[Project, Listing, CodeBundle] | None = None
 
 
-def make_bundle(project: Project, limit_bytes: int) -> Bundle:
+def make_bundle(project: Project, limit_bytes: int) -> CodeBundle:
     """Pack the code of a project; the same as last time if no file has changed since.
 
     Args:
@@ -93,13 +93,13 @@ def make_bundle(project: Project, limit_bytes: int) -> Bundle:
     if _last is not None and _last[:2] == (project, listing):
         return _last[2]
     data = _pack(project.root, listing.entries)
-    bundle = Bundle(hashlib.sha256(data).hexdigest(), data, str(project.root), size_bytes, listing.left_out)
+    bundle = CodeBundle(hashlib.sha256(data).hexdigest(), data, str(project.root), size_bytes, listing.left_out)
     latest_ns = max((max(entry.changed_ns[:2]) for entry in listing.entries), default=0)
     _last = (project, listing, bundle) if latest_ns < time.time_ns() - _SETTLED_S * 1e9 else None
     return bundle
 
 
-def _too_large(project: Project, entries: Iterable[Entry], size_bytes: int, limit_bytes: int) -> CodeRefused:
+def _too_large(project: Project, entries: Iterable[ProjectEntry], size_bytes: int, limit_bytes: int) -> CodeRefused:
     files = sorted((entry for entry in entries if not stat.S_ISDIR(entry.mode)), key=lambda entry: -entry.size_bytes)
     # Not those that make no difference, but one in any case.
     large = [entry for entry in files[:_NUM_SHOWN] if 100 * entry.size_bytes >= limit_bytes] or files[:1]
@@ -124,7 +124,7 @@ def _shown(size_bytes: int) -> str:
 # --- packing ----------------------------------------------------------------------------------------------------------
 
 
-def _pack(root: Path, entries: Iterable[Entry]) -> bytes:
+def _pack(root: Path, entries: Iterable[ProjectEntry]) -> bytes:
     # Level 1: four times smaller at 150 MB/s; higher levels take several times as long for a tenth less.
     squeeze = zlib.compressobj(1)
     pieces: list[bytes] = []
@@ -170,7 +170,7 @@ def unpack(
     """Unpack a bundle into a folder of its own, named by its id; nothing happens if that is there already.
 
     Args:
-        data: of a `Bundle`, from whoever may be trusted to run code here, but with less care than code needs.
+        data: of a `CodeBundle`, from whoever may be trusted to run code here, but with less care than code needs.
         into: a private folder of this user; made if it is missing. Several processes may unpack into it at once.
         limit_bytes: the most bytes that may come out of it.
         stopped: asked before each file; what is half unpacked goes away again.
@@ -348,7 +348,7 @@ def remap_paths(sys_path: Sequence[str], root: str, new_root: str, own: Sequence
 
     Args:
         sys_path: of the launcher, absolute.
-        root: of the project there, as in `Bundle.root`.
+        root: of the project there, as in `CodeBundle.root`.
         new_root: of the project here.
         own: the import path of the interpreter here; `sys.path` by default.
     """

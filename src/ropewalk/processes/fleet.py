@@ -20,22 +20,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from ropewalk.engines.engine import Engine, Places, Reach
-from ropewalk.engines.resources import Resources, Room
+from ropewalk.engines.engine import Engine, HostSlots, Reach
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError, LinkClosed, StartFailed
 from ropewalk.escaping import escaped
-from ropewalk.processes.agent_record import Agent, Home
-from ropewalk.processes.boarding import Boarding
-from ropewalk.processes.engine_desk import EngineDesk
-from ropewalk.processes.messages import AgentUp, Ping, Pong, Shutdown
+from ropewalk.processes.agent_bootstrap import AgentBootstrap
+from ropewalk.processes.agent_record import AgentRecord, Home
+from ropewalk.processes.engine_client import EngineClient
+from ropewalk.processes.messages import AgentUp, Ping, Pong, ShutdownMessage
 from ropewalk.processes.sizing import Share, described, fits, shares, shares_of_places, too_many
 from ropewalk.settings import Settings
 from ropewalk.supervision.liveness import Lease, Liveness
-from ropewalk.supervision.restart import GiveUp, Restart, RestartBudget
+from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
 from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.switchboard import Socket
+from ropewalk.transport.relay import Socket
 
 logger = logging.getLogger(__name__)
 
@@ -58,16 +58,16 @@ _PAUSE_S, _REFUSED_S = 60.0, 5.0
 _MAX_HOST_NAME = 255
 
 
-class Crew(Protocol):
+class FleetListener(Protocol):
     """Who uses a fleet; called on the loop's thread."""
 
-    def on_agent_up(self, agent: Agent) -> None:
+    def on_agent_up(self, agent: AgentRecord) -> None:
         """It takes processes."""
 
-    def on_heard(self, agent: Agent, received: Received) -> None:
+    def on_heard(self, agent: AgentRecord, received: Received) -> None:
         """It says something."""
 
-    def on_agent_lost(self, agent: Agent, why: str) -> None:
+    def on_agent_lost(self, agent: AgentRecord, why: str) -> None:
         """It is gone, with all its processes; one event."""
 
     def on_happened(self, text: str) -> None:
@@ -91,8 +91,8 @@ class Fleet:
         crew: is told what happens.
     """
 
-    def __init__(self, engine: Engine, home: Home, loop: Loop, members: AllowList, crew: Crew) -> None:
-        self.agents: dict[str, Agent] = {}
+    def __init__(self, engine: Engine, home: Home, loop: Loop, members: AllowList, crew: FleetListener) -> None:
+        self.agents: dict[str, AgentRecord] = {}
         """Those that submit add to it in their threads: to be looked through as a list of that moment."""
         self._home = home
         self._loop = loop
@@ -101,9 +101,9 @@ class Fleet:
         self._budget = RestartBudget()
         self._submitting: list[Share] = []
         self._default = default_resources(home.settings)
-        self._desk = EngineDesk(engine, loop)
+        self._desk = EngineClient(engine, loop)
         self._per_job = self._desk.per_job
-        self._boarding = Boarding(self._desk, home, loop, members, self)
+        self._boarding = AgentBootstrap(self._desk, home, loop, members, self)
         self._most = home.settings.hosts or self._desk.most_jobs
         self._closed = False
         self._paused_until = 0.0
@@ -126,10 +126,10 @@ class Fleet:
             self._submit(Share(None, Resources()))
 
     def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
-        """See `EngineDesk.prepare`."""
+        """See `EngineClient.prepare`."""
         self._desk.prepare(resources, then)
 
-    def place(self, id: str, resources: Resources, total: int, beside: Agent | None = None) -> Agent | None:
+    def place(self, id: str, resources: Resources, total: int, beside: AgentRecord | None = None) -> AgentRecord | None:
         """The agent that shall host a process, or None: it has to wait.
 
         Args:
@@ -157,10 +157,10 @@ class Fleet:
         agent.idle_since = None
         return agent
 
-    def _fits(self, agent: Agent, resources: Resources) -> bool:
+    def _fits(self, agent: AgentRecord, resources: Resources) -> bool:
         return fits(agent.share, agent.processes.values(), resources, self._per_job)
 
-    def _tell_if_crowded(self, agent: Agent) -> None:
+    def _tell_if_crowded(self, agent: AgentRecord) -> None:
         """Say that more runs somewhere than there is room for; once for each time that it becomes too much."""
         *others, last = agent.processes.values() or (None,)
         is_crowded = last is not None and not fits(agent.share, others, last, self._per_job)
@@ -212,7 +212,7 @@ class Fleet:
         places = self._desk.places
         return too_many(processes, places, self._home.settings.hosts) if places else ""
 
-    def _free(self, places: Places) -> dict[str, Room]:
+    def _free(self, places: HostSlots) -> dict[str, HostCapacity]:
         """What no agent has of each place."""
         free = dict(places.rooms)
         for share in [*(agent.share for agent in list(self.agents.values())), *self._submitting]:
@@ -226,7 +226,7 @@ class Fleet:
             if agent.up and not agent.processes and not agent.services:
                 self.dismiss(agent)
 
-    def release(self, agent: Agent, id: str) -> None:
+    def release(self, agent: AgentRecord, id: str) -> None:
         """A process is gone from an agent."""
         agent.processes.pop(id, None)
         agent.services.discard(id)
@@ -283,7 +283,7 @@ class Fleet:
             raise
         self._loop.call_soon(lambda: self._submitted(agent))
 
-    def _submitted(self, agent: Agent) -> None:
+    def _submitted(self, agent: AgentRecord) -> None:
         self._last_news = time.monotonic()
         if agent.share in self._submitting:
             self._submitting.remove(agent.share)
@@ -292,7 +292,7 @@ class Fleet:
 
     # Coming up
 
-    def linked(self, agent: Agent, link: Link) -> None:
+    def linked(self, agent: AgentRecord, link: Link) -> None:
         """The control link of an agent is up."""
         if agent.link is not None or agent.id not in self.agents:
             link.close()
@@ -305,9 +305,9 @@ class Fleet:
         self._ping(agent)  # before anything large is under way
         if self._closed:  # it came up while the session was ending, and would be waited for
             with contextlib.suppress(LinkClosed):
-                link.send(Shutdown())
+                link.send(ShutdownMessage())
 
-    def _heard(self, agent: Agent, received: Received) -> None:
+    def _heard(self, agent: AgentRecord, received: Received) -> None:
         agent.lease.heard(time.monotonic())
         message = received.message
         if isinstance(message, AgentUp):
@@ -324,13 +324,13 @@ class Fleet:
         else:
             self._crew.on_heard(agent, received)
 
-    def _ping(self, agent: Agent) -> None:
+    def _ping(self, agent: AgentRecord) -> None:
         agent.pinged = agent.pinged or time.monotonic()
         if agent.link:
             with contextlib.suppress(LinkClosed):
                 agent.link.send(Ping())
 
-    def _answered(self, agent: Agent) -> None:
+    def _answered(self, agent: AgentRecord) -> None:
         if agent.pinged is None or self._here:
             return
         took_s = time.monotonic() - agent.pinged
@@ -338,11 +338,11 @@ class Fleet:
         agent.round_trip_s = min(took_s, agent.round_trip_s or took_s)
         agent.pinged = None
 
-    def reach_board(self, agent: Agent, ticket: str, timeout_s: float) -> Socket:
-        """See `Boarding.reach_board`."""
+    def reach_board(self, agent: AgentRecord, ticket: str, timeout_s: float) -> Socket:
+        """See `AgentBootstrap.reach_board`."""
         return self._boarding.reach_board(agent, ticket, timeout_s)
 
-    def expects(self, agent: Agent) -> bool:
+    def expects(self, agent: AgentRecord) -> bool:
         return not self._closed and agent.link is None and agent.id in self.agents
 
     def happened(self, text: str) -> None:
@@ -382,23 +382,23 @@ class Fleet:
                 self._link_lost(agent, link, f"nothing was heard of it for {agent.lease.silent_s(now):.1f} s")
         self._loop.call_later(_LOOK_S, self._look)
 
-    def _idles(self, agent: Agent, now: float) -> bool:
+    def _idles(self, agent: AgentRecord, now: float) -> bool:
         if self._here or self._home.settings.hosts or agent.processes or agent.idle_since is None:
             return False
         return now - agent.idle_since > _IDLE_S and sum(other.up for other in list(self.agents.values())) > 1
 
-    def dismiss(self, agent: Agent) -> None:
+    def dismiss(self, agent: AgentRecord) -> None:
         """Give an agent back that is needed no more."""
         agent.draining = agent.draining or "it is given back"
         if agent.link:
             with contextlib.suppress(LinkClosed):
-                agent.link.send(Shutdown())
+                agent.link.send(ShutdownMessage())
 
-    def _link_lost(self, agent: Agent, link: Link, why: str) -> None:
+    def _link_lost(self, agent: AgentRecord, link: Link, why: str) -> None:
         if agent.link is link:
             self.lost(agent, why)
 
-    def lost(self, agent: Agent, why: str, *, hopeless: bool = False) -> None:
+    def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False) -> None:
         """One event, however many processes it takes with it. Hopeless: another one would fare no better."""
         if self.agents.pop(agent.id, None) is None:
             return
@@ -428,7 +428,7 @@ class Fleet:
             return  # part of what was counted just now: a switch that failed, a partition that was drained
         self._last_loss = now
         match self._budget.died(now, healthy=agent.pid != 0, cause=why):
-            case Restart(delay_s):
+            case StartAgain(delay_s):
                 self._paused_until = now + delay_s
             case GiveUp(reason, _):
                 self._paused_until = now + _PAUSE_S
@@ -446,7 +446,7 @@ class Fleet:
         for agent in list(self.agents.values()):
             if agent.link:
                 with contextlib.suppress(LinkClosed):
-                    agent.link.send(Shutdown())
+                    agent.link.send(ShutdownMessage())
         agents = [agent for agent in list(self.agents.values()) if agent.job]
         never_up = [agent.job for agent in agents if agent.link is None]
         self._desk.close(self._home.run_id, [agent.job for agent in agents], never_up)

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ropewalk.errors import LinkClosed, StartFailed
-from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.deaths import record_of
-from ropewalk.processes.messages import Exited, NeedService, NotStarted, Report, Retired, ServiceAt
+from ropewalk.processes.messages import Exited, NeedService, NotStarted, Retired, ServiceAt, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.questions import ask_agent
 from ropewalk.transport.link import Codec, Link, Received
-from ropewalk.transport.switchboard import new_ticket
+from ropewalk.transport.relay import new_ticket
 
 if TYPE_CHECKING:
     from ropewalk.processes.session import Session
@@ -62,11 +62,11 @@ class _Service:
     """
 
     entry: str
-    agent: Agent
+    agent: AgentRecord
     address: str = ""
     link: Link | None = None
     asking: list[Then] = field(default_factory=list[Then])
-    doubting: list[tuple[Agent | None, Then]] = field(default_factory=list[tuple["Agent | None", Then]])
+    doubting: list[tuple[AgentRecord | None, Then]] = field(default_factory=list[tuple["AgentRecord | None", Then]])
 
 
 class HostServices:
@@ -78,7 +78,7 @@ class HostServices:
         self._anywhere: list[tuple[str, Then]] = []
         self._numbers = itertools.count(1)
 
-    def ask(self, entry: str, agent: Agent | None, then: Then, unanswered: str = "") -> None:
+    def ask(self, entry: str, agent: AgentRecord | None, then: Then, unanswered: str = "") -> None:
         """Find a service, and start it if it is not there.
 
         Args:
@@ -116,7 +116,7 @@ class HostServices:
             return
         self._services[id] = _Service(entry, host, asking=[then])
 
-    def _doubt(self, service: _Service, agent: Agent | None, then: Then) -> None:
+    def _doubt(self, service: _Service, agent: AgentRecord | None, then: Then) -> None:
         doubt = agent, then
         service.doubting.append(doubt)
 
@@ -155,7 +155,7 @@ class HostServices:
             for then in asking:
                 then(service.address, "")
 
-    def on_report(self, id: str, report: Report) -> None:
+    def on_report(self, id: str, report: TaskReport) -> None:
         """It has no tasks."""
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError, LinkClosed, StartFailed
 from ropewalk.processes import bootstrap
-from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.bootstrap import ProcessContext
-from ropewalk.processes.fleet import Crew
-from ropewalk.processes.messages import CONTROL, Shutdown
+from ropewalk.processes.fleet import FleetListener
+from ropewalk.processes.messages import CONTROL, ShutdownMessage
 from ropewalk.processes.sizing import Share
 from ropewalk.supervision.liveness import Lease
 from ropewalk.transport.address import parse_address
@@ -35,11 +35,11 @@ class JoinedAgent:
         crew: the session.
     """
 
-    def __init__(self, parent: ProcessContext, loop: Loop, crew: Crew) -> None:
+    def __init__(self, parent: ProcessContext, loop: Loop, crew: FleetListener) -> None:
         self._parent = parent
         self._loop = loop
         self._crew = crew
-        self._agent = Agent(
+        self._agent = AgentRecord(
             "agent",
             Share(None, Resources()),
             Lease(_FOR_EVER_S, time.monotonic()),
@@ -47,7 +47,7 @@ class JoinedAgent:
             host=parent.host,
             environment=bootstrap.inherited,
         )
-        self.agents: dict[str, Agent] = {}
+        self.agents: dict[str, AgentRecord] = {}
 
     def open(self) -> None:
         """Join it.
@@ -59,7 +59,7 @@ class JoinedAgent:
         self.agents[self._agent.id] = self._agent
         self._loop.call_soon(lambda: self.linked(self._agent, link))
 
-    def linked(self, agent: Agent, link: Link) -> None:
+    def linked(self, agent: AgentRecord, link: Link) -> None:
         """It answers."""
         agent.link = link
         self._loop.add_link(link, lambda received: self._crew.on_heard(agent, received), self._lost)
@@ -69,7 +69,7 @@ class JoinedAgent:
         """Nothing is to be asked of an engine."""
         self._loop.call_soon(lambda: then(None))
 
-    def place(self, id: str, resources: Resources, total: int, beside: Agent | None = None) -> Agent | None:
+    def place(self, id: str, resources: Resources, total: int, beside: AgentRecord | None = None) -> AgentRecord | None:
         """All processes go to this host."""
         if self._agent.link is None:
             return None
@@ -87,7 +87,7 @@ class JoinedAgent:
     def want(self, waiting: list[Resources]) -> None:
         """No other agent can be had from here."""
 
-    def release(self, agent: Agent, id: str) -> None:
+    def release(self, agent: AgentRecord, id: str) -> None:
         """A process is gone."""
         agent.processes.pop(id, None)
 
@@ -95,7 +95,7 @@ class JoinedAgent:
         """Have our processes ended; the agent itself is not ours to end."""
         if self._agent.link:
             with contextlib.suppress(LinkClosed):
-                self._agent.link.send(Shutdown())
+                self._agent.link.send(ShutdownMessage())
 
     def kill(self) -> None:
         """The agent is not ours to end."""

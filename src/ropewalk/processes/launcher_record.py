@@ -23,7 +23,7 @@ from ropewalk.settings import state_folder
 from ropewalk.trusted_files import make_private_folder, read_trusted
 
 
-class Launcher(enum.Enum):
+class LauncherState(enum.Enum):
     """What is known of the launcher of a run."""
 
     ALIVE = "alive"
@@ -64,19 +64,19 @@ class LauncherRecord:
             self._file = None
 
 
-def launcher_of(run_id: str) -> tuple[Launcher, str]:
+def launcher_of(run_id: str) -> tuple[LauncherState, str]:
     """What is known of the launcher of a run, and in words for people."""
     facts = _read(_path(run_id))
     if facts is None:
-        return Launcher.UNKNOWN, "no record of its launcher on this machine"
+        return LauncherState.UNKNOWN, "no record of its launcher on this machine"
     who = f"pid {facts.pid} on {facts.host}"
     if facts.boot_id == boot_id():
         if _is_locked(_path(run_id)):
-            return Launcher.ALIVE, f"its launcher runs: {who}"
-        return Launcher.GONE, f"its launcher is gone: {who}"
+            return LauncherState.ALIVE, f"its launcher runs: {who}"
+        return LauncherState.GONE, f"its launcher is gone: {who}"
     if facts.host == platform.node():
-        return Launcher.GONE, f"its launcher is gone: {who}, before the last start of this machine"
-    return Launcher.ELSEWHERE, f"its launcher was {who}; whether it runs can only be seen there"
+        return LauncherState.GONE, f"its launcher is gone: {who}, before the last start of this machine"
+    return LauncherState.ELSEWHERE, f"its launcher was {who}; whether it runs can only be seen there"
 
 
 def recorded_engines() -> set[str]:

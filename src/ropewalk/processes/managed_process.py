@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.messages import Exited, Sample
 from ropewalk.processes.owner import Owner, ProcessSpec
 from ropewalk.transport.credentials import Credentials, ProcessCertificate
@@ -22,7 +22,7 @@ class ManagedProcess:
     environment: Mapping[str, str]
     """The variables that this process had when it asked for it."""
     certificate: ProcessCertificate | None = None
-    agent: Agent | None = None
+    agent: AgentRecord | None = None
     link: Link | None = None
     """Until it ends."""
     pid: int = 0

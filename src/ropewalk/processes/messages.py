@@ -1,8 +1,8 @@
 """What sessions, agents and processes say to each other on control links.
 
-session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob PutCode OutputSeen Ping Shutdown
+session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob PutCode OutputSeen Ping ShutdownMessage
                      OpenRelay MeetAt NoWay ServiceAt TokenIs Retired
-agent ──▶ session    AgentUp Started NotStarted Exited Report Output Samples Pong HostEvent Draining
+agent ──▶ session    AgentUp Started NotStarted Exited TaskReport Output Samples Pong HostEvent Draining
                      NeedWay RelayAt Met NeedService NeedToken Retired
 process ──▶ agent    GetBlob GetMade PutBlob NeedWay NeedService NeedToken
 agent ──▶ process    BlobHere Make NoWay ServiceAt TokenIs
@@ -95,7 +95,7 @@ class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):
 
 
 class Recall(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    """Take back tasks before `until` that have not started, half of them or all; answered by `Report`."""
+    """Take back tasks before `until` that have not started, half of them or all; answered by `TaskReport`."""
 
     id: str
     until: int
@@ -103,7 +103,7 @@ class Recall(msgspec.Struct, tag=3, array_like=True, frozen=True):
 
 
 class Peek(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """Tell what a process is doing and has finished; answered by `Report`."""
+    """Tell what a process is doing and has finished; answered by `TaskReport`."""
 
     id: str
 
@@ -173,7 +173,7 @@ class Ping(msgspec.Struct, tag=9, array_like=True, frozen=True):
     """Are you there? Answered by `Pong`."""
 
 
-class Shutdown(msgspec.Struct, tag=10, array_like=True, frozen=True):
+class ShutdownMessage(msgspec.Struct, tag=10, array_like=True, frozen=True):
     """End every process of the sender; an agent whose launcher says so ends itself."""
 
 
@@ -226,7 +226,7 @@ class Exited(msgspec.Struct, tag=23, array_like=True, frozen=True):
     page: PageReport
 
 
-class Report(msgspec.Struct, tag=24, array_like=True, frozen=True):
+class TaskReport(msgspec.Struct, tag=24, array_like=True, frozen=True):
     """The answer to `Peek` and `Recall`."""
 
     id: str
@@ -373,12 +373,12 @@ CONTROL = Codec(
     | GetBlob
     | OutputSeen
     | Ping
-    | Shutdown
+    | ShutdownMessage
     | AgentUp
     | Started
     | NotStarted
     | Exited
-    | Report
+    | TaskReport
     | Output
     | Samples
     | Pong

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ropewalk.errors import LinkClosed
-from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.messages import Output, OutputSeen
 from ropewalk.processes.output import Console
 from ropewalk.processes.owner import ProcessSpec
@@ -40,7 +40,7 @@ class OutputRelay:
         """Print whole lines to stderr in the name of a process, after its own output; from the loop's thread."""
         self._console.show(who, text, True, lambda: None)
 
-    def take(self, agent: Agent, output: Output, spec: ProcessSpec | None) -> None:
+    def take(self, agent: AgentRecord, output: Output, spec: ProcessSpec | None) -> None:
         """A process has printed something.
 
         Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ropewalk.engines.resources import Resources
-from ropewalk.processes.messages import Exited, NotStarted, Report
+from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.page import IDLE, PageReport
 from ropewalk.transport.link import Codec, Link, Received
 
@@ -60,7 +60,7 @@ class Owner(Protocol):
     def on_message(self, id: str, received: Received) -> None:
         """The process says something to its owner."""
 
-    def on_report(self, id: str, report: Report) -> None:
+    def on_report(self, id: str, report: TaskReport) -> None:
         """The answer to a peek or a recall."""
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:

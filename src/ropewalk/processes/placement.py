@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
-from ropewalk.processes.agent_record import Agent
+from ropewalk.processes.agent_record import AgentRecord
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.managed_process import ManagedProcess
@@ -120,7 +120,7 @@ class Placement:
         process.agent = agent
         self._begin(id, process)
 
-    def _beside(self, process: ManagedProcess) -> Agent | None:
+    def _beside(self, process: ManagedProcess) -> AgentRecord | None:
         """The host of those that it has to share one with, if one of them has been placed."""
         for other in list(self._processes.values()) if process.spec.beside else ():
             together = other.owner is process.owner and other.spec.beside == process.spec.beside

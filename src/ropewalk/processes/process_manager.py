@@ -2,7 +2,7 @@
 
 owner ──start──▶ ProcessManager ──▶ Placement ──▶ agent ──StartProcess──▶ process
   ▲                    │  ▲                         │                        │
-  └── on_link, on_message, on_exited, ... ◀─────────┴──── Started, Exited, Report; the link of the process
+  └── on_link, on_message, on_exited, ... ◀─────────┴──── Started, Exited, TaskReport; the link of the process
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed, StartFailed
 from ropewalk.escaping import escaped
 from ropewalk.processes import bootstrap, environment
-from ropewalk.processes.agent_record import Agent, Home
-from ropewalk.processes.code_bundle import Bundle
+from ropewalk.processes.agent_record import AgentRecord, Home
+from ropewalk.processes.code_bundle import CodeBundle
 from ropewalk.processes.fleet import Fleet, default_resources
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.managed_process import ManagedProcess
@@ -38,12 +38,12 @@ from ropewalk.processes.messages import (
     Peek,
     PutCode,
     Recall,
-    Report,
     Sample,
     Samples,
     SignalProcess,
     Started,
     StartProcess,
+    TaskReport,
 )
 from ropewalk.processes.owner import Owner, ProcessSpec, gone_with_agent
 from ropewalk.processes.placement import Placement
@@ -70,7 +70,7 @@ class Beginning:
     """Of the ids of all processes that a session inside of a process starts; by this the launcher knows their host."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
     """Those of the program at its beginning, in a run of several hosts."""
-    code: Bundle | None = None
+    code: CodeBundle | None = None
     """The project's files, for other hosts."""
 
 
@@ -195,7 +195,7 @@ class ProcessManager:
         process = self._processes.get(id)
         return process.spec if process else None
 
-    def hosted(self, id: str) -> tuple[Agent, Owner] | None:
+    def hosted(self, id: str) -> tuple[AgentRecord, Owner] | None:
         """The agent of a process, and its owner; None before it has one."""
         process = self._processes.get(id)
         return (process.agent, process.owner) if process and process.agent else None
@@ -236,7 +236,7 @@ class ProcessManager:
 
     # What happens: the loop's thread
 
-    def any_agent(self) -> Agent | None:
+    def any_agent(self) -> AgentRecord | None:
         """An agent that is up, rather the first one; if there is none, one is asked for."""
         for agent in self._fleet.agents.values():
             if agent.up:
@@ -266,7 +266,7 @@ class ProcessManager:
         )
         process.owner.on_link(id, link)
 
-    def is_hosted_by(self, agent: Agent, id: str) -> bool | None:
+    def is_hosted_by(self, agent: AgentRecord, id: str) -> bool | None:
         """Whether an agent hosts a process; None: the process is not known."""
         process = self._processes.get(id)
         return process.agent is agent if process else None
@@ -277,7 +277,7 @@ class ProcessManager:
             if process := self._processes.get(sample.id):
                 process.sample = sample
 
-    def heard(self, message: Started | NotStarted | Exited | Report) -> None:
+    def heard(self, message: Started | NotStarted | Exited | TaskReport) -> None:
         """An agent says something of one of its processes."""
         process = self._processes.get(message.id)
         if process is None:
@@ -289,10 +289,10 @@ class ProcessManager:
                 self._not_started(message)
             case Exited():
                 self._exited(message.id, process, message)
-            case Report():
+            case TaskReport():
                 process.owner.on_report(message.id, message)
 
-    def drain(self, agent: Agent, notice: Draining) -> None:
+    def drain(self, agent: AgentRecord, notice: Draining) -> None:
         """A host is about to be taken away: nothing new goes there, and what it does is finished or handed on."""
         why = agent.draining = escaped(notice.why)
         self.tell_owners(f"{agent.host} is being taken away ({why}); its processes finish what they do")
@@ -301,7 +301,7 @@ class ProcessManager:
             if process:
                 process.owner.on_draining(id, why, notice.left_s)
 
-    def gone_with(self, agent: Agent, why: str) -> None:
+    def gone_with(self, agent: AgentRecord, why: str) -> None:
         """An agent is gone, and its processes with it."""
         for id in (*agent.processes, *agent.services):
             process = self._processes.get(id)
@@ -374,7 +374,7 @@ class ProcessManager:
             self._last_variables = now
         return self._last_variables
 
-    def _changes(self, agent: Agent, variables: Mapping[str, str]) -> dict[str, environment.Change]:
+    def _changes(self, agent: AgentRecord, variables: Mapping[str, str]) -> dict[str, environment.Change]:
         if agent.environment is not None:
             return environment.changes_here(variables, agent.environment)
         return environment.changes_elsewhere(variables, self._beginning.variables)

@@ -46,7 +46,7 @@ class Project:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
+class ProjectEntry:
     """A file, folder or symbolic link of a project; equal as long as it has not changed."""
 
     path: str
@@ -63,7 +63,7 @@ class Entry:
 class Listing:
     """The code of a project, folders before what they hold, in an order that does not depend on the disk."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[ProjectEntry, ...]
     left_out: tuple[str, ...]
     """Sockets, devices, and links that lead out of the project; not what was to be ignored."""
 
@@ -135,7 +135,7 @@ class _Walk:
         self.left_out: list[str] = []
         self.deepest = ""
 
-    def entries_of(self, folder: str, rules: IgnoreRules, ignore_file: str) -> Iterator[Entry]:
+    def entries_of(self, folder: str, rules: IgnoreRules, ignore_file: str) -> Iterator[ProjectEntry]:
         """What is to travel of a folder, itself not included."""
         where = os.path.join(self._root, folder)
         self.deepest = max(self.deepest, folder, key=len)
@@ -197,7 +197,7 @@ class _Walk:
                 'code = "shared" if all hosts see this folder'
             )
 
-    def _entry(self, entry: os.DirEntry[str], path: str) -> Entry | None:
+    def _entry(self, entry: os.DirEntry[str], path: str) -> ProjectEntry | None:
         try:
             facts = entry.stat(follow_symlinks=False)
             kind = stat.S_IFMT(facts.st_mode)
@@ -215,7 +215,7 @@ class _Walk:
         # The time of a folder changes with every file in it, also with those that do not travel.
         changed = (0, 0, 0) if kind == stat.S_IFDIR else (facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
         size_bytes = facts.st_size if kind == stat.S_IFREG else 0
-        return Entry(path, kind | (0o755 if facts.st_mode & 0o100 else 0o644), size_bytes, changed, target)
+        return ProjectEntry(path, kind | (0o755 if facts.st_mode & 0o100 else 0o644), size_bytes, changed, target)
 
     def _target(self, path: str) -> str:
         """Where a link leads, relative to its own folder; empty if that is outside."""

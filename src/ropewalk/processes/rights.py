@@ -48,7 +48,7 @@ TO_AGENT: Mapping[type, Right] = {
     say.PutCode: Right.LAUNCHER,
     say.OutputSeen: Right.ANYBODY,  # of the speaker's own processes
     say.Ping: Right.ANYBODY,
-    say.Shutdown: Right.ANYBODY,  # of the speaker's own processes
+    say.ShutdownMessage: Right.ANYBODY,  # of the speaker's own processes
     say.OpenRelay: Right.LAUNCHER,
     say.MeetAt: Right.LAUNCHER,
     say.NoWay: Right.LAUNCHER,
@@ -60,13 +60,14 @@ TO_AGENT: Mapping[type, Right] = {
     say.NeedToken: Right.ANYBODY,  # for the speaker, whatever it says
 }
 
-#: What a session hears from an agent. What an agent says of relays is compared with where two were sent (`ways.py`).
+#: What a session hears from an agent. What an agent says of relays is compared with where two were sent
+#: (`relay_routing.py`).
 TO_SESSION: Mapping[type, Right] = {
     say.AgentUp: Right.ANYBODY,  # once
     say.Started: Right.HOST,
     say.NotStarted: Right.HOST,
     say.Exited: Right.HOST,
-    say.Report: Right.HOST,
+    say.TaskReport: Right.HOST,
     say.Output: Right.HOST,
     say.Samples: Right.HOST,
     say.Pong: Right.ANYBODY,

@@ -34,9 +34,9 @@ from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import CodeRefused, EngineError, LinkClosed, PoolClosed, SettingsError, StartFailed, TransportError
 from ropewalk.processes import bootstrap, environment, open_sessions
 from ropewalk.processes.agent_messages import AgentMessages
-from ropewalk.processes.agent_record import LAUNCHER, Agent, Home
+from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
 from ropewalk.processes.blob_directory import BlobDirectory
-from ropewalk.processes.code_bundle import Bundle, find_project, make_bundle
+from ropewalk.processes.code_bundle import CodeBundle, find_project, make_bundle
 from ropewalk.processes.fleet import Fleet
 from ropewalk.processes.host_services import HostServices, find_through_agent
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -45,9 +45,9 @@ from ropewalk.processes.launcher_record import LauncherRecord
 from ropewalk.processes.messages import CONTROL, Retired
 from ropewalk.processes.output_relay import OutputRelay
 from ropewalk.processes.process_manager import Beginning, ProcessManager, working_folder
+from ropewalk.processes.relay_routing import RelayRoute, RelayRouter
 from ropewalk.processes.retirements import Retirements
 from ropewalk.processes.rights import guest_mark
-from ropewalk.processes.ways import Way, Ways
 from ropewalk.settings import Settings
 from ropewalk.settings import current as current_settings
 from ropewalk.transport.credentials import AllowList, ProcessCertificate, create_run_folder
@@ -110,7 +110,7 @@ class Session:
         self._ended = threading.Event()
         self._members = AllowList()
         self._passport: Passport | None = None
-        self._ways: Ways | None = None
+        self._ways: RelayRouter | None = None
         self._record: LauncherRecord | None = None
         self._when_closed: list[Callable[[], object]] = []
         self._run_key = new_key()
@@ -148,7 +148,7 @@ class Session:
         """Whether it has ended, or belongs to the process this one was forked from."""
         return self._closed or self._retired or self.pid != os.getpid()
 
-    def hosts(self) -> list[Agent]:
+    def hosts(self) -> list[AgentRecord]:
         """The agents that are up, as they are now."""
         return [agent for agent in self._agents() if agent.link]
 
@@ -156,7 +156,7 @@ class Session:
         """The process ids of the agents of this session."""
         return [agent.pid for agent in self._agents() if agent.pid]
 
-    def ways(self) -> list[Way]:
+    def ways(self) -> list[RelayRoute]:
         """The pairs of hosts that reach each other only through another one, and which that is."""
         return self._ways.known() if self._ways else []
 
@@ -362,7 +362,9 @@ class Session:
             self._fleet = Fleet(engine, home, self.loop, self._members, messages)
             if self._passport:
                 tell = self.processes.tell_owners
-                self._ways = messages.ways = Ways(self._fleet, self.loop, self._listener, self._passport.ip, tell)
+                self._ways = messages.ways = RelayRouter(
+                    self._fleet, self.loop, self._listener, self._passport.ip, tell
+                )
                 self._passport = dataclasses.replace(self._passport, detour=self._ways.reach)
         self.processes.use(self._fleet)
 
@@ -378,7 +380,7 @@ class Session:
             ip = choose_advertised(self.settings.advertise, engine.hosts())
             issue = RunAuthority.create(self.run_id).issue
         self._passport = Passport(LAUNCHER, ip, issue(LAUNCHER) if issue else None)
-        code: Bundle | None = None
+        code: CodeBundle | None = None
         if self.settings.code == "bundle":
             main = getattr(sys.modules.get("__main__"), "__file__", None)
             project = find_project(Path(main) if main else None, Path(working_folder()))
@@ -387,7 +389,7 @@ class Session:
 
     # While it is open
 
-    def _agents(self) -> list[Agent]:
+    def _agents(self) -> list[AgentRecord]:
         return list(self._fleet.agents.values()) if self._opened else []
 
     def _linked(self, id: str, link: Link) -> None:

@@ -14,8 +14,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ropewalk.engines.engine import Places
-from ropewalk.engines.resources import Resources, Room
+from ropewalk.engines.engine import HostSlots
+from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.quantities import counted
 
 #: How many processes of a kind fit into one job, None for any number.
@@ -91,7 +91,7 @@ def shares_of_places(
     coming: Sequence[Share],
     *,
     hosts: int | None,
-    free: Mapping[str, Room],
+    free: Mapping[str, HostCapacity],
     now: int,
 ) -> list[Share]:
     """The agents to ask for, from an engine that has a fixed number of hosts, which may be of different sizes.
@@ -124,7 +124,7 @@ def shares_of_places(
     return wanted
 
 
-def too_many(processes: Sequence[Resources], places: Places, hosts: int | None = None) -> str:
+def too_many(processes: Sequence[Resources], places: HostSlots, hosts: int | None = None) -> str:
     """Why these processes can never run at the same time on these places, in words; empty if they may.
 
     What it refuses can never be. Processes of several kinds may still not fit where it refuses nothing.
@@ -139,7 +139,7 @@ def too_many(processes: Sequence[Resources], places: Places, hosts: int | None =
     rooms = list(places.rooms.values())
     counts = Counter(processes)
     have = {kind: sum(room.holds(kind) for room in rooms) for kind in counts}
-    total = Room(
+    total = HostCapacity(
         sum(room.cpus for room in rooms),
         sum(room.gpus for room in rooms),
         None if any(room.memory_bytes is None for room in rooms) else sum(room.memory_bytes or 0 for room in rooms),
@@ -185,7 +185,7 @@ def _lacking(waiting: Sequence[Resources], coming: Sequence[Share]) -> dict[Reso
     return {kind: max(0, count - room[kind]) for kind, count in Counter(waiting).items()}
 
 
-def _roomiest(free: Mapping[str, Room], kind: Resources) -> list[tuple[str, int]]:
+def _roomiest(free: Mapping[str, HostCapacity], kind: Resources) -> list[tuple[str, int]]:
     """The places that have room for such processes, with the number of these, those with most room first."""
     rooms = [(name, num) for name, room in free.items() if (num := room.holds(kind))]
     return sorted(rooms, key=lambda place: -place[1])

@@ -7,13 +7,13 @@ from collections import Counter
 import msgspec
 
 from ropewalk.processes.messages import Retired, RetiredProcess
-from ropewalk.program.directory import Table, View
+from ropewalk.program.directory import DirectoryView, Table
 from ropewalk.program.hosting import Hosting
-from ropewalk.program.instructions import Outcome, ReplicaState, ReplicaStatus
+from ropewalk.program.instructions import ProgramOutcome, ReplicaState, ReplicaStatus
 from ropewalk.program.messages import NodeReady, Placed, RendezvousAt, Sizes, UnitName
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.supervisor import Supervisor
-from ropewalk.program.units import Unit, Units
+from ropewalk.program.units import UnitReplica, Units
 from ropewalk.transport.tokens import token_of
 
 #: What the launcher calls itself when it calls services.
@@ -23,7 +23,7 @@ LAUNCHER = "launcher"
 class Announcer:
     """The launcher's end of all directories; on the loop."""
 
-    def __init__(self, units: Units, view: View) -> None:
+    def __init__(self, units: Units, view: DirectoryView) -> None:
         self._units = units
         self._view = view  # the launcher's own
         self._hosting: Hosting
@@ -47,14 +47,14 @@ class Announcer:
         """Units run there."""
         self._hosting = hosting
 
-    def host_up(self, unit: Unit) -> None:
+    def host_up(self, unit: UnitReplica) -> None:
         """The host of a unit listens."""
         self._keys[unit.address] = self._hosting.key_of(unit.name)
         self._certificates[self._hosting.host_id(unit.name)] = self._hosting.fingerprint_of(unit.name)
         if unit.name.unit in self._meetings:
             self._gather(self._meetings[unit.name.unit])
 
-    def host_gone(self, unit: Unit, *, is_lost: bool = False) -> None:
+    def host_gone(self, unit: UnitReplica, *, is_lost: bool = False) -> None:
         """The host of a unit is gone with it; hosts that go on without it keep what they know.
 
         Args:
@@ -78,7 +78,7 @@ class Announcer:
             if unit.address and unit.name.unit in self._services:
                 self._hosting.tell(unit.name, news)
 
-    def node_ready(self, unit: Unit, message: NodeReady) -> None:
+    def node_ready(self, unit: UnitReplica, message: NodeReady) -> None:
         """A service can be called."""
         if message.target:
             self._table.came_up(message.node, unit.name.replica, unit.name.generation, unit.address, message.target)
@@ -98,7 +98,7 @@ class Announcer:
             for spec in specs
         ]
         sizes = {spec.name: self._units.sizes[unit] for unit, specs in self._units.nodes.items() for spec in specs}
-        for news in self._table.update(states, sizes, stopping=supervisor.outcome is not Outcome.RUNNING):
+        for news in self._table.update(states, sizes, stopping=supervisor.outcome is not ProgramOutcome.RUNNING):
             for host, name in list(self._subscribers.get(news.name, {}).items()):
                 self._inform(host, name, news)
 

@@ -39,7 +39,7 @@ class Header(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Saved:
+class CheckpointBytes:
     """A checkpoint whose bytes are whole, not yet unpickled."""
 
     parts: Sequence[Part]
@@ -65,7 +65,7 @@ class Saved:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Checkpoint:
+class RestoredState:
     """A state that was read back."""
 
     state: Any
@@ -78,7 +78,7 @@ class Checkpoint:
     """Why it is not the newest one; empty if it is."""
 
 
-class Kept(msgspec.Struct, array_like=True, frozen=True):
+class CheckpointFile(msgspec.Struct, array_like=True, frozen=True):
     """A file that holds a checkpoint of a replica."""
 
     path: str
@@ -89,11 +89,11 @@ class Kept(msgspec.Struct, array_like=True, frozen=True):
 class Files(Protocol):
     """The checkpoints of one replica, wherever they lie."""
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[CheckpointFile]:
         """The files that there are, the newest first."""
         ...
 
-    def open(self, kept: Kept) -> BinaryIO:
+    def open(self, kept: CheckpointFile) -> BinaryIO:
         """Read one of them.
 
         Raises:
@@ -101,7 +101,7 @@ class Files(Protocol):
         """
         ...
 
-    def set_aside(self, kept: Kept) -> None:
+    def set_aside(self, kept: CheckpointFile) -> None:
         """It is damaged: keep it beside the others, but never use it again."""
         ...
 
@@ -113,19 +113,19 @@ class FolderFiles:
         stem = f"{urllib.parse.quote(name, safe='')}.{replica}"
         self.current, self.previous = folder / f"{stem}.checkpoint", folder / f"{stem}.previous"
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[CheckpointFile]:
         """See `Files`."""
-        found: list[Kept] = []
+        found: list[CheckpointFile] = []
         for path in (self.current, self.previous):
             with contextlib.suppress(FileNotFoundError):
-                found.append(Kept(str(path), os.lstat(path).st_size, path is self.current))
+                found.append(CheckpointFile(str(path), os.lstat(path).st_size, path is self.current))
         return found
 
-    def open(self, kept: Kept) -> BinaryIO:
+    def open(self, kept: CheckpointFile) -> BinaryIO:
         """See `Files`."""
         return open_own(self.current if kept.is_newest else self.previous)
 
-    def set_aside(self, kept: Kept) -> None:
+    def set_aside(self, kept: CheckpointFile) -> None:
         """See `Files`."""
         path = self.current if kept.is_newest else self.previous
         path.replace(path.with_suffix(".damaged"))
@@ -215,7 +215,7 @@ def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[st
         new.discard()
 
 
-def load(folder: Path, name: str, replica: int) -> Checkpoint | None:
+def load(folder: Path, name: str, replica: int) -> RestoredState | None:
     """The newest good checkpoint of a replica; None if it never had one.
 
     A damaged file that is not used is kept beside the others, with the ending ".damaged".
@@ -226,16 +226,16 @@ def load(folder: Path, name: str, replica: int) -> Checkpoint | None:
         Exception: what unpickling the state raised; a note names the file.
     """
     saved = find(FolderFiles(folder, name, replica), name, replica)
-    return saved and Checkpoint(saved.unpickled(), saved.facts, Path(saved.path), saved.note)
+    return saved and RestoredState(saved.unpickled(), saved.facts, Path(saved.path), saved.note)
 
 
-def find(files: Files, name: str, replica: int) -> Saved | None:
+def find(files: Files, name: str, replica: int) -> CheckpointBytes | None:
     """As `load`, without unpickling anything.
 
     Raises:
         CheckpointCorrupt, FileNotTrusted: as `load`.
     """
-    corrupt: list[tuple[Kept, CheckpointCorrupt]] = []
+    corrupt: list[tuple[CheckpointFile, CheckpointCorrupt]] = []
     for kept in files.kept():
         try:
             with files.open(kept) as file:
@@ -249,7 +249,7 @@ def find(files: Files, name: str, replica: int) -> Saved | None:
             note = f"{name}/{replica} goes back to the checkpoint before the newest: {why}"
         for other, _ in corrupt:
             files.set_aside(other)  # else the next save would take it for the one before
-        return Saved(parts, header.facts, kept.path, note)
+        return CheckpointBytes(parts, header.facts, kept.path, note)
     if corrupt:
         message = " and ".join(str(error) for _, error in corrupt)
         raise CheckpointCorrupt(
@@ -277,7 +277,7 @@ def write(file: Writable, header: Header, payload: Payload, unless: bytes = b"")
     return write_container(file, msgspec.to_builtins(header), (payload.pickle, *payload.buffers), unless)
 
 
-def _read(file: BinaryIO, kept: Kept, name: str, replica: int) -> tuple[Header, list[bytearray]]:
+def _read(file: BinaryIO, kept: CheckpointFile, name: str, replica: int) -> tuple[Header, list[bytearray]]:
     manifest, parts = read_container(file, kept.size_bytes, kept.path)
     try:
         header = msgspec.convert(manifest, Header)

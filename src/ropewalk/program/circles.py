@@ -10,7 +10,7 @@ from ropewalk.program.hosting import Hosting
 from ropewalk.program.messages import AskWaits, EndCall, UnitName
 from ropewalk.program.units import Units
 from ropewalk.program.wait_graph import Circle
-from ropewalk.program.wait_watch import Ask, BreakCircle, WaitWatch
+from ropewalk.program.wait_watch import BreakCircle, QueryWaits, WaitWatch
 
 _ADVICE = (
     "let one of these methods return before the other service is called, call with .send() or with a future that the "
@@ -48,9 +48,9 @@ class Circles:
         if unit:
             self._do(self._watch.answered(unit.address, number, lanes))
 
-    def _do(self, instructions: Sequence[Ask | BreakCircle]) -> None:
+    def _do(self, instructions: Sequence[QueryWaits | BreakCircle]) -> None:
         for said in instructions:
-            if isinstance(said, Ask):
+            if isinstance(said, QueryWaits):
                 name = self._name_at(said.address)
                 if name:
                     self._hosting.tell(name, AskWaits(said.number, name))

@@ -1,7 +1,7 @@
 """The conductor of a running program: events in, to the supervisor; its instructions out, to hosts. On the loop.
 
 hosting ──heard, ended──▶ Conductor ──▶ Supervisor (decides)
-                              │ Start ─▶ hosting     End ─▶ Endings     changes ─▶ Announcer ─▶ hosts
+                              │ Start ─▶ hosting     EndReplica ─▶ Endings     changes ─▶ Announcer ─▶ hosts
 """
 
 from __future__ import annotations
@@ -15,13 +15,21 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import ProgramFailed, ServiceLost
-from ropewalk.processes.bell import Bell
+from ropewalk.processes.notifier import Notifier
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
-from ropewalk.program.directory import View
+from ropewalk.program.directory import DirectoryView
 from ropewalk.program.endings import Endings
 from ropewalk.program.hosting import Hosting, Launch
-from ropewalk.program.instructions import Completed, End, Failed, Instruction, Outcome, ReplicaState, Start
+from ropewalk.program.instructions import (
+    Completed,
+    EndReplica,
+    Failed,
+    Instruction,
+    ProgramOutcome,
+    ReplicaState,
+    Start,
+)
 from ropewalk.program.log_files import append_to
 from ropewalk.program.messages import (
     CallsHeldUp,
@@ -50,7 +58,7 @@ from ropewalk.program.packing import PackedProgram
 from ropewalk.program.rights import may_say
 from ropewalk.program.state_archive import StateArchive
 from ropewalk.program.supervisor import Supervisor
-from ropewalk.program.units import Unit, Units
+from ropewalk.program.units import UnitReplica, Units
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.failures import Failure, rebuild_error
 from ropewalk.transport.frames import Part
@@ -77,7 +85,12 @@ class Conductor:
     """
 
     def __init__(
-        self, name: str, specs: Sequence[NodeSpec], packed: PackedProgram, view: View, over: Callable[[], object]
+        self,
+        name: str,
+        specs: Sequence[NodeSpec],
+        packed: PackedProgram,
+        view: DirectoryView,
+        over: Callable[[], object],
     ) -> None:
         self.name = name
         self.units = Units(specs)
@@ -92,7 +105,7 @@ class Conductor:
         """By question that somebody waits for: how many hosts have answered."""
         self.error: ProgramFailed | None = None
         self.session_error: Exception | None = None
-        self.changed = Bell()
+        self.changed = Notifier()
         """Rung after each change, for threads that wait for one."""
         self.hosting: Hosting
         self.checkpoints: Path
@@ -128,7 +141,7 @@ class Conductor:
 
     def stop(self, reason: str, grace_s: float | None) -> None:
         """End everything; a second call with a grace hurries."""
-        if self.supervisor.outcome is Outcome.RUNNING:
+        if self.supervisor.outcome is ProgramOutcome.RUNNING:
             if grace_s is not None:
                 self.endings.grace_s = grace_s
             self._do(self.supervisor.stop(time.monotonic(), reason))
@@ -137,7 +150,7 @@ class Conductor:
 
     def scale(self, unit: str, replicas: int) -> None:
         """Change the number of replicas of a unit."""
-        running = self.supervisor.outcome is Outcome.RUNNING
+        running = self.supervisor.outcome is ProgramOutcome.RUNNING
         instructions = self.supervisor.scale(unit, replicas, time.monotonic())
         if running:  # else nothing was changed
             self.units.sizes[unit] = replicas
@@ -224,7 +237,7 @@ class Conductor:
     def _services_awaited(self) -> list[str]:
         """The services for whose own work the program still waits, if that is all that it waits for."""
         awaited = {status.name for status in self.supervisor.awaited}
-        if self.supervisor.outcome is not Outcome.RUNNING or any(self.units.is_worker(name) for name in awaited):
+        if self.supervisor.outcome is not ProgramOutcome.RUNNING or any(self.units.is_worker(name) for name in awaited):
             return []
         return sorted(awaited)
 
@@ -240,12 +253,14 @@ class Conductor:
             self.happened(text)
             logger.warning("program %r: %s", self.name, text)
 
-    def _tell_failure(self, unit: Unit, failure: Failure, record: DeathRecord | None) -> None:
+    def _tell_failure(self, unit: UnitReplica, failure: Failure, record: DeathRecord | None) -> None:
         """Keep the traceback of a node with its output, and print it unless the program fails of it: that is raised."""
         name, text = unit.name, failure.traceback
         append_to(self.hosting.log_file(name.unit, name.replica), text)
         outcome = self.supervisor.outcome
-        if outcome is Outcome.FAILED or (outcome is not Outcome.RUNNING and failure.type_name == _SERVICE_LOST):
+        if outcome is ProgramOutcome.FAILED or (
+            outcome is not ProgramOutcome.RUNNING and failure.type_name == _SERVICE_LOST
+        ):
             return  # a service that is gone because the program has come to its end is no news
         if self._told.get((name.unit, name.replica)) == text:
             text = f"{unit.label} {_cause_of(failure)} again, with the same traceback\n"
@@ -256,7 +271,7 @@ class Conductor:
     def leaving(self, name: UnitName, why: str) -> None:
         """The host of a unit is about to be taken away: it is started again on another one."""
         unit = self.units.find(name)
-        if unit and self.supervisor.outcome is Outcome.RUNNING:
+        if unit and self.supervisor.outcome is ProgramOutcome.RUNNING:
             self.happened(f"{unit.label} moves to another host: {self.hosting.host_of(name)} is taken away ({why})")
             # Patient: it is not asked because a peer has died.
             self._do(
@@ -290,12 +305,12 @@ class Conductor:
     # Instructions
 
     def _do(self, instructions: list[Instruction], *, patient: bool = False) -> None:
-        of_program = self.supervisor.outcome is not Outcome.RUNNING
+        of_program = self.supervisor.outcome is not ProgramOutcome.RUNNING
         for instruction in instructions:
             match instruction:
                 case Start():
                     self._start(instruction)
-                case End():
+                case EndReplica():
                     self.endings.end(instruction, of_program=of_program, patient=patient or of_program)
                 case Failed():
                     self._failed(instruction)
@@ -351,16 +366,16 @@ class Conductor:
     def _answer(self, name: UnitName, answer: StateAnswer, parts: Sequence[Part]) -> None:
         self.hosting.loop.call_soon(lambda: self.hosting.tell(name, answer, parts))
 
-    def _overdue(self, unit: Unit, grace_s: float) -> None:
+    def _overdue(self, unit: UnitReplica, grace_s: float) -> None:
         """A unit has not ended when it was asked to, and a person should know what it was in."""
         threads = self.hosting.shares_host
         end = "a thread cannot be killed, and it is left alone" if threads else "its process is ended"
         text = f"{unit.label} has not ended {grace_s:g} s after it was asked to: {self._occupation(unit)}; {end}"
         self.happened(text)
-        if self.supervisor.outcome is not Outcome.RUNNING and grace_s:  # with none, nothing was given it to end
+        if self.supervisor.outcome is not ProgramOutcome.RUNNING and grace_s:  # with none, nothing was given it to end
             logger.warning("program %r: %s", self.name, text)
 
-    def _occupation(self, unit: Unit) -> str:
+    def _occupation(self, unit: UnitReplica) -> str:
         """What a unit does that was asked to end."""
         all_calls = [self.calls.get((spec.name, unit.name.replica)) for spec in self.units.nodes[unit.name.unit]]
         answered = [calls for calls in all_calls if calls and calls.unit == unit.name and calls.stopping]
@@ -376,7 +391,7 @@ class Conductor:
             return f"its own work goes on, at {place}; let it look at rw.stopping(), or wait with rw.wait_for_stop()"
         return "it was still finishing"
 
-    def _abandoned(self, unit: Unit, why: str) -> None:
+    def _abandoned(self, unit: UnitReplica, why: str) -> None:
         self.ended(unit.name, None, why)
 
     def _failed(self, failed: Failed) -> None:

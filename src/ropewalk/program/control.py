@@ -4,7 +4,7 @@
       1. reads <run folder>/control-*.json ◀──writes──── ControlServer
       2. dials the socket named in it ─────handshake───▶ its loop; uid and secret are checked
       3. Status Stop LogFiles Stacks ──────────────────▶ a thread of its own for each ──▶ ControlTarget
-         StatusIs LogFilesAre StacksAre Problem ◀─────── its answer
+         StatusIs LogFilesAre StacksAre ControlProblem ◀─────── its answer
 
 The target may block as long as it likes: the loop, and other questions, go on.
 The other end is `program/launchers.py`.
@@ -116,14 +116,14 @@ class StacksAre(msgspec.Struct, tag=22, array_like=True, frozen=True):
     stacks: dict[str, str]
 
 
-class Problem(msgspec.Struct, tag=23, array_like=True, frozen=True):
+class ControlProblem(msgspec.Struct, tag=23, array_like=True, frozen=True):
     """Why there is no answer."""
 
     text: str
 
 
 Request = Status | Stop | LogFiles | Stacks
-Answer = StatusIs | LogFilesAre | StacksAre | Problem
+Answer = StatusIs | LogFilesAre | StacksAre | ControlProblem
 CONTROL_CODEC = Codec(Request | Answer)
 
 
@@ -255,7 +255,7 @@ class ControlServer:
         question = next(self._questions)
         with self._lock:
             if len(self._unanswered) >= MAX_UNANSWERED and not isinstance(request, Stop):
-                _say(link, Problem(self._describe_unanswered()))
+                _say(link, ControlProblem(self._describe_unanswered()))
                 return
             self._unanswered[question] = (time.monotonic(), request)
             if isinstance(request, Stop):
@@ -297,7 +297,7 @@ class ControlServer:
                     return StacksAre(dict(self._target.stacks(node, timeout_s)))
         except Exception as error:  # whatever the target raises is told to whoever asked; the log has its traceback
             logger.info("a question to program %s failed", self._target.name, exc_info=True)
-            return Problem(f"{type(error).__name__}: {error}")
+            return ControlProblem(f"{type(error).__name__}: {error}")
 
 
 def _say(link: Link, answer: Answer) -> None:

@@ -1,6 +1,6 @@
 """Where services are: the launcher's table, and what a host knows of it.
 
-    supervisor, hosts ──▶ Table ──changes──▶ those who asked for the name ──▶ View ──▶ clients
+    supervisor, hosts ──▶ Table ──changes──▶ those who asked for the name ──▶ DirectoryView ──▶ clients
 
 The table is pure: states and addresses in, `Placed` messages out. A view keeps what it
 was told and wakes those who wait for news.
@@ -11,10 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from ropewalk.calls.directory import Place
+from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.errors import ServiceLost
-from ropewalk.processes.bell import Bell
 from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.processes.notifier import Notifier
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
 
@@ -94,15 +94,15 @@ class Table:
         return Placed(name, replica, _STATES[state], "", 0, "", generation, cause)
 
 
-class View:
+class DirectoryView:
     """What one process knows of the table; a `calls.directory.Directory`."""
 
     def __init__(self, ask: Callable[[str], None], before_waiting: Callable[[], None]) -> None:
         """`ask` asks the launcher for a name; `before_waiting` is called by a thread that is going to wait."""
         self._ask = ask
         self._before_waiting = before_waiting
-        self._news = Bell()
-        self._places: dict[tuple[str, int], Place] = {}
+        self._news = Notifier()
+        self._places: dict[tuple[str, int], ReplicaLocation] = {}
         self._sizes: dict[str, int] = {}
         self._asked: set[str] = set()
         self._asking = threading.Lock()
@@ -118,7 +118,7 @@ class View:
         else:
             known = self._places.get((message.name, message.replica))
             gone = known.address if known and known.address != message.address else ""
-            self._places[message.name, message.replica] = Place(
+            self._places[message.name, message.replica] = ReplicaLocation(
                 message.state,
                 message.address,
                 message.target,
@@ -136,7 +136,7 @@ class View:
 
     # Asked by clients
 
-    def find(self, name: str, replica: int) -> Place:
+    def find(self, name: str, replica: int) -> ReplicaLocation:
         """Where a replica is; waits for the first answer of the launcher."""
         place = self._places.get((name, replica))
         if place is not None and not self._ended:
@@ -144,9 +144,9 @@ class View:
         # Sizes may be known without places: in threads mode, one unit hears what another one asked for.
         self._wait_until(name, lambda: replica >= self._sizes.get(name, replica + 1) or (name, replica) in self._places)
         if self._ended:
-            return Place("stopped", cause=self._ended)
+            return ReplicaLocation("stopped", cause=self._ended)
         place = self._places.get((name, replica))
-        return place or Place("failed", cause=f"{name} has {self._sizes.get(name, 0)} replicas")
+        return place or ReplicaLocation("failed", cause=f"{name} has {self._sizes.get(name, 0)} replicas")
 
     def replicas(self, name: str) -> int:
         """How many replicas a service has."""
@@ -156,11 +156,11 @@ class View:
             size = self._sizes.get(name, 0)
         return size
 
-    def wait_for_news(self, name: str, replica: int, seen: Place, timeout_s: float) -> Place:
+    def wait_for_news(self, name: str, replica: int, seen: ReplicaLocation, timeout_s: float) -> ReplicaLocation:
         """Wait until a place differs from what was seen, or for so long."""
         self._before_waiting()
         self._news.wait_until(lambda: self._ended or self._places.get((name, replica), seen) != seen, timeout_s)
-        return Place("stopped", cause=self._ended) if self._ended else self._places.get((name, replica), seen)
+        return ReplicaLocation("stopped", cause=self._ended) if self._ended else self._places.get((name, replica), seen)
 
     def _wait_until(self, name: str, known: Callable[[], bool]) -> None:
         """Wait for the first answer about a service."""

@@ -13,7 +13,7 @@ from ropewalk.program.restart_rule import Restart
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
+class DrawnEdge:
     """One node can call another."""
 
     source: str
@@ -25,22 +25,22 @@ class Edge:
 
 
 @dataclass(slots=True)
-class Box:
+class DrawnBox:
     """A group, or nodes that live together, with what is in it; the outermost one is the program."""
 
     path: str
     label: str
     specs: list[NodeSpec] = field(default_factory=list[NodeSpec])
-    boxes: dict[str, Box] = field(default_factory=dict[str, "Box"])
+    boxes: dict[str, DrawnBox] = field(default_factory=dict[str, "DrawnBox"])
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class DrawnGraph:
     """What there is to draw."""
 
     name: str
     specs: Sequence[NodeSpec]
-    edges: Sequence[Edge]
+    edges: Sequence[DrawnEdge]
 
     @property
     def missing(self) -> list[str]:
@@ -55,23 +55,23 @@ class Graph:
             found.setdefault((edge.source, edge.target), []).append(edge.argument)
         return found
 
-    def boxes(self) -> Box:
+    def boxes(self) -> DrawnBox:
         """The nodes in their groups, and in their hosts or processes within these."""
-        root = Box("", self.name)
+        root = DrawnBox("", self.name)
         for spec in self.specs:
             box = root
             for step in filter(None, spec.group.split("/")):
                 path = f"{box.path}/{step}"
-                box = box.boxes.setdefault(path, Box(path, step))
+                box = box.boxes.setdefault(path, DrawnBox(path, step))
             if spec.host:
                 path = f"{box.path}@{spec.host}"
                 shared = "one process" if spec.unit == spec.host else "one host"
-                box = box.boxes.setdefault(path, Box(path, f"{spec.host} · {shared}"))
+                box = box.boxes.setdefault(path, DrawnBox(path, f"{spec.host} · {shared}"))
             box.specs.append(spec)
         return root
 
 
-def dot(graph: Graph) -> str:
+def dot(graph: DrawnGraph) -> str:
     """The graph in Graphviz's language."""
     lines = [f"digraph {_quoted(graph.name)} {{", "  rankdir=TB;", '  node [shape=box, style="rounded"];']
     lines += _dot_box(graph.boxes(), "  ")
@@ -81,7 +81,7 @@ def dot(graph: Graph) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _dot_box(box: Box, indent: str) -> Iterator[str]:
+def _dot_box(box: DrawnBox, indent: str) -> Iterator[str]:
     for spec in box.specs:
         times = f" x{spec.replicas}" if spec.replicas != 1 else ""
         label = f"{spec.name}{times}\n{spec.node.kind}"
@@ -98,7 +98,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def json(graph: Graph) -> str:
+def json(graph: DrawnGraph) -> str:
     """The graph as JSON: `name`, `nodes` and `edges`."""
     nodes = [
         {

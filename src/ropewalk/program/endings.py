@@ -1,6 +1,6 @@
 """How units are ended: services after those that call them, each asked first, then terminated, then killed.
 
-End ─▶ held, while finite units are still ending ─▶ StopUnit ──grace──▶ SIGTERM ──▶ SIGKILL
+EndReplica ─▶ held, while finite units are still ending ─▶ StopUnit ──grace──▶ SIGTERM ──▶ SIGKILL
                                                         └─ shortly before: AskStatus, to say what it is in
 """
 
@@ -10,9 +10,9 @@ import signal
 from collections.abc import Callable
 
 from ropewalk.program.hosting import Hosting
-from ropewalk.program.instructions import End
+from ropewalk.program.instructions import EndReplica
 from ropewalk.program.messages import NOBODY_WAITS, AskStatus, StopUnit
-from ropewalk.program.units import Unit, Units
+from ropewalk.program.units import UnitReplica, Units
 
 #: Seconds that nodes get to end after being asked, if `stop` does not say otherwise.
 GRACE_S = 5.0
@@ -34,20 +34,23 @@ class Endings:
     """
 
     def __init__(
-        self, units: Units, overdue: Callable[[Unit, float], object], abandoned: Callable[[Unit, str], None]
+        self,
+        units: Units,
+        overdue: Callable[[UnitReplica, float], object],
+        abandoned: Callable[[UnitReplica, str], None],
     ) -> None:
         self.grace_s = GRACE_S
         self._units = units
         self._overdue = overdue
         self._abandoned = abandoned
         self._hosting: Hosting
-        self._held: list[End] = []
+        self._held: list[EndReplica] = []
 
     def begin(self, hosting: Hosting) -> None:
         """Units run there."""
         self._hosting = hosting
 
-    def end(self, end: End, *, of_program: bool, patient: bool) -> None:
+    def end(self, end: EndReplica, *, of_program: bool, patient: bool) -> None:
         """End a unit.
 
         Args:
@@ -81,26 +84,28 @@ class Endings:
         for end in held:
             self._ask(end, self.grace_s)
 
-    def _ask(self, end: End, grace_s: float, *, program_stays: bool = False) -> None:
+    def _ask(self, end: EndReplica, grace_s: float, *, program_stays: bool = False) -> None:
         unit = self._units.at(end.name, end.replica)
         if unit is not None and unit.name.generation == end.generation:
             self._hosting.tell(unit.name, StopUnit(unit.name, end.why, grace_s, program_stays))
             self._hosting.loop.call_later(max(0.0, grace_s - _LOOK_S), lambda: self._look(unit))
             self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s))
 
-    def _look(self, unit: Unit) -> None:
+    def _look(self, unit: UnitReplica) -> None:
         """Shortly before its grace is over: what is it doing?"""
         if self._units.find(unit.name) is unit:
             self._hosting.tell(unit.name, AskStatus(NOBODY_WAITS))
 
-    def _terminate(self, unit: Unit, grace_s: float) -> None:
+    def _terminate(self, unit: UnitReplica, grace_s: float) -> None:
         self._overdue(unit, grace_s)
         if self._hosting.signal(unit.name, signal.SIGTERM):
             self._after(unit, _TERMINATE_S, lambda unit: self._hosting.signal(unit.name, signal.SIGKILL))
         else:
             self._abandoned(unit, "did not end when it was asked to, and a thread cannot be killed")
 
-    def _after(self, unit: Unit, delay_s: float, action: Callable[[Unit], object], *, sooner: bool = False) -> None:
+    def _after(
+        self, unit: UnitReplica, delay_s: float, action: Callable[[UnitReplica], object], *, sooner: bool = False
+    ) -> None:
         """Do something to a unit later, in place of what was planned; with `sooner` only if it comes before that."""
         timer = self._hosting.loop.call_later(delay_s, lambda: action(unit))
         if sooner and unit.timer and unit.timer.due <= timer.due:

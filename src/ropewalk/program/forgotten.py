@@ -19,7 +19,7 @@ from ropewalk.transport.one_traceback import one_traceback
 _OUR_FOLDER = str(Path(__file__).parents[1])
 
 
-class Place:
+class SourceLine:
     """The line of the user's that the running code was called from."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Unlaunched:
     """
 
     def __init__(self, program: object, name: str) -> None:
-        self._place = Place()
+        self._place = SourceLine()
         self._name = name
         self.num_nodes = 0
         self._watch = weakref.finalize(program, self._dropped)
@@ -62,7 +62,7 @@ class Unlaunched:
             )
 
 
-def left_running(name: str, launched: Place, unfinished: list[str]) -> None:
+def left_running(name: str, launched: SourceLine, unfinished: list[str]) -> None:
     """The script has ended while a program ran, which was stopped therefore.
 
     Args:
@@ -86,7 +86,7 @@ class UntoldFailure:
 
     _untold: ClassVar[dict[int, UntoldFailure]] = {}
 
-    def __init__(self, launched: Place) -> None:
+    def __init__(self, launched: SourceLine) -> None:
         self._launched = launched
         self._text = ""
         self._was_told = False

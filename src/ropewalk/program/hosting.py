@@ -25,14 +25,14 @@ from ropewalk.calls.payloads import Handover
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.deaths import record_of
-from ropewalk.processes.messages import Exited, NotStarted, Report, Sample
+from ropewalk.processes.messages import Exited, NotStarted, Sample, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
-from ropewalk.program.left_folders import Claim, sweep
+from ropewalk.program.left_folders import FolderClaim, sweep
 from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
-from ropewalk.program.packing import Bundle
+from ropewalk.program.packing import FrozenBytes
 from ropewalk.settings import Settings
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.credentials import create_run_folder
@@ -50,7 +50,7 @@ class Launch:
     """One unit to start."""
 
     start: StartUnit
-    bundles: list[Bundle]
+    bundles: list[FrozenBytes]
     nodes: list[Node[Any]]
     resources: Resources
     environment: Mapping[str, str]
@@ -267,7 +267,7 @@ class ProcessHosting(Hosting):
                 self._session.processes.takes_leave(id)
             self._target.heard(name, received.message, received.parts)
 
-    def on_report(self, id: str, report: Report) -> None:
+    def on_report(self, id: str, report: TaskReport) -> None:
         pass  # only pools peek
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
@@ -325,7 +325,7 @@ class ThreadHosting(Hosting):
         self.handover = None if copy else Handover()
         self.run_id = os.urandom(8).hex()
         self.folder = create_run_folder(settings.run_folder)
-        self._claim = Claim(self.folder)
+        self._claim = FolderClaim(self.folder)
         sweep([self.folder.parent])
         self._key = os.urandom(32).hex()
         self._host = NodeHost(

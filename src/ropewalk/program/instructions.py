@@ -37,7 +37,7 @@ class ReplicaState(enum.Enum):
     REMOVED = "removed"
 
 
-class Outcome(enum.Enum):
+class ProgramOutcome(enum.Enum):
     """How the program ends, or that it has not yet been decided."""
 
     RUNNING = "running"
@@ -59,7 +59,7 @@ class Start:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class End:
+class EndReplica:
     """Ask this replica to end, and kill it if it does not; `ended` is reported in any case."""
 
     name: str
@@ -88,7 +88,7 @@ class Completed:
     """The program has done what it was for; what still lives is ended."""
 
 
-Instruction = Start | End | Failed | Completed
+Instruction = Start | EndReplica | Failed | Completed
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

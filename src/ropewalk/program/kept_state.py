@@ -27,7 +27,7 @@ from ropewalk.program.checkpoint_pace import CheckpointPace
 from ropewalk.program.checkpoints import Header
 from ropewalk.program.forked_work import ForkedWorkFailed
 from ropewalk.program.node_context import NodeContext
-from ropewalk.program.saving import Saving
+from ropewalk.program.saving import CheckpointWrite
 from ropewalk.program.snapshot_costs import SnapshotCosts
 from ropewalk.program.state_stores import StateStore
 
@@ -162,13 +162,13 @@ class KeptState:
             for_good: whether nothing will change the state any more.
         """
         context = self._context
-        saving: Saving | None = None
+        saving: CheckpointWrite | None = None
         self._pace.begun(time.monotonic())  # for the case that it does not come to that
         try:
             header = Header(context.name, context.replica, {"generation": context.generation})
             what, costs = f"{context.label}.state_dict()", None if for_good else self._costs
             new = self._store.new(context)
-            saving = Saving(self._whole, header, what, new, costs, self._memory, self._digest)
+            saving = CheckpointWrite(self._whole, header, what, new, costs, self._memory, self._digest)
             with turn as granted:
                 if granted:
                     self._pace.begun(time.monotonic())
@@ -195,7 +195,7 @@ class KeptState:
             is_first, self._is_saving = not self._is_saving, True
         return is_first
 
-    def _finish(self, saving: Saving) -> None:
+    def _finish(self, saving: CheckpointWrite) -> None:
         try:
             self._digest = saving.finish()
         except Exception as error:
@@ -203,7 +203,7 @@ class KeptState:
         else:
             self._over(saving)
 
-    def _over(self, saving: Saving | None, error: Exception | None = None) -> None:
+    def _over(self, saving: CheckpointWrite | None, error: Exception | None = None) -> None:
         if saving:
             saving.end()
             if saving.how and isinstance(error, ForkedWorkFailed):

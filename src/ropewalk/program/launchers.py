@@ -21,7 +21,7 @@ import msgspec
 import psutil
 
 from ropewalk.errors import LinkClosed, RopewalkError
-from ropewalk.program.control import ASKER, CONTROL_CODEC, Announcement, Answer, Problem, Request
+from ropewalk.program.control import ASKER, CONTROL_CODEC, Announcement, Answer, ControlProblem, Request
 from ropewalk.program.left_folders import is_ours, sweep
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
@@ -69,7 +69,7 @@ class Launcher:
         return f"{self.program} (pid {self.pid})"
 
     @contextlib.contextmanager
-    def connect(self, timeout_s: float = ANSWER_S) -> Generator[Conversation]:
+    def connect(self, timeout_s: float = ANSWER_S) -> Generator[LauncherConnection]:
         """Reach it, and hang up in the end.
 
         Raises:
@@ -85,7 +85,7 @@ class Launcher:
                 raise self.silent(timeout_s) from error
             raise LauncherGone(f"{self} has ended") from error
         try:
-            yield Conversation(self, link)
+            yield LauncherConnection(self, link)
         finally:
             link.close()
 
@@ -102,7 +102,7 @@ class Launcher:
         return LauncherSilent(words, pid=self.pid, timeout_s=timeout_s)
 
 
-class Conversation:
+class LauncherConnection:
     """A link to a launcher: one question after the other."""
 
     def __init__(self, launcher: Launcher, link: Link) -> None:
@@ -125,7 +125,7 @@ class Conversation:
             raise LauncherGone(f"{self._launcher} has ended") from error
         if answer is None:
             raise LauncherGone(f"{self._launcher} has ended")
-        if isinstance(answer, Problem):
+        if isinstance(answer, ControlProblem):
             raise RequestFailed(f"{self._launcher}: {answer.text}")
         if not isinstance(answer, answer_type):
             raise RequestFailed(f"{self._launcher} answered {request} with {answer}; please report this")

@@ -26,13 +26,13 @@ _GRAPHVIZ_TIMEOUT_S = 30
 
 
 @dataclass(slots=True)
-class Item:
+class LayoutItem:
     """A box, or a cluster of boxes; `place` fills in where it is."""
 
     name: str
     width: float = 0.0
     height: float = 0.0
-    inside: list[Item] = field(default_factory=list["Item"])
+    inside: list[LayoutItem] = field(default_factory=list["LayoutItem"])
     x: float = 0.0
     """Of its left edge."""
     y: float = 0.0
@@ -43,7 +43,7 @@ class Item:
         return self.x + self.width / 2
 
 
-def place(root: Item, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
+def place(root: LayoutItem, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
     """Set the place and the size of the root and of everything inside.
 
     Args:
@@ -62,7 +62,7 @@ def place(root: Item, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
 # --- Graphviz ---------------------------------------------------------------------------------------------------------
 
 
-def placed_by_graphviz(root: Item, edges: Sequence[Pair]) -> dict[Pair, list[Point]] | None:
+def placed_by_graphviz(root: LayoutItem, edges: Sequence[Pair]) -> dict[Pair, list[Point]] | None:
     """As `place`; None without Graphviz, and then nothing has a place."""
     program = shutil.which("dot")
     if program is None:
@@ -107,7 +107,7 @@ def placed_by_graphviz(root: Item, edges: Sequence[Pair]) -> dict[Pair, list[Poi
     return {edge: [(x + dx, y + dy) for x, y in routes[edge]] for edge in edges}
 
 
-def _written(item: Item, cluster_of: dict[int, int], number_of: dict[str, int]) -> Iterator[str]:
+def _written(item: LayoutItem, cluster_of: dict[int, int], number_of: dict[str, int]) -> Iterator[str]:
     for part in item.inside:
         if part.inside:
             # The label is only as long as ours will be: Graphviz leaves room for it.
@@ -125,7 +125,7 @@ def _numbers(text: str) -> list[float]:
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def placed_in_rows(root: Item, edges: Sequence[Pair]) -> dict[Pair, list[Point]]:
+def placed_in_rows(root: LayoutItem, edges: Sequence[Pair]) -> dict[Pair, list[Point]]:
     """As `place`, in rows: each item below its callers, a cluster as one item of the cluster that it is in."""
     _place_inside(root, edges)
     _move(root, -root.x, -root.y)
@@ -133,7 +133,7 @@ def placed_in_rows(root: Item, edges: Sequence[Pair]) -> dict[Pair, list[Point]]
     return {(caller, callee): _curve(boxes[caller], boxes[callee]) for caller, callee in edges}
 
 
-def _place_inside(cluster: Item, edges: Sequence[Pair]) -> None:
+def _place_inside(cluster: LayoutItem, edges: Sequence[Pair]) -> None:
     for item in cluster.inside:
         if item.inside:
             _place_inside(item, edges)
@@ -158,7 +158,7 @@ def _place_inside(cluster: Item, edges: Sequence[Pair]) -> None:
     _wrap(cluster)
 
 
-def _curve(caller: Item, callee: Item) -> list[Point]:
+def _curve(caller: LayoutItem, callee: LayoutItem) -> list[Point]:
     down = caller.y < callee.y
     start = caller.center, caller.y + (caller.height if down else 0.0)
     end = callee.center, callee.y + (0.0 if down else callee.height)
@@ -222,7 +222,7 @@ def rows_by_longest_path(names: Sequence[str], downward: Sequence[Pair]) -> dict
     return rows
 
 
-def _wrap(cluster: Item) -> None:
+def _wrap(cluster: LayoutItem) -> None:
     """Give a cluster the size of what is inside."""
     cluster.x = min(item.x for item in cluster.inside) - PADDING
     cluster.y = min(item.y for item in cluster.inside) - PADDING - HEADING
@@ -231,17 +231,17 @@ def _wrap(cluster: Item) -> None:
     cluster.height = max(item.y + item.height for item in cluster.inside) + PADDING - cluster.y
 
 
-def _move(item: Item, dx: float, dy: float) -> None:
+def _move(item: LayoutItem, dx: float, dy: float) -> None:
     for part in _items(item):
         part.x += dx
         part.y += dy
 
 
-def _items(item: Item) -> Iterator[Item]:
+def _items(item: LayoutItem) -> Iterator[LayoutItem]:
     yield item
     for part in item.inside:
         yield from _items(part)
 
 
-def _leaves(item: Item) -> Iterator[Item]:
+def _leaves(item: LayoutItem) -> Iterator[LayoutItem]:
     return (part for part in _items(item) if not part.inside)

@@ -23,7 +23,7 @@ from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
 _CLAIM = "threads.claim"
 
 
-class Claim:
+class FolderClaim:
     """A folder is in use for as long as this process lives, or until `close`."""
 
     def __init__(self, folder: Path) -> None:

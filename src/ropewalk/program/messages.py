@@ -16,7 +16,7 @@ import msgspec
 
 from ropewalk.calls.waits import LaneWaits
 from ropewalk.processes.messages import Retired
-from ropewalk.program.checkpoints import Kept
+from ropewalk.program.checkpoints import CheckpointFile
 from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.failures import Failure
 from ropewalk.transport.link import Codec
@@ -121,7 +121,7 @@ class StateAnswer(msgspec.Struct, tag=7, array_like=True, frozen=True):
     """The answer to `SaveState`, `FindState`, `SetStateAside`, and to `ReadState` with the bytes as its part."""
 
     number: int
-    files: list[Kept] = []
+    files: list[CheckpointFile] = []
     """What `FindState` found."""
     failure: Failure | None = None
 
@@ -227,7 +227,7 @@ class ReadState(msgspec.Struct, tag=31, array_like=True, frozen=True):
     number: int
     name: UnitName
     node: str
-    file: Kept
+    file: CheckpointFile
     offset: int
     size_bytes: int
 
@@ -238,7 +238,7 @@ class SetStateAside(msgspec.Struct, tag=32, array_like=True, frozen=True):
     number: int
     name: UnitName
     node: str
-    file: Kept
+    file: CheckpointFile
 
 
 StateOrder = SaveState | FindState | ReadState | SetStateAside

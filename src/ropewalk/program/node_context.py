@@ -16,11 +16,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ropewalk.calls import frame
+from ropewalk.calls import call_context
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import MethodFacts
-from ropewalk.processes.bell import Bell
+from ropewalk.processes.notifier import Notifier
 from ropewalk.program.handle import Handle, replace_handles
 from ropewalk.program.messages import NodeStart, UnitName
 
@@ -62,7 +62,7 @@ class NodeContext:
         self._num_called = 0
         """Callbacks that run."""
         self._lock = threading.RLock()
-        self._called = Bell()
+        self._called = Notifier()
 
     def __repr__(self) -> str:
         return f"<node {self.label}, generation {self.generation}>"
@@ -96,7 +96,7 @@ class NodeContext:
         those have completed that do have one. For a worker this holds when it waits without a limit; with one, this
         may be a pause in work that comes to an end.
         """
-        if not self._waits and threading.get_ident() == self.thread and frame.current.get() is None:
+        if not self._waits and threading.get_ident() == self.thread and call_context.current.get() is None:
             self._waits = self._host.waits_for_stop(self, limited=timeout_s is not None)
         self._host.loop.hand_over()
         return self._stopped.wait(timeout_s)
@@ -201,7 +201,7 @@ def current_node() -> NodeContext:
     Raises:
         RuntimeError: the code runs outside of any node, or in a thread that may belong to several.
     """
-    running = frame.current.get()
+    running = call_context.current.get()
     served: Any = getattr(running.call if running else None, "served", None)
     context: NodeContext | None = getattr(served, "owner", None) or getattr(_of_thread, "context", None)
     if context is not None:

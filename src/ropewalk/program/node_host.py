@@ -32,10 +32,10 @@ from ropewalk.calls.payloads import Handover
 from ropewalk.calls.server import CallServer
 from ropewalk.calls.threads import Threads
 from ropewalk.errors import CallCycle, ProgramStopped, StartFailed
-from ropewalk.processes.bell import Bell
 from ropewalk.processes.messages import Retired
+from ropewalk.processes.notifier import Notifier
 from ropewalk.program import node_context, stacks
-from ropewalk.program.directory import View
+from ropewalk.program.directory import DirectoryView
 from ropewalk.program.held_up import HeldUp
 from ropewalk.program.kept_state import KeptState, has_state
 from ropewalk.program.messages import (
@@ -148,7 +148,7 @@ class NodeHost:
         """By the keys of calls that run though nobody wants their answers: when to say so."""
         self._rendezvous: dict[tuple[str, int], RendezvousAt] = {}
         self._lock = threading.Lock()  # units and the wishes that came before them
-        self._news = Bell()
+        self._news = Notifier()
         self._members = TokenList(key)
         self._listener = HostListener(
             self.loop,
@@ -285,7 +285,7 @@ class NodeHost:
         """Take over the nodes of a unit, and say that it is up; `run_unit` runs them."""
         if start.checkpoints:
             self._store = FolderStore(Path(start.checkpoints))
-        view = View(lambda name: self.say(Locate(name)), self.loop.hand_over)
+        view = DirectoryView(lambda name: self.say(Locate(name)), self.loop.hand_over)
         stream = f"{start.name.unit}.{start.name.replica}#{start.name.generation}"
         caller = Caller(self.loop, view, self._run_id, self._host_id, self._handover, self._passport, stream)
         unit = RunningUnit(start.name, view, caller)

@@ -1,7 +1,7 @@
 """The nodes of a program as bytes, with what `__main__` must hold for them: pickled once, sent to every host.
 
-definitions of __main__ ─▶ Bundle ─┬─ small: in the message to each process
-each node with arguments ─▶ Bundle ┴─ large: a constant, which each host gets once and its processes map
+definitions of __main__ ─▶ FrozenBytes ─┬─ small: in the message to each process
+each node with arguments ─▶ FrozenBytes ┴─ large: a constant, which each host gets once and its processes map
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ropewalk.transport.main_namespace import main_facts
 from ropewalk.transport.serialization import Payload, define, dumps
 
 
-class Bundle:
+class FrozenBytes:
     """Bytes as they were when this was made; what they were made of may change.
 
     Raises:
@@ -66,7 +66,7 @@ class PackedProgram:
         """How many buffers the pickle of a node has."""
         return self._num_buffers.get(name, 0)
 
-    def bundles(self, names: Sequence[str]) -> list[Bundle]:
+    def bundles(self, names: Sequence[str]) -> list[FrozenBytes]:
         """What a host with these nodes is sent: the definitions, then the nodes."""
         return [self._definitions, *(self._nodes[name] for name in names if name in self._nodes)]
 
@@ -74,8 +74,8 @@ class PackedProgram:
         """Give memory files back; may be called twice."""
         self._constants.close()
 
-    def _bundle(self, parts: Sequence[Part]) -> Bundle:
-        bundle = Bundle(parts)
+    def _bundle(self, parts: Sequence[Part]) -> FrozenBytes:
+        bundle = FrozenBytes(parts)
         if bundle.constant:
             self._constants.callback(bundle.constant.close)
         return bundle

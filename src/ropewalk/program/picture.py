@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
 from ropewalk.program import layout
-from ropewalk.program.drawing import Box, Graph
-from ropewalk.program.layout import Item, Point
+from ropewalk.program.drawing import DrawnBox, DrawnGraph
+from ropewalk.program.layout import LayoutItem, Point
 from ropewalk.program.node import NodeSpec
 from ropewalk.quantities import counted, shown_size
 
@@ -40,11 +40,11 @@ _STYLE = """
 """.strip("\n")
 
 
-def svg(graph: Graph) -> str:
+def svg(graph: DrawnGraph) -> str:
     """The graph as a picture that stands for itself; the arguments behind an edge are shown when one points at it."""
     specs = {spec.name: spec for spec in graph.specs}
     root = _item(graph.boxes())
-    root.inside += [Item(name, _node_width(name, "not added", ""), _BOX_HEIGHT) for name in graph.missing]
+    root.inside += [LayoutItem(name, _node_width(name, "not added", ""), _BOX_HEIGHT) for name in graph.missing]
     arguments = graph.arguments()
     between = [pair for pair in arguments if pair[0] != pair[1]]
     routes = layout.place(root, between) if root.inside else {}
@@ -78,18 +78,20 @@ def svg(graph: Graph) -> str:
     return "\n".join([*lines, "</g>", "</svg>", ""])
 
 
-def _item(box: Box) -> Item:
+def _item(box: DrawnBox) -> LayoutItem:
     """The sizes of a box's nodes, before they have a place."""
-    nodes: list[Item] = []
+    nodes: list[LayoutItem] = []
     for spec in box.specs:
         width, behind = _node_width(spec.name, spec.node.kind, _facts(spec)), _num_sheets(spec) * _SHEET
-        nodes.append(Item(spec.name, width + behind, _BOX_HEIGHT + behind))
+        nodes.append(LayoutItem(spec.name, width + behind, _BOX_HEIGHT + behind))
     clusters = [_item(inside) for inside in box.boxes.values()]
     label_width = _text_width(box.label, 12) * 1.06 + 28 if box.path else 0.0
-    return Item(f"{box.path}\n{box.label}", label_width, inside=[*nodes, *clusters])  # no node's name has a line break
+    return LayoutItem(
+        f"{box.path}\n{box.label}", label_width, inside=[*nodes, *clusters]
+    )  # no node's name has a line break
 
 
-def _summary(graph: Graph) -> str:
+def _summary(graph: DrawnGraph) -> str:
     units = {spec.unit: spec.replicas for spec in graph.specs}
     num_processes = sum(units.values())
     nodes = counted(len(graph.specs), "node")
@@ -123,7 +125,7 @@ def _num_sheets(spec: NodeSpec | None) -> int:
     return min(spec.replicas - 1, 2) if spec and spec.replicas > 1 else 0
 
 
-def _node(item: Item, spec: NodeSpec | None) -> Iterator[str]:
+def _node(item: LayoutItem, spec: NodeSpec | None) -> Iterator[str]:
     colour, inside = _COLOURS.get(spec.node.kind, _OTHER_COLOUR) if spec else _MISSING_COLOUR
     behind = _num_sheets(spec) * _SHEET
     x, y, width, height = item.x, item.y + behind, item.width - behind, item.height - behind
@@ -152,7 +154,7 @@ def _node(item: Item, spec: NodeSpec | None) -> Iterator[str]:
     yield "</g>"
 
 
-def _clusters(item: Item, depth: int) -> Iterator[str]:
+def _clusters(item: LayoutItem, depth: int) -> Iterator[str]:
     if not item.inside:
         return
     dashes = ' stroke-dasharray="6 4"' if "@" in item.name else ""  # nodes that live together
@@ -165,7 +167,7 @@ def _clusters(item: Item, depth: int) -> Iterator[str]:
         yield from _clusters(part, depth + 1)
 
 
-def _labels(item: Item) -> Iterator[str]:
+def _labels(item: LayoutItem) -> Iterator[str]:
     """The labels of clusters, which stay readable where an edge passes behind them."""
     for part in item.inside:
         if part.inside:
@@ -183,12 +185,12 @@ def _curve(route: Sequence[Point]) -> str:
     return f"M{x:.1f} {y:.1f} C" + " ".join(f"{x:.1f} {y:.1f}" for x, y in others)
 
 
-def _loop(item: Item) -> str:
+def _loop(item: LayoutItem) -> str:
     x, y = item.x + item.width, item.y + item.height / 2
     return f"M{x:.1f} {y + 10:.1f} C{x + 24:.1f} {y + 14:.1f} {x + 24:.1f} {y - 14:.1f} {x + 1:.1f} {y - 8:.1f}"
 
 
-def _leaves(item: Item) -> Iterator[Item]:
+def _leaves(item: LayoutItem) -> Iterator[LayoutItem]:
     if not item.inside:
         yield item
     for part in item.inside:

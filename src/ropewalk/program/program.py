@@ -24,7 +24,7 @@ from ropewalk.errors import ProgramInvalid
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.session import Session
 from ropewalk.program import drawing, picture
-from ropewalk.program.drawing import Edge
+from ropewalk.program.drawing import DrawnEdge
 from ropewalk.program.forgotten import Unlaunched
 from ropewalk.program.handle import Handle, Vertex, handles_in
 from ropewalk.program.launch import launch
@@ -38,7 +38,11 @@ from ropewalk.quantities import counted
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*", re.ASCII)
-_FORMATS: dict[str, Callable[[drawing.Graph], str]] = {"dot": drawing.dot, "json": drawing.json, "svg": picture.svg}
+_FORMATS: dict[str, Callable[[drawing.DrawnGraph], str]] = {
+    "dot": drawing.dot,
+    "json": drawing.json,
+    "svg": picture.svg,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +258,10 @@ class Program:
                 return spec
         raise KeyError(f"program {self.name!r} has no node {name!r}; it has {', '.join(sorted(self.names)) or 'none'}")
 
-    def edges(self) -> list[Edge]:
+    def edges(self) -> list[DrawnEdge]:
         """Who can call whom, and by which argument, in the order in which nodes were added."""
         return [
-            Edge(spec.name, handle.name, path + step)
+            DrawnEdge(spec.name, handle.name, path + step)
             for spec in self._specs
             for path, value in spec.node.arguments().items()
             for step, handle in handles_in(value)
@@ -272,7 +276,7 @@ class Program:
         if format not in _FORMATS:
             raise ValueError(f"the graph can be had as {', '.join(_FORMATS)}, not {format!r}")
         self._unlaunched.is_used()
-        return _FORMATS[format](drawing.Graph(self.name, self.specs, self.edges()))
+        return _FORMATS[format](drawing.DrawnGraph(self.name, self.specs, self.edges()))
 
     def validate(self, mode: Mode = "processes", *, engine: str | None = None, copy: bool = True) -> None:
         """Check all that can be checked before anything starts.

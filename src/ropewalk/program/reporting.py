@@ -6,10 +6,10 @@ import os
 import time
 
 from ropewalk.program.conductor import Conductor
-from ropewalk.program.instructions import Outcome, ReplicaState, ReplicaStatus
+from ropewalk.program.instructions import ProgramOutcome, ReplicaState, ReplicaStatus
 from ropewalk.program.messages import AskStatus
 from ropewalk.program.node import NodeSpec
-from ropewalk.program.status import NodeState, NodeStatus, ProgramState, ProgramStatus, RunningCall
+from ropewalk.program.status import NodeCall, NodeState, NodeStatus, ProgramState, ProgramStatus
 
 #: Hosts get so long to say what their nodes are doing; of those that do not, the last answer is shown.
 _ANSWER_S = 0.5
@@ -23,17 +23,17 @@ _NODE_STATES: dict[ReplicaState, NodeState] = {
     ReplicaState.STOPPED: "ended",
     ReplicaState.REMOVED: "ended",
 }
-_OUTCOMES: dict[Outcome, ProgramState] = {
-    Outcome.COMPLETED: "completed",
-    Outcome.STOPPED: "stopped",
-    Outcome.FAILED: "failed",
+_OUTCOMES: dict[ProgramOutcome, ProgramState] = {
+    ProgramOutcome.COMPLETED: "completed",
+    ProgramOutcome.STOPPED: "stopped",
+    ProgramOutcome.FAILED: "failed",
 }
 
 
 def state_of(conductor: Conductor) -> ProgramState:
     """Where a program stands; from any thread."""
     outcome = conductor.supervisor.outcome
-    if outcome is not Outcome.RUNNING:
+    if outcome is not ProgramOutcome.RUNNING:
         return _OUTCOMES[outcome] if conductor.supervisor.done else "stopping"
     started = conductor.is_ready or any(unit.address for unit in conductor.units)
     return "running" if started else "starting"
@@ -102,6 +102,6 @@ def _node(conductor: Conductor, status: ReplicaStatus, spec: NodeSpec) -> NodeSt
         cpu_s=sample.cpu_s if sample else 0.0,
         calls_done=calls.num_done if calls else 0,
         calls_waiting=calls.num_waiting if calls else 0,
-        calls_running=tuple(RunningCall(call.label, call.running_s) for call in calls.running) if calls else (),
+        calls_running=tuple(NodeCall(call.label, call.running_s) for call in calls.running) if calls else (),
         last_cause=status.cause,
     )

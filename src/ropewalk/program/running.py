@@ -25,11 +25,11 @@ from ropewalk.program import reporting, stacks
 from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.control import ControlServer
-from ropewalk.program.directory import View
-from ropewalk.program.forgotten import Place, UntoldFailure, left_running
+from ropewalk.program.directory import DirectoryView
+from ropewalk.program.forgotten import SourceLine, UntoldFailure, left_running
 from ropewalk.program.handle import OnLost, checked_on_lost
 from ropewalk.program.hosting import Hosting
-from ropewalk.program.instructions import Outcome
+from ropewalk.program.instructions import ProgramOutcome
 from ropewalk.program.log_files import LogFile
 from ropewalk.program.messages import NOBODY_WAITS, UnitName
 from ropewalk.program.node import NodeSpec
@@ -60,7 +60,7 @@ class RunningProgram:
     def __init__(self, name: str, specs: Sequence[NodeSpec], packed: PackedProgram) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._packed = packed
-        self._view = View(self._subscribe, self._before_waiting)
+        self._view = DirectoryView(self._subscribe, self._before_waiting)
         self._conductor = Conductor(name, specs, packed, self._view, self._end_soon)
         self._started = time.time()
         self._over = threading.Event()
@@ -71,7 +71,7 @@ class RunningProgram:
         self._caller: Caller | None = None
         self._caller_lock = threading.Lock()
         self._loop_lost = threading.Lock()
-        self._launched = Place()
+        self._launched = SourceLine()
         self._untold = UntoldFailure(self._launched)
         self._is_ending = False  # changed under the lock, so that no caller is made that nobody closes
 
@@ -295,7 +295,7 @@ class RunningProgram:
 
     def end_with_script(self) -> None:
         """The script ends, and the program with it; says so if it was still at work."""
-        at_work = self._conductor.supervisor.outcome is Outcome.RUNNING
+        at_work = self._conductor.supervisor.outcome is ProgramOutcome.RUNNING
         unfinished = [f"{each.name}.{each.replica}" for each in self._conductor.supervisor.awaited]
         self.stop(_GRACE_ON_ERROR_S)
         if at_work and self._conductor.error is None:
@@ -419,7 +419,7 @@ class RunningProgram:
     def _raise_failure(self) -> None:
         conductor = self._conductor
         self._untold.told()
-        if conductor.session_error and conductor.supervisor.outcome is not Outcome.COMPLETED:
+        if conductor.session_error and conductor.supervisor.outcome is not ProgramOutcome.COMPLETED:
             raise conductor.session_error
         if conductor.error and conductor.supervisor.done:
             raise conductor.error.with_traceback(None)  # it may have been raised before

@@ -7,7 +7,7 @@ from typing import Any
 
 from ropewalk.calls.caller import Caller
 from ropewalk.calls.incoming import Served
-from ropewalk.program.directory import View
+from ropewalk.program.directory import DirectoryView
 from ropewalk.program.kept_state import KeptState
 from ropewalk.program.messages import UnitName
 from ropewalk.program.node import Node
@@ -35,7 +35,7 @@ class RunningUnit:
     It calls services by links of its own, so that in threads mode, too, its calls can be ended with it.
     """
 
-    def __init__(self, name: UnitName, view: View, caller: Caller) -> None:
+    def __init__(self, name: UnitName, view: DirectoryView, caller: Caller) -> None:
         self.name = name
         self.view = view
         self.caller = caller

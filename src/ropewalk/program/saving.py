@@ -28,7 +28,7 @@ _SILENT_S = 120.0
 _SIGN_BYTES = 16 << 20
 
 
-class Saving:
+class CheckpointWrite:
     """One checkpoint.
 
     Args:
@@ -168,4 +168,4 @@ class _Signing:
         self._file.flush()
 
 
-__all__ = ["Saving"]
+__all__ = ["CheckpointWrite"]

@@ -23,8 +23,8 @@ from typing import Any, BinaryIO, Protocol
 import msgspec
 
 from ropewalk.errors import LinkClosed
-from ropewalk.processes.bell import Bell
-from ropewalk.program.checkpoints import Files, FolderFiles, Kept, NewFile, Saved, find
+from ropewalk.processes.notifier import Notifier
+from ropewalk.program.checkpoints import CheckpointBytes, CheckpointFile, Files, FolderFiles, NewFile, find
 from ropewalk.program.messages import FindState, ReadState, SaveState, SetStateAside, StateAnswer
 from ropewalk.program.node_context import NodeContext
 from ropewalk.state_container import Writable
@@ -80,7 +80,7 @@ class StateStore(Protocol):
         """
         ...
 
-    def find(self, context: NodeContext) -> Saved | None:
+    def find(self, context: NodeContext) -> CheckpointBytes | None:
         """The state that was kept last, if there is one.
 
         Raises:
@@ -100,7 +100,7 @@ class FolderStore:
         """See `StateStore`."""
         return _InFolder(self._folder, context.name, context.replica)
 
-    def find(self, context: NodeContext) -> Saved | None:
+    def find(self, context: NodeContext) -> CheckpointBytes | None:
         """See `StateStore`."""
         return find(FolderFiles(self._folder, context.name, context.replica), context.name, context.replica)
 
@@ -126,14 +126,14 @@ class LauncherStore:
         self._say = say
         self._numbers = itertools.count(1)
         self._answers: dict[int, tuple[StateAnswer, list[Part]]] = {}
-        self._news = Bell()
+        self._news = Notifier()
         self._ended = ""
 
     def new(self, context: NodeContext) -> NewState:
         """See `StateStore`."""
         return _WithLauncher(self, context)
 
-    def find(self, context: NodeContext) -> Saved | None:
+    def find(self, context: NodeContext) -> CheckpointBytes | None:
         """See `StateStore`."""
         return find(_FilesOfLauncher(self, context), context.name, context.replica)
 
@@ -249,16 +249,16 @@ class _FilesOfLauncher(Files):
         self._store = store
         self._context = context
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[CheckpointFile]:
         """See `Files`."""
         unit, node = self._context.unit, self._context.name
         return self._store.ask(lambda number: FindState(number, unit, node))[0].files
 
-    def open(self, kept: Kept) -> BinaryIO:
+    def open(self, kept: CheckpointFile) -> BinaryIO:
         """See `Files`."""
         return io.BufferedReader(_Reading(self._store, self._context, kept), PIECE_BYTES)
 
-    def set_aside(self, kept: Kept) -> None:
+    def set_aside(self, kept: CheckpointFile) -> None:
         """See `Files`."""
         unit, node = self._context.unit, self._context.name
         self._store.ask(lambda number: SetStateAside(number, unit, node, kept))
@@ -267,7 +267,7 @@ class _FilesOfLauncher(Files):
 class _Reading(io.RawIOBase):
     """A file that lies with the launcher, from its beginning to its end."""
 
-    def __init__(self, store: LauncherStore, context: NodeContext, kept: Kept) -> None:
+    def __init__(self, store: LauncherStore, context: NodeContext, kept: CheckpointFile) -> None:
         super().__init__()
         self._store = store
         self._context = context

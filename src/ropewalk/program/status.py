@@ -21,7 +21,7 @@ _SHOWN_EVENTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class RunningCall:
+class NodeCall:
     """A call that a node is in."""
 
     method: str
@@ -52,7 +52,7 @@ class NodeStatus:
     calls_done: int = 0
     calls_waiting: int = 0
     """Calls that have arrived and not begun; a number that grows says that callers are faster than this node."""
-    calls_running: tuple[RunningCall, ...] = ()
+    calls_running: tuple[NodeCall, ...] = ()
     last_cause: str = ""
     """Why it ended the last time; empty if it never did."""
 

@@ -13,7 +13,7 @@ the next generation.
        ▲                   │                  │
        │◀── failed, and the rule allows it ───┤──── failed, and final ──▶ FAILED
        │                   │                  │
-       │                   └────── End ───────┤
+       │                   └────── EndReplica ───────┤
        │   its gang restarts                  ▼         the program ends
        └──────────────────────────────────  ENDING ─────────────────────▶ STOPPED
                                               │          scaled away
@@ -39,11 +39,11 @@ from typing import NoReturn
 from ropewalk.program.gang import Gang, Replica, SupervisedNode
 from ropewalk.program.instructions import (
     Completed,
-    End,
+    EndReplica,
     Failed,
     Instruction,
     NodeRule,
-    Outcome,
+    ProgramOutcome,
     ReplicaState,
     ReplicaStatus,
     Start,
@@ -71,7 +71,7 @@ class Supervisor:
         self._said: list[Instruction] = []
         self._now = 0.0
         self._begun = False
-        self.outcome = Outcome.RUNNING
+        self.outcome = ProgramOutcome.RUNNING
         self.failure: Failed | None = None
         """What the program failed of; None unless the outcome is FAILED."""
         self.stop_reason = ""
@@ -89,7 +89,7 @@ class Supervisor:
         if self._begun:
             raise RuntimeError("the supervisor has begun already; a program that ran is launched anew with another one")
         self._now, self._begun = now, True
-        if self.outcome is Outcome.RUNNING:
+        if self.outcome is ProgramOutcome.RUNNING:
             for gang in self._gangs.values():
                 gang.due = now
         return self._settle()
@@ -144,9 +144,9 @@ class Supervisor:
     def stop(self, now: float, reason: str = "") -> list[Instruction]:
         """End everything; nothing is started any more. A second call changes nothing, nor does one after the end."""
         self._now = now
-        if self.outcome is Outcome.RUNNING:
+        if self.outcome is ProgramOutcome.RUNNING:
             self.stop_reason = reason
-            self._finish(Outcome.STOPPED, f"the program stops: {reason}" if reason else "the program stops")
+            self._finish(ProgramOutcome.STOPPED, f"the program stops: {reason}" if reason else "the program stops")
         return self._settle()
 
     def scale(self, name: str, replicas: int, now: float) -> list[Instruction]:
@@ -160,7 +160,7 @@ class Supervisor:
         self._now = now
         node = self._node(name)
         _check_replicas(replicas)
-        if not self._begun or self.outcome is not Outcome.RUNNING:
+        if not self._begun or self.outcome is not ProgramOutcome.RUNNING:
             return []
         before, node.wanted = node.wanted, replicas
         self._grow(node)
@@ -183,7 +183,7 @@ class Supervisor:
         """
         self._now = now
         node = self._node(name)
-        if not self._begun or self.outcome is not Outcome.RUNNING:
+        if not self._begun or self.outcome is not ProgramOutcome.RUNNING:
             return []
         for gang in dict.fromkeys(member.gang for member in node.replicas if member.wanted):
             self._restart(gang, now, "a restart was asked for")
@@ -193,7 +193,12 @@ class Supervisor:
         """A replica must leave its host: it is ended, and started again, with its gang; no budget is touched."""
         self._now = now
         member = self._find(name, replica, generation, f"has to leave its host ({why})")
-        if member and member.alive and member.state is not ReplicaState.ENDING and self.outcome is Outcome.RUNNING:
+        if (
+            member
+            and member.alive
+            and member.state is not ReplicaState.ENDING
+            and self.outcome is ProgramOutcome.RUNNING
+        ):
             self._restart(member.gang, now, f"{member.label} has to leave its host: {why}")
         return self._settle()
 
@@ -212,7 +217,7 @@ class Supervisor:
     @property
     def done(self) -> bool:
         """Whether the program has an outcome and nothing of it lives."""
-        return self.outcome is not Outcome.RUNNING and not any(gang.alive for gang in self._gangs.values())
+        return self.outcome is not ProgramOutcome.RUNNING and not any(gang.alive for gang in self._gangs.values())
 
     @property
     def replicas(self) -> list[ReplicaStatus]:
@@ -240,7 +245,7 @@ class Supervisor:
     # Changes
 
     def _has_been_ended(self, member: Replica, event: str) -> None:
-        if self.outcome is not Outcome.RUNNING:
+        if self.outcome is not ProgramOutcome.RUNNING:
             self._enter(member, ReplicaState.STOPPED, event)
         elif not member.wanted:
             self._enter(member, ReplicaState.REMOVED, event)
@@ -280,10 +285,10 @@ class Supervisor:
         first = dataclasses.replace(gang.failures[-len(answer.deaths)], reason=answer.reason, deaths=answer.deaths)
         why = f"{first.name}/{first.replica} failed: {first.cause}"
         gang.renew_budget()  # if the user restarts it by hand, it gets its chances again
-        if self.outcome is Outcome.RUNNING and any(member.node.rule.essential for member in gang.members):
+        if self.outcome is ProgramOutcome.RUNNING and any(member.node.rule.essential for member in gang.members):
             self.failure = first
             self._said.append(first)
-            self._finish(Outcome.FAILED, f"the program has failed: {why}")
+            self._finish(ProgramOutcome.FAILED, f"the program has failed: {why}")
         else:
             for member in gang.members:
                 self._end(member, f"its gang has failed: {why}")
@@ -296,7 +301,7 @@ class Supervisor:
             elif member.wanted and member.state is not ReplicaState.WAITING:
                 self._enter(member, ReplicaState.WAITING, why)
 
-    def _finish(self, outcome: Outcome, why: str) -> None:
+    def _finish(self, outcome: ProgramOutcome, why: str) -> None:
         self.outcome = outcome
         for gang in self._gangs.values():
             gang.due = None
@@ -310,14 +315,14 @@ class Supervisor:
         """Have it ended, unless it has ended or is being ended already."""
         if member.alive and member.state is not ReplicaState.ENDING:
             self._enter(member, ReplicaState.ENDING, why)
-            self._said.append(End(member.node.rule.name, member.index, member.generation, why))
+            self._said.append(EndReplica(member.node.rule.name, member.index, member.generation, why))
 
     def _settle(self) -> list[Instruction]:
         """After each event: see whether the program is complete, start what is due, and return what is to be done."""
-        if self._begun and self.outcome is Outcome.RUNNING:
+        if self._begun and self.outcome is ProgramOutcome.RUNNING:
             if self._is_complete():
                 self._said.append(Completed())
-                self._finish(Outcome.COMPLETED, "the program has completed")
+                self._finish(ProgramOutcome.COMPLETED, "the program has completed")
             else:
                 for gang in self._gangs.values():
                     if gang.due is not None and gang.due <= self._now and not gang.alive:

@@ -12,7 +12,7 @@ from ropewalk.program.node import NodeSpec
 from ropewalk.transport.loop import Timer
 
 
-class Unit:
+class UnitReplica:
     """One replica of a unit, in its latest start."""
 
     def __init__(self, name: UnitName, nodes: Sequence[NodeSpec]) -> None:
@@ -41,30 +41,30 @@ class Units:
         for spec in specs:
             self.nodes.setdefault(spec.unit, []).append(spec)
         self.sizes = {name: nodes[0].replicas for name, nodes in self.nodes.items()}
-        self._live: dict[tuple[str, int], Unit] = {}
+        self._live: dict[tuple[str, int], UnitReplica] = {}
 
-    def __iter__(self) -> Iterator[Unit]:
+    def __iter__(self) -> Iterator[UnitReplica]:
         """Those that live, or are being started."""
         return iter(list(self._live.values()))
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def begin(self, name: UnitName) -> Unit:
+    def begin(self, name: UnitName) -> UnitReplica:
         """A unit is started."""
-        unit = self._live[name.unit, name.replica] = Unit(name, self.nodes[name.unit])
+        unit = self._live[name.unit, name.replica] = UnitReplica(name, self.nodes[name.unit])
         return unit
 
-    def end(self, unit: Unit) -> None:
+    def end(self, unit: UnitReplica) -> None:
         """A unit is gone."""
         del self._live[unit.name.unit, unit.name.replica]
 
-    def find(self, name: UnitName) -> Unit | None:
+    def find(self, name: UnitName) -> UnitReplica | None:
         """The unit of that name, unless it is gone, or its successor has been started."""
         unit = self._live.get((name.unit, name.replica))
         return unit if unit is not None and unit.name == name else None
 
-    def at(self, name: str, replica: int) -> Unit | None:
+    def at(self, name: str, replica: int) -> UnitReplica | None:
         """The replica of a unit that lives."""
         return self._live.get((name, replica))
 

@@ -21,7 +21,7 @@ ANSWER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class QueryWaits:
     """Ask a process which of its calls wait; told by `answered`."""
 
     address: str
@@ -49,16 +49,16 @@ class WaitWatch:
         """Whether a look is under way."""
         return bool(self._missing)
 
-    def held_up(self, address: str, now: float) -> list[Ask]:
+    def held_up(self, address: str, now: float) -> list[QueryWaits]:
         """A process says that calls are held up there by calls that wait for others."""
         if self.is_looking and now < self._begun + ANSWER_S:
             return []
         self._number += 1
         self._begun = now
         self._missing, self._reports = {address}, {}
-        return [Ask(address, self._number)]
+        return [QueryWaits(address, self._number)]
 
-    def answered(self, address: str, number: int, lanes: Sequence[LaneWaits]) -> list[Ask | BreakCircle]:
+    def answered(self, address: str, number: int, lanes: Sequence[LaneWaits]) -> list[QueryWaits | BreakCircle]:
         """A process has said which of its calls wait."""
         if number != self._number or address not in self._missing:
             return []
@@ -67,7 +67,7 @@ class WaitWatch:
         new = addresses(lanes) - self._reports.keys() - self._missing
         self._missing |= new
         if self._missing:
-            return [Ask(each, self._number) for each in sorted(new)]
+            return [QueryWaits(each, self._number) for each in sorted(new)]
         circle = find_circle(self._reports)
         return [BreakCircle(circle)] if circle else []
 
@@ -77,4 +77,4 @@ class WaitWatch:
             self._missing.clear()  # if there is a circle without it, somebody will say so again
 
 
-__all__ = ["ANSWER_S", "Ask", "BreakCircle", "WaitWatch"]
+__all__ = ["ANSWER_S", "BreakCircle", "QueryWaits", "WaitWatch"]

@@ -24,14 +24,14 @@ from typing import Any, ClassVar, cast
 
 import cloudpickle
 
-from ropewalk.calls.payloads import Packed, pack_item
+from ropewalk.calls.payloads import PackedValue, pack_item
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import member_of_run
 from ropewalk.sharing.readiness import Readiness
-from ropewalk.sharing.shared_object import Reference, SharedObject, create
+from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 from ropewalk.transport.frames import Part
-from ropewalk.transport.packets import LOOK_UP_S, PACKET_BYTES, Packets, Parcel
+from ropewalk.transport.packets import LOOK_UP_S, PACKET_BYTES, PackedMessage, Packets
 from ropewalk.transport.serialization import dumps, loads
 
 _cloudpickle: Any = cloudpickle  # untyped
@@ -58,7 +58,7 @@ class Connection(SharedObject):
     _readable = True
     _writable = True
 
-    def __init__(self, reference: Reference, readable: bool = True, writable: bool = True) -> None:
+    def __init__(self, reference: ObjectLocation, readable: bool = True, writable: bool = True) -> None:
         super().__init__(reference, is_new=True)
         self._readable = readable
         self._writable = writable
@@ -187,7 +187,7 @@ class Connection(SharedObject):
         elif offset + size > num_bytes:
             raise ValueError(f"buffer length {num_bytes} < offset {offset} + size {size}")
         view = view[offset : offset + size]
-        packed = Packed([view if view.contiguous else bytes(view)])
+        packed = PackedValue([view if view.contiguous else bytes(view)])
         packets = self._packets or self._open()
         if packets is None:
             self._call(self._conversation(), "send", packed, None)
@@ -305,7 +305,7 @@ class Connection(SharedObject):
             self._check_closed()
         return packets
 
-    def _send(self, packets: Packets, packed: Packed) -> None:
+    def _send(self, packets: Packets, packed: PackedValue) -> None:
         """Send a message over the wire."""
         parts = packed.parts
         try:
@@ -313,7 +313,7 @@ class Connection(SharedObject):
                 while not packets.send_one(parts[0]):
                     self._check_closed()
                 return
-            parcel = Parcel(parts, packed.shared, packed.fds[0] if packed.fds else None)
+            parcel = PackedMessage(parts, packed.shared, packed.fds[0] if packed.fds else None)
             try:
                 while not packets.send(parcel):
                     self._check_closed()

@@ -1,9 +1,9 @@
 """Depots: where shared objects live, and who refers to them.
 
-    link ─▶ CallServer ─┬─▶ words on references: it is held, under way, let go of, one after the other   (kept.py)
-                        ├─▶ desk: calls to shared objects, and those that wait      (desk.py, states/)
+    link ─▶ CallServer ─┬─▶ words on references: it is held, under way, let go of, one after the other   (refcounts.py)
+                        ├─▶ desk: calls to shared objects, and those that wait      (waiting_calls.py, states/)
                         ├─▶ target 1, the depot itself: make an object
-                        └─▶ objects of users, in a manager                          (cabinet.py)
+                        └─▶ objects of users, in a manager                          (manager_server.py)
 
 The depot does not unpickle what passes through queues and pipes. It runs on one loop; a lock is held wherever a state
 or a reference changes, because objects of users are called from other threads as well.
@@ -16,18 +16,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ropewalk.calls.frame import current
+from ropewalk.calls.call_context import current
 from ropewalk.calls.incoming import Incoming, Served
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Answer, Call, Raised
 from ropewalk.calls.payloads import unpack
 from ropewalk.calls.server import CallServer
-from ropewalk.sharing.desk import Caller, WaitingDesk
-from ropewalk.sharing.kept import Kept
+from ropewalk.sharing.refcounts import RefCounts
 from ropewalk.sharing.states import KINDS
 from ropewalk.sharing.states.memory import MemoryState
 from ropewalk.sharing.states.pipe import PipeState
-from ropewalk.sharing.states.waiting import State
+from ropewalk.sharing.states.waiting import SharedState
+from ropewalk.sharing.waiting_calls import DepotCaller, WaitingCalls
 from ropewalk.sharing.wires import make_pipe
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
@@ -46,15 +46,15 @@ class Stored:
 
     served: Served | None = None
     """An object of a user; None for one with a state of ours."""
-    state: State | None = None
+    state: SharedState | None = None
     end: int | None = None
     """Which end of a pipe it is."""
     needs: Stored | None = None
     """Another object that it uses, such as the lock of a condition."""
-    kept: Kept = field(default_factory=Kept)
+    kept: RefCounts = field(default_factory=RefCounts)
 
 
-class _FrontDesk(WaitingDesk):
+class _DepotCalls(WaitingCalls):
     """A desk that hears words on references as well.
 
     They count in the order in which a process says them: a `lend` after the `drop` that follows it comes too late. So
@@ -69,7 +69,7 @@ class _FrontDesk(WaitingDesk):
         self,
         loop: Loop,
         server: CallServer,
-        on_gone: Callable[[Caller], object],
+        on_gone: Callable[[DepotCaller], object],
         words: Mapping[str, Callable[..., object]],
     ) -> None:
         super().__init__(loop, server, on_gone)
@@ -99,10 +99,10 @@ class Depot:
     """
 
     def __init__(self, loop: Loop, server: CallServer, host: str = "") -> None:
-        words = {"introduce": Caller.rename} | {
+        words = {"introduce": DepotCaller.rename} | {
             word.__name__: word for word in (self.hold, self.drop, self.lend, self.take_back)
         }
-        self.desk = _FrontDesk(loop, server, self._gone, words)
+        self.desk = _DepotCalls(loop, server, self._gone, words)
         self.lock = self.desk.lock
         """Held wherever a state or a reference changes."""
         self.stored: dict[int, Stored] = {}
@@ -129,7 +129,7 @@ class Depot:
         """
         with self.lock:
             needs = self.stored[args[0]] if kind == "condition" else None
-            state: State
+            state: SharedState
             if kind == "pipe":
                 state = make_pipe(self._loop, self.desk, *args)
             else:
@@ -161,33 +161,33 @@ class Depot:
 
     # Words on references; with the lock, in the order in which each process says them
 
-    def hold(self, caller: Caller, target: int, ticket: int) -> None:
+    def hold(self, caller: DepotCaller, target: int, ticket: int) -> None:
         """A process has a handle of an object, from a pickle with that ticket; 0: from none."""
         stored = self.stored.get(target)
         if stored:
             stored.kept.hold(caller, caller.party.name, ticket, time.monotonic())
 
-    def drop(self, caller: Caller, target: int) -> None:
+    def drop(self, caller: DepotCaller, target: int) -> None:
         """A process has no handle of an object any more."""
         stored = self.stored.get(target)
         if stored:
             stored.kept.drop(caller)
             self._reap(target, stored)
 
-    def lend(self, caller: Caller, target: int, ticket: int) -> None:
+    def lend(self, caller: DepotCaller, target: int, ticket: int) -> None:
         """A process has pickled a handle of an object, which is under way now."""
         stored = self.stored.get(target)
         if stored:
             stored.kept.lend(caller, ticket)
 
-    def take_back(self, _: Caller, target: int, ticket: int) -> None:
+    def take_back(self, _: DepotCaller, target: int, ticket: int) -> None:
         """A process has given up a pickle of a handle: it never arrives."""
         stored = self.stored.get(target)
         if stored:
             stored.kept.arrive(ticket, time.monotonic())
             self._reap(target, stored)
 
-    def _gone(self, caller: Caller) -> None:
+    def _gone(self, caller: DepotCaller) -> None:
         """A process has hung up, or is dead, and its calls have ended."""
         now = time.monotonic()
         for target, stored in list(self.stored.items()):
@@ -219,7 +219,7 @@ class Depot:
                     self._reap(other, needed)
 
 
-def _caller(depot: Depot) -> Caller:
+def _caller(depot: Depot) -> DepotCaller:
     """Who made the call that runs."""
     call = current.get()
     assert isinstance(call, Incoming)

@@ -26,7 +26,7 @@ _IDLE_S = 10.0
 SILENT_S = 6.0
 
 
-class Hall:
+class DepotServer:
     """A depot that can be called: its loop, its server, its listener.
 
     Args:
@@ -99,7 +99,7 @@ class Hall:
 def main(context: ProcessContext) -> None:
     """The entry of a depot process."""
     link = dial_owner(parse_address(context.owner_address), context.credentials, SERVICE, passport=context.passport)
-    hall = Hall(context)
+    hall = DepotServer(context)
     num_idle = 0
 
     def look() -> None:

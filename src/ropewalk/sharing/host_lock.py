@@ -29,7 +29,7 @@ from ropewalk.transport.kernel import FLOCK, RECORD_LOCKS, refusal
 
 if TYPE_CHECKING:
     from ropewalk.sharing.memory import Memory
-    from ropewalk.sharing.shared_object import Reference
+    from ropewalk.sharing.shared_object import ObjectLocation
 
 #: What a lock takes in the memory, and the alignment of that.
 HOST_LOCK_BYTES = 8
@@ -217,7 +217,7 @@ def are_host_locks_possible() -> bool:
 # What this process has
 
 
-class _File:
+class _LockFile:
     """A memory file, opened once by this process for all locks in it."""
 
     def __init__(self, memory: Memory) -> None:
@@ -237,20 +237,20 @@ class _File:
         os.close(inherited)
 
 
-_files: WeakValueDictionary[Reference, _File] = WeakValueDictionary()
-_locks: WeakValueDictionary[tuple[Reference, int], HostLock] = WeakValueDictionary()
+_files: WeakValueDictionary[ObjectLocation, _LockFile] = WeakValueDictionary()
+_locks: WeakValueDictionary[tuple[ObjectLocation, int], HostLock] = WeakValueDictionary()
 _making = threading.Lock()
 _pid = os.getpid()
 
 
-def _file_of(memory: Memory) -> _File:
+def _file_of(memory: Memory) -> _LockFile:
     file = _files.get(_reference(memory))
     if file is None:
-        file = _files[_reference(memory)] = _File(memory)
+        file = _files[_reference(memory)] = _LockFile(memory)
     return file
 
 
-def _reference(memory: Memory) -> Reference:
+def _reference(memory: Memory) -> ObjectLocation:
     return memory._reference  # pyright: ignore[reportPrivateUsage]
 
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 from ropewalk.errors import PeerLost
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.shared_object import Reference, SharedObject, create
+from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Synchronizer(SharedObject):
     """What locks, semaphores, conditions, events and barriers have in common."""
 
     @classmethod
-    def at(cls, reference: Reference, **facts: Any) -> Self:
+    def at(cls, reference: ObjectLocation, **facts: Any) -> Self:
         """A handle of what this process has just made elsewhere than in its depot, such as in a manager.
 
         Args:

@@ -31,11 +31,11 @@ class _Managed(shared_object.SharedObject):
         return shared_object._rebuild, (type(self), reference, self._facts())  # pyright: ignore[reportPrivateUsage]
 
 
-class Queue(_Managed, queues.JoinableQueue):
+class ManagedQueue(_Managed, queues.JoinableQueue):
     """A queue of a manager; as `queue.Queue` it counts what was worked on."""
 
 
-class Lock(_Managed, locks.Lock):
+class ManagedLock(_Managed, locks.Lock):
     """A lock of a manager."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
@@ -54,11 +54,11 @@ class Lock(_Managed, locks.Lock):
             raise RuntimeError(f"release unlocked lock: {error}") from None
 
 
-class RLock(Lock, locks.RLock):  # pyright: ignore[reportIncompatibleMethodOverride]
+class ManagedRLock(ManagedLock, locks.RLock):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A recursive lock of a manager."""
 
 
-class Semaphore(_Managed, locks.Semaphore):
+class ManagedSemaphore(_Managed, locks.Semaphore):
     """A semaphore of a manager."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
@@ -66,11 +66,11 @@ class Semaphore(_Managed, locks.Semaphore):
         return super().acquire(blocking, _seconds(timeout))
 
 
-class BoundedSemaphore(Semaphore, locks.BoundedSemaphore):  # pyright: ignore[reportIncompatibleMethodOverride]
+class ManagedBoundedSemaphore(ManagedSemaphore, locks.BoundedSemaphore):  # pyright: ignore[reportIncompatibleMethodOverride]
     """A semaphore of a manager that is not released more often than acquired."""
 
 
-class Condition(_Managed, synchronize.Condition):
+class ManagedCondition(_Managed, synchronize.Condition):
     """A condition of a manager."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
@@ -99,11 +99,11 @@ class Condition(_Managed, synchronize.Condition):
             raise RuntimeError("cannot notify on un-acquired lock") from None
 
 
-class Event(_Managed, synchronize.Event):
+class ManagedEvent(_Managed, synchronize.Event):
     """An event of a manager."""
 
 
-class Barrier(_Managed, synchronize.Barrier):
+class ManagedBarrier(_Managed, synchronize.Barrier):
     """A barrier of a manager."""
 
 
@@ -112,4 +112,13 @@ def _seconds(timeout: float | None) -> float | None:
     return None if timeout == -1 else timeout
 
 
-__all__ = ["Barrier", "BoundedSemaphore", "Condition", "Event", "Lock", "Queue", "RLock", "Semaphore"]
+__all__ = [
+    "ManagedBarrier",
+    "ManagedBoundedSemaphore",
+    "ManagedCondition",
+    "ManagedEvent",
+    "ManagedLock",
+    "ManagedQueue",
+    "ManagedRLock",
+    "ManagedSemaphore",
+]

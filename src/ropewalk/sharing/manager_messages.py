@@ -1,7 +1,7 @@
 """What passes between a manager and the process that started it.
 
-starter ──▶ manager    Begin (with the registry and the initializer), Retired, Stop
-manager ──▶ starter    Ready, or NotReady
+starter ──▶ manager    BeginManager (with the registry and the initializer), Retired, StopManager
+manager ──▶ starter    ManagerReady, or NotReady
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Contents = tuple[Mapping[str, tuple[Any, ...]], Callable[..., object] | None, Se
 _PATH = re.compile(r"\[([012])\](?:\['(.*?)'\](?:\[0\])?)?(.*)")
 
 
-class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
+class BeginManager(msgspec.Struct, tag=0, array_like=True, frozen=True):
     """Be a manager. The parts: `Contents` with its buffers, then each definition likewise."""
 
     main: bytes
@@ -38,11 +38,11 @@ class Begin(msgspec.Struct, tag=0, array_like=True, frozen=True):
     """Names of `__main__`, with the number of their buffers."""
 
 
-class Stop(msgspec.Struct, tag=1, array_like=True, frozen=True):
+class StopManager(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """End."""
 
 
-class Ready(msgspec.Struct, tag=2, array_like=True, frozen=True):
+class ManagerReady(msgspec.Struct, tag=2, array_like=True, frozen=True):
     """Can be called, at this address."""
 
     pid: int
@@ -56,10 +56,10 @@ class NotReady(msgspec.Struct, tag=3, array_like=True, frozen=True):
     by_initializer: bool
 
 
-MANAGER = Codec(Begin | Stop | Retired | Ready | NotReady)
+MANAGER = Codec(BeginManager | StopManager | Retired | ManagerReady | NotReady)
 
 
-def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[Begin, list[Part]]:
+def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[BeginManager, list[Part]]:
     """The first message to a manager.
 
     Raises:
@@ -70,7 +70,7 @@ def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[Be
     except NotPicklable as error:
         raise _in_words_of_the_user(error, name) from error.__cause__
     payloads = [code.payload, *code.definitions.values()]
-    begin = Begin(
+    begin = BeginManager(
         main=msgspec.msgpack.encode(main_facts()),
         name=name,
         run_id=run_id,
@@ -87,7 +87,7 @@ def unpack(received: Received) -> Contents:
     Raises:
         Exception: what unpickling raised.
     """
-    begin: Begin = received.message
+    begin: BeginManager = received.message
     parts: Iterator[Part] = iter(received.parts)
 
     def take(num_buffers: int) -> tuple[Part, list[Part]]:
@@ -109,4 +109,4 @@ def _in_words_of_the_user(error: NotPicklable, name: str) -> NotPicklable:
     return NotPicklable(f"{name}: {error}".replace(error.path, path), path=path)
 
 
-__all__ = ["MANAGER", "Begin", "Contents", "NotReady", "Ready", "Stop", "pack", "unpack"]
+__all__ = ["MANAGER", "BeginManager", "Contents", "ManagerReady", "NotReady", "StopManager", "pack", "unpack"]

@@ -1,6 +1,6 @@
 """A manager's process, as the process knows it that has started it.
 
-start ─▶ asked for ──Ready──▶ up ── Stop, SIGTERM, SIGKILL ──▶ ended
+start ─▶ asked for ──ManagerReady──▶ up ── StopManager, SIGTERM, SIGKILL ──▶ ended
              └──NotReady, NotStarted, Exited────────────────────▲
 """
 
@@ -19,11 +19,11 @@ from ropewalk.errors import InitializerFailed, LinkClosed, StartFailed
 from ropewalk.processes import bootstrap
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.fleet import default_resources
-from ropewalk.processes.messages import Exited, NotStarted, Report, Retired
+from ropewalk.processes.messages import Exited, NotStarted, Retired, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
-from ropewalk.sharing.manager_messages import MANAGER, Contents, NotReady, Ready, Stop, pack
+from ropewalk.sharing.manager_messages import MANAGER, Contents, ManagerReady, NotReady, StopManager, pack
 from ropewalk.sharing.object_calls import ends
 from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.frames import Part
@@ -146,7 +146,7 @@ class ManagerProcess:
             return
         if self._link:
             with contextlib.suppress(LinkClosed):  # it has ended just now
-                self._link.send(Stop())
+                self._link.send(StopManager())
         for end in (self.terminate, self.kill):
             self.join(timeout_s)
             if self.is_alive():
@@ -181,7 +181,7 @@ class ManagerProcess:
 
     def on_message(self, id: str, received: Received) -> None:
         message: Any = received.message
-        if isinstance(message, Ready):
+        if isinstance(message, ManagerReady):
             self._pid, self.address = message.pid, message.address
             ends[self.address] = self.how_it_ended
             self._known.set()
@@ -210,7 +210,7 @@ class ManagerProcess:
             self._fail(StartFailed(f"{self.name} could not be started: {error}"), error)
             self._finish(1)
 
-    def on_report(self, id: str, report: Report) -> None:
+    def on_report(self, id: str, report: TaskReport) -> None:
         pass  # only pools peek
 
     def on_draining(self, id: str, why: str, left_s: float) -> None:

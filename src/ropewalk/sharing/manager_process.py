@@ -15,9 +15,9 @@ from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
 from ropewalk.processes.messages import Retired
 from ropewalk.sharing import managers, proxies
-from ropewalk.sharing.cabinet import Cabinet, Kind
-from ropewalk.sharing.depot_process import Hall
-from ropewalk.sharing.manager_messages import MANAGER, Begin, NotReady, Ready, unpack
+from ropewalk.sharing.depot_process import DepotServer
+from ropewalk.sharing.manager_messages import MANAGER, BeginManager, ManagerReady, NotReady, unpack
+from ropewalk.sharing.manager_server import ManagerServer, RegisteredType
 from ropewalk.sharing.proxies import Token
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial_owner
@@ -35,7 +35,7 @@ def main(context: ProcessContext) -> None:
     link = dial_owner(parse_address(context.owner_address), context.credentials, MANAGER, passport=context.passport)
     os.register_at_fork(after_in_child=link.close_copy)
     received = link.receive()
-    if received is None or not isinstance(received.message, Begin):
+    if received is None or not isinstance(received.message, BeginManager):
         return  # it was ended before it was there
     begin = received.message
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it must outlive the code that has to clean up
@@ -52,10 +52,10 @@ def main(context: ProcessContext) -> None:
         traceback.print_exception(error)
         _say_last(link, NotReady(failure_of(error, __name__), by_initializer))
         sys.exit(1)
-    hall = Hall(context)
+    hall = DepotServer(context)
     token = Token("", hall.address, "", begin.run_id, begin.name)
-    kinds = {typeid: Kind(*facts) for typeid, facts in registry.items()}
-    proxies.here = Cabinet(hall, kinds, token, begin.authkey)
+    kinds = {typeid: RegisteredType(*facts) for typeid, facts in registry.items()}
+    proxies.here = ManagerServer(hall, kinds, token, begin.authkey)
 
     def hear(received: Received) -> None:
         match received.message:
@@ -66,7 +66,7 @@ def main(context: ProcessContext) -> None:
 
     hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
     with contextlib.suppress(LinkClosed):  # the loop notices at once
-        link.send(Ready(os.getpid(), hall.address))
+        link.send(ManagerReady(os.getpid(), hall.address))
     hall.loop.start("ropewalk-manager", deputies=True)
     hall.loop.ended.wait()
 

@@ -26,12 +26,12 @@ from ropewalk.pool.pool import Pool
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing import managed, proxy_types
-from ropewalk.sharing.cabinet import CABINET_TARGET, proof_of
 from ropewalk.sharing.manager_owner import ManagerProcess
+from ropewalk.sharing.manager_server import CABINET_TARGET, proof_of
 from ropewalk.sharing.membership import member_of, member_of_run
 from ropewalk.sharing.object_calls import ObjectCalls, facts_of
 from ropewalk.sharing.proxies import AutoProxy, BaseProxy, MakeProxyType, Token
-from ropewalk.sharing.shared_object import Reference, SharedObject, create_at
+from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create_at
 from ropewalk.transport.address import parse_address
 
 _standard: Any = multiprocessing.managers  # the stubs do not know all of it
@@ -264,7 +264,7 @@ class BaseManager:
     def _ask(self, method: str, *args: Any) -> Any:
         """Call the manager itself."""
         self._check_started()
-        reference = Reference(self._run_id, self._address, CABINET_TARGET, f"manager {self._name}")
+        reference = ObjectLocation(self._run_id, self._address, CABINET_TARGET, f"manager {self._name}")
         return ObjectCalls(reference, self._name).call(facts_of(method), args, {})
 
     def _check_initial(self) -> None:
@@ -304,51 +304,53 @@ class Server:
 class SyncManager(BaseManager):
     """A manager with lists, dictionaries, queues, locks and the like; `Manager()` returns one that is started."""
 
-    def Queue(self, maxsize: int = 0) -> managed.Queue:
+    def Queue(self, maxsize: int = 0) -> managed.ManagedQueue:
         """A queue with `task_done` and `join`."""
-        return self._keep(managed.Queue, "queue", (maxsize, True), _maxsize=maxsize)
+        return self._keep(managed.ManagedQueue, "queue", (maxsize, True), _maxsize=maxsize)
 
-    def JoinableQueue(self, maxsize: int = 0) -> managed.Queue:
+    def JoinableQueue(self, maxsize: int = 0) -> managed.ManagedQueue:
         """The same."""
         return self.Queue(maxsize)
 
-    def Lock(self) -> managed.Lock:
+    def Lock(self) -> managed.ManagedLock:
         """A lock, which is free again when its holder dies."""
-        return self._keep(managed.Lock, "lock", (False,))
+        return self._keep(managed.ManagedLock, "lock", (False,))
 
-    def RLock(self) -> managed.RLock:
+    def RLock(self) -> managed.ManagedRLock:
         """A lock that its owner may acquire again."""
-        return self._keep(managed.RLock, "lock", (True,))
+        return self._keep(managed.ManagedRLock, "lock", (True,))
 
-    def Semaphore(self, value: int = 1) -> managed.Semaphore:
+    def Semaphore(self, value: int = 1) -> managed.ManagedSemaphore:
         """A count that `acquire` takes from."""
-        return self._keep(managed.Semaphore, "semaphore", (value, None))
+        return self._keep(managed.ManagedSemaphore, "semaphore", (value, None))
 
-    def BoundedSemaphore(self, value: int = 1) -> managed.BoundedSemaphore:
+    def BoundedSemaphore(self, value: int = 1) -> managed.ManagedBoundedSemaphore:
         """A semaphore that is not released more often than acquired."""
-        return self._keep(managed.BoundedSemaphore, "semaphore", (value, value), _bound=value)
+        return self._keep(managed.ManagedBoundedSemaphore, "semaphore", (value, value), _bound=value)
 
-    def Condition(self, lock: managed.Lock | None = None) -> managed.Condition:
+    def Condition(self, lock: managed.ManagedLock | None = None) -> managed.ManagedCondition:
         """A condition, over a lock of this manager.
 
         Raises:
             TypeError: the lock is not one of this manager.
         """
         lock = self.RLock() if lock is None else lock
-        reference = lock._reference if isinstance(lock, managed.Lock) else None  # pyright: ignore
+        reference = lock._reference if isinstance(lock, managed.ManagedLock) else None  # pyright: ignore
         if reference is None or reference.address != self._address:
             raise TypeError(f"a condition of a manager needs a Lock or RLock of the same manager, not {lock!r}")
-        return self._keep(managed.Condition, "condition", (reference.target,), _lock=lock)
+        return self._keep(managed.ManagedCondition, "condition", (reference.target,), _lock=lock)
 
-    def Event(self) -> managed.Event:
+    def Event(self) -> managed.ManagedEvent:
         """A flag that many wait for."""
-        return self._keep(managed.Event, "event", ())
+        return self._keep(managed.ManagedEvent, "event", ())
 
     def Barrier(
         self, parties: int, action: Callable[[], object] | None = None, timeout: float | None = None
-    ) -> managed.Barrier:
+    ) -> managed.ManagedBarrier:
         """A number of parties that wait for each other; the action runs in the party that comes last."""
-        return self._keep(managed.Barrier, "barrier", (parties,), _parties=parties, _action=action, _timeout=timeout)
+        return self._keep(
+            managed.ManagedBarrier, "barrier", (parties,), _parties=parties, _action=action, _timeout=timeout
+        )
 
     def _keep(self, handle: Any, kind: str, args: tuple[Any, ...], **facts: Any) -> Any:
         """Make one of our own shared objects, kept by the manager."""

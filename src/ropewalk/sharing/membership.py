@@ -1,7 +1,7 @@
 """How this process takes part in its run, or, in a launcher, in each of its runs: links to depots and managers.
 
 Queue ─┐
-Lock  ─┼─▶ Member (one for each run) ──▶ Caller ──▶ one link to each depot and manager
+Lock  ─┼─▶ SharingMember (one for each run) ──▶ Caller ──▶ one link to each depot and manager
 proxy ─┘        │ one loop, in a thread, from the first shared object on
                 └ each second: a ping to those on other hosts, which else might fall silent unseen
 """
@@ -21,11 +21,11 @@ from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls.caller import Caller
-from ropewalk.calls.conversation import Conversation
-from ropewalk.calls.directory import Place
+from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.calls.messages import Call
-from ropewalk.calls.payloads import Packed, pack_arguments
+from ropewalk.calls.payloads import PackedValue, pack_arguments
 from ropewalk.calls.pending import Dropped, Lost, NotServed
+from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.errors import PeerLost, PoolClosed, TransportError
 from ropewalk.processes import bootstrap
 from ropewalk.processes.agent_record import LAUNCHER
@@ -51,7 +51,7 @@ _ATTEMPTS = 5
 _JOIN_S = 2.0
 
 
-class Member:
+class SharingMember:
     """This process, as the depots and managers of one run know it.
 
     Args:
@@ -75,7 +75,7 @@ class Member:
         self.run_id = run_id
         self.session = session
         self.loop = Loop()
-        self.caller = Caller(self.loop, Places(), run_id, process_id, passport=passport)
+        self.caller = Caller(self.loop, ProxyDirectory(), run_id, process_id, passport=passport)
         self._find_token = tokens
         self._tokens: dict[str, str] = {}
         """By address; they are good for as long as the service is there."""
@@ -84,17 +84,17 @@ class Member:
         """Held while a depot is looked for, which takes seconds if its host is silent."""
         self._lock = threading.Lock()
         """Held for moments, by the loop as well."""
-        self._introduced: dict[Conversation, tuple[int, float]] = {}
+        self._introduced: dict[RpcConnection, tuple[int, float]] = {}
         self._silent: dict[str, tuple[float, str]] = {}
         self._num_users = 0
         self.loop.call_soon(self._look)
         self.loop.start("ropewalk-sharing")
 
-    def place(self, address: str, target: int) -> Place:
+    def place(self, address: str, target: int) -> ReplicaLocation:
         """Where an object is, with what opens the door, if that was found before (`converse`)."""
-        return Place("up", address, target, self._tokens.get(address, ""))
+        return ReplicaLocation("up", address, target, self._tokens.get(address, ""))
 
-    def converse(self, address: str, wanted: str = "depot") -> Conversation:
+    def converse(self, address: str, wanted: str = "depot") -> RpcConnection:
         """The link to a depot; dials it if there is none yet.
 
         Args:
@@ -140,9 +140,9 @@ class Member:
                 self.caller.lose(address, str(error))  # or the next one would try the same link again
             raise PeerLost(f"the depot at {shown(address)} is gone: {error}", peer=address) from None
 
-    def tell(self, conversation: Conversation, method: str, *args: object) -> None:
+    def tell(self, conversation: RpcConnection, method: str, *args: object) -> None:
         """Call a depot itself without waiting, also not for room; what cannot be sent any more is dropped."""
-        packed = pack_arguments(None, args, {}, keep=True) if args else Packed(())
+        packed = pack_arguments(None, args, {}, keep=True) if args else PackedValue(())
         message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
         with contextlib.suppress(Lost):
             conversation.begin(message, packed, Dropped(conversation.where), wait_for_room=False)
@@ -260,27 +260,27 @@ class Member:
         self._silent[address] = (time.monotonic() + _SHUN_S, why)
 
 
-class Places:
+class ProxyDirectory:
     """The directory of a member's proxies, which know themselves where their objects are: these do not move."""
 
-    def find(self, name: str, replica: int) -> Place:
-        return Place("failed", cause="it was given back")
+    def find(self, name: str, replica: int) -> ReplicaLocation:
+        return ReplicaLocation("failed", cause="it was given back")
 
     def replicas(self, name: str) -> int:
         return 1
 
-    def wait_for_news(self, name: str, replica: int, seen: Place, timeout_s: float) -> Place:
+    def wait_for_news(self, name: str, replica: int, seen: ReplicaLocation, timeout_s: float) -> ReplicaLocation:
         """There are none: what was there and does not answer is gone."""
-        return Place("failed", seen.address, seen.target, seen.token, cause=seen.cause)
+        return ReplicaLocation("failed", seen.address, seen.target, seen.token, cause=seen.cause)
 
 
-_members: dict[str, Member] = {}
+_members: dict[str, SharingMember] = {}
 _inherited: dict[str, tuple[str, str, Callable[[str], str], Passport | None]] = {}
 """In a forked child: what its parent was in each run. It can use what is there, and make nothing new."""
 _lock = threading.Lock()
 
 
-def member_of(session: Session | None = None) -> Member:
+def member_of(session: Session | None = None) -> SharingMember:
     """This process in the run of a session; by default the one that it runs in, or the launcher's default.
 
     Raises:
@@ -295,14 +295,14 @@ def member_of(session: Session | None = None) -> Member:
         with interrupts_deferred, _lock:
             if run_id not in _members:
                 id, tokens = here.credentials.process_id, tokens_through_agent(here)
-                _members[run_id] = Member(run_id, id, tokens, here.passport, None)
+                _members[run_id] = SharingMember(run_id, id, tokens, here.passport, None)
             return _members[run_id]
     session = leased(session)
     try:
         with interrupts_deferred, _lock:
             member = _members.get(session.run_id)
             if member is None:
-                member = Member(session.run_id, LAUNCHER, session.own_tokens(), session.passport, session)
+                member = SharingMember(session.run_id, LAUNCHER, session.own_tokens(), session.passport, session)
                 _members[session.run_id] = member
                 session.when_closed(member.close)
             return member
@@ -311,7 +311,7 @@ def member_of(session: Session | None = None) -> Member:
 
 
 @contextlib.contextmanager
-def using(session: Session | None = None) -> Generator[Member]:
+def using(session: Session | None = None) -> Generator[SharingMember]:
     """As `member_of`, with the session held open; by default the one that there is, or a new one.
 
     Raises:
@@ -331,7 +331,7 @@ def using(session: Session | None = None) -> Generator[Member]:
         member.unused()
 
 
-def member_of_run(run_id: str) -> Member:
+def member_of_run(run_id: str) -> SharingMember:
     """This process in a run, of which something came here.
 
     Raises:
@@ -344,7 +344,7 @@ def member_of_run(run_id: str) -> Member:
     if member is None:
         with interrupts_deferred, _lock:
             if run_id in _inherited and run_id not in _members:
-                _members[run_id] = Member(*_inherited[run_id], None)
+                _members[run_id] = SharingMember(*_inherited[run_id], None)
             member = _members.get(run_id)
     if member is None:
         session = session_of_run(run_id)  # something that others made, before this process made anything
@@ -370,7 +370,7 @@ def _is_of_multiprocessing() -> bool:
     return multiprocessing.parent_process() is not None or getattr(process, "_inheriting", False)
 
 
-def known_member(run_id: str) -> Member | None:
+def known_member(run_id: str) -> SharingMember | None:
     """This process in a run, if it has taken part in it; takes no lock, and so may be called anywhere."""
     return _members.get(run_id)
 
@@ -411,7 +411,7 @@ def _forget_all() -> None:
 #: What else has to be forgotten in a forked child.
 on_fork: list[Callable[[], object]] = []
 #: Told of each new link to a depot: the member, the address, the link.
-on_dialled: list[Callable[[Member, str, Conversation], object]] = []
+on_dialled: list[Callable[[SharingMember, str, RpcConnection], object]] = []
 
 
 def _settle_all() -> None:
@@ -427,7 +427,7 @@ util.register_after_fork(_settle_all, lambda settle: util.Finalize(None, settle,
 
 __all__ = [
     "DEPOT",
-    "Member",
+    "SharingMember",
     "known_member",
     "member_of",
     "member_of_run",

@@ -24,7 +24,7 @@ from ropewalk.processes.shared_sessions import session_of
 from ropewalk.sharing.host_lock import HOST_LOCK_BYTES, are_host_locks_possible, host_lock
 from ropewalk.sharing.locks import RLock
 from ropewalk.sharing.membership import member_of, member_of_run, on_fork
-from ropewalk.sharing.shared_object import Reference, SharedObject, create
+from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 from ropewalk.sharing.synchronized import synchronized
 from ropewalk.transport.address import HostAddress, parse_address
 
@@ -108,7 +108,7 @@ class Memory(SharedObject):
         return _arrived, (self._lend(), self.place, self.size_bytes)
 
 
-def _arrived(reference: Reference, place: str, size_bytes: int) -> Memory:
+def _arrived(reference: ObjectLocation, place: str, size_bytes: int) -> Memory:
     memory = Memory.__new__(Memory)
     SharedObject.__init__(memory, reference)
     here, there = _host_of_this_process(reference.run_id), _host_of(reference)
@@ -124,7 +124,7 @@ _INSTEAD = (
     "use ropewalk.Manager().Value(...) or .Array(...), which all hosts reach, or send arrays through a ropewalk.Queue()"
 )
 #: The memory that this process has mapped, once each.
-_mappings: weakref.WeakValueDictionary[Reference, mmap.mmap] = weakref.WeakValueDictionary()
+_mappings: weakref.WeakValueDictionary[ObjectLocation, mmap.mmap] = weakref.WeakValueDictionary()
 #: For each run the sheet that is being cut up, which lives as long as its values.
 _sheets: weakref.WeakValueDictionary[str, Memory] = weakref.WeakValueDictionary()
 _cutting = threading.Lock()
@@ -139,7 +139,7 @@ def _host_of_this_process(run_id: str) -> str:
     return session.passport.host if session and session.passport else ""
 
 
-def _host_of(reference: Reference) -> str:
+def _host_of(reference: ObjectLocation) -> str:
     address = parse_address(reference.address)
     return address.host if isinstance(address, HostAddress) else ""
 

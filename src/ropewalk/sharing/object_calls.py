@@ -1,6 +1,6 @@
 """Calls to one object of a manager: those of `calls/`, in the words of managers.
 
-    proxy ─▶ ObjectCalls ── the short way of Replica ──▶ link ══▶ manager
+    proxy ─▶ ObjectCalls ── the short way of ReplicaClient ──▶ link ══▶ manager
                  └─ nobody answers ─▶ what is known of its end ─▶ PeerLost
 
 An object of a manager does not move and does not come back: whoever does not reach it is told so at once.
@@ -12,17 +12,17 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ropewalk.calls import frame
-from ropewalk.calls.directory import Place
+from ropewalk.calls import call_context
+from ropewalk.calls.directory import ReplicaLocation
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.messages import Call
-from ropewalk.calls.payloads import Packed
+from ropewalk.calls.payloads import PackedValue
 from ropewalk.calls.pending import Busy, Lost, NotServed
-from ropewalk.calls.replica import Replica
-from ropewalk.calls.whereabouts import Connection, Whereabouts
+from ropewalk.calls.replica import ReplicaClient
+from ropewalk.calls.resolver import ReplicaResolver, ServiceRoute
 from ropewalk.errors import PeerLost
-from ropewalk.sharing.membership import Member, member_of_run
-from ropewalk.sharing.shared_object import Reference
+from ropewalk.sharing.membership import SharingMember, member_of_run
+from ropewalk.sharing.shared_object import ObjectLocation
 from ropewalk.transport.serialization import dumps_plain
 
 #: Larger arguments go the long way, which knows what to do with them.
@@ -31,7 +31,7 @@ _SMALL_BYTES = 1 << 16
 ends: dict[str, Callable[[], str]] = {}
 
 
-class ObjectCalls(Replica):
+class ObjectCalls(ReplicaClient):
     """Calls one object, from any thread, in each of the ways of calling.
 
     Args:
@@ -42,7 +42,7 @@ class ObjectCalls(Replica):
         PeerLost: it belongs to another run.
     """
 
-    def __init__(self, reference: Reference, manager: str) -> None:
+    def __init__(self, reference: ObjectLocation, manager: str) -> None:
         member = member_of_run(reference.run_id)
         super().__init__(member.caller, reference.label, 0)
         self._where = _Where(member, reference, manager)
@@ -51,14 +51,14 @@ class ObjectCalls(Replica):
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         # Most calls have a few plain arguments and no deadline: for them this does the same in half the steps.
         connection = self._where.connection
-        if connection is None or kwargs or frame.current.get() is not None:
+        if connection is None or kwargs or call_context.current.get() is not None:
             return super().call(facts, args, kwargs)
         packed = dumps_plain(args) if args else b""
         if packed is None or len(packed) > _SMALL_BYTES or connection.conversation.closed:
             return super().call(facts, args, kwargs)
         message = Call(0, self._target, facts.name, False, None, (), (), 0)
         try:
-            return connection.conversation.ask(message, Packed((packed,) if args else ()))
+            return connection.conversation.ask(message, PackedValue((packed,) if args else ()))
         except Busy:
             return super().call(facts, args, kwargs)
         except Lost as error:
@@ -75,10 +75,10 @@ def facts_of(method: str) -> MethodFacts:
     return MethodFacts(method, free=True, with_code=True)
 
 
-class _Where(Whereabouts):
+class _Where(ReplicaResolver):
     """Where the object is, and what to raise if that is nowhere."""
 
-    def __init__(self, member: Member, reference: Reference, manager: str) -> None:
+    def __init__(self, member: SharingMember, reference: ObjectLocation, manager: str) -> None:
         super().__init__(member.caller, reference.label, 0)
         self._manager = manager
         self._member = member
@@ -88,27 +88,27 @@ class _Where(Whereabouts):
     def words(self) -> str:
         return self._reference.label
 
-    def find(self) -> Place:
+    def find(self) -> ReplicaLocation:
         known = self._caller.known(self._reference.address)
-        return Place("up" if known else "waiting", self._reference.address, self._reference.target)
+        return ReplicaLocation("up" if known else "waiting", self._reference.address, self._reference.target)
 
-    def connect(self, call: str, due: float | None) -> Connection:
+    def connect(self, call: str, due: float | None) -> ServiceRoute:
         reference = self._reference
         try:
             conversation = self._member.converse(reference.address)
         except PeerLost as error:
             raise self._lost(f"the {reference.label} is gone", str(error)) from None
         conversation.where = self._manager
-        made = self.connection = Connection(conversation, self._member.place(reference.address, reference.target))
+        made = self.connection = ServiceRoute(conversation, self._member.place(reference.address, reference.target))
         return made
 
-    def wait_for_move(self, connection: Connection, reason: str) -> None:
+    def wait_for_move(self, connection: ServiceRoute, reason: str) -> None:
         raise PeerLost(
             f"the {self.words} is gone: its manager has it no more, because nobody referred to it",
             peer=self._reference.address,
         )
 
-    def what_became(self, connection: Connection, call: str) -> tuple[Exception, bool]:
+    def what_became(self, connection: ServiceRoute, call: str) -> tuple[Exception, bool]:
         why = f"nobody answers any more at {self._reference.address}: {connection.conversation.closed}"
         what = f"the {self.words} went while it ran {call}(), which may or may not have had its effect"
         return self._lost(what, why), False

@@ -4,7 +4,7 @@
     proxy.step.future(x)   await proxy.step.aio(x)   proxy.step.send(x)       the same without waiting
 
 A proxy may be sent wherever a pickle goes, also into another object of its manager. It stays a proxy there, and
-refers to the object without a link; see `cabinet.py`. The object lives while there is a proxy of it.
+refers to the object without a link; see `manager_server.py`. The object lives while there is a proxy of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol, cast
 
 from ropewalk import errors
 from ropewalk.sharing.object_calls import ObjectCalls, facts_of
-from ropewalk.sharing.shared_object import Reference, SharedObject
+from ropewalk.sharing.shared_object import ObjectLocation, SharedObject
 
 #: Methods that every object has, whatever it exposes.
 ALWAYS = frozenset({"__str__", "__repr__", "#GETVALUE"})
@@ -39,12 +39,14 @@ class Token:
     fresh: bool = field(default=False, compare=False)
     """Whether the manager counts this process as a holder of the object already."""
     ticket: int = field(default=0, compare=False)
-    """Of the pickle that it came in; see `kept.py`."""
+    """Of the pickle that it came in; see `refcounts.py`."""
 
     @property
-    def reference(self) -> Reference:
+    def reference(self) -> ObjectLocation:
         """The same, as other shared objects say it."""
-        return Reference(self.run_id, self.address, int(self.id, 16), f"{self.typeid} of {self.manager}", self.ticket)
+        return ObjectLocation(
+            self.run_id, self.address, int(self.id, 16), f"{self.typeid} of {self.manager}", self.ticket
+        )
 
 
 class Referent(Protocol):

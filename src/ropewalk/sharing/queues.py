@@ -4,9 +4,9 @@
 
 `put` pickles at once, so an item that cannot be pickled raises where it is put. It returns when the item is in the
 queue; small items of a queue without bounds are only sent, many at once, about 1000 ahead at most, and the end of a
-process waits for them. So are those for which a queue with bounds has told that there is room (`room.py`). Items go to
-readers in the order in which these asked; what was on its way to a reader that dies goes to the next one. A reader that
-asks often has some items at hand before it asks (`ahead.py`), for as long as nobody else wants them.
+process waits for them. So are those for which a queue with bounds has told that there is room (`put_credit.py`). Items
+go to readers in the order they asked; what was on its way to a reader that dies goes to the next one. A reader that
+asks often has some items at hand before it asks (`prefetch.py`), for as long as nobody else wants them.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import operator
 import types
 from typing import Any, ClassVar, cast
 
-from ropewalk.calls.conversation import Conversation
-from ropewalk.calls.payloads import Packed, pack_item
+from ropewalk.calls.payloads import PackedValue, pack_item
+from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import session_of
-from ropewalk.sharing.ahead import Ahead
-from ropewalk.sharing.room import Room
-from ropewalk.sharing.shared_object import Reference, SharedObject, create, is_small
-from ropewalk.transport.given_up import Trial
+from ropewalk.sharing.prefetch import PrefetchBuffer
+from ropewalk.sharing.put_credit import PutCredit
+from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create, is_small
+from ropewalk.transport.pickle_rollback import PickleAttempt
 
 
 class Queue(SharedObject):
@@ -40,8 +40,8 @@ class Queue(SharedObject):
     _JOINABLE = False
     _closed = False
     _maxsize = 0
-    _ahead: Ahead | None = None
-    _room: Room | None = None
+    _ahead: PrefetchBuffer | None = None
+    _room: PutCredit | None = None
 
     def __init__(self, maxsize: int = 0, *, session: Session | None = None, ctx: Any = None) -> None:
         maxsize = operator.index(maxsize)
@@ -50,13 +50,13 @@ class Queue(SharedObject):
         self._attach(reference, maxsize)
 
     @classmethod
-    def at(cls, reference: Reference, maxsize: int) -> Queue:
+    def at(cls, reference: ObjectLocation, maxsize: int) -> Queue:
         """A handle of a queue that this process has made at `reference`, such as that of a manager."""
         made = cls.__new__(cls)
         made._attach(reference, maxsize)
         return made
 
-    def _attach(self, reference: Reference, maxsize: int) -> None:
+    def _attach(self, reference: ObjectLocation, maxsize: int) -> None:
         SharedObject.__init__(self, reference, is_new=True)
         self._maxsize = maxsize
 
@@ -82,7 +82,7 @@ class Queue(SharedObject):
         if self._maxsize <= 0:
             self._ask_with("put", obj, timeout=timeout_s, many="put_many")
             return
-        with Trial():
+        with PickleAttempt():
             self._put_with_bounds(obj, timeout_s)
 
     def _put_with_bounds(self, obj: Any, timeout: float | None) -> None:
@@ -107,14 +107,14 @@ class Queue(SharedObject):
             if room and is_asking:
                 room.asking.release()
 
-    def _room_at(self, conversation: Conversation) -> Room | None:
+    def _room_at(self, conversation: RpcConnection) -> PutCredit | None:
         room = self._room
         if room is None or room.conversation is not conversation:  # a forked child has another one
             found = conversation.lot()
-            room = self._room = Room(conversation, *found) if found else None
+            room = self._room = PutCredit(conversation, *found) if found else None
         return room
 
-    def _fills(self, room: Room, packed: Packed) -> bool:
+    def _fills(self, room: PutCredit, packed: PackedValue) -> bool:
         """Claim a place, and send an item into it; False if there is no place."""
         while room.is_left:
             is_sent = self._post(room.conversation, "put_many", packed, room.claim)
@@ -149,7 +149,7 @@ class Queue(SharedObject):
         if ahead is None or not ahead.is_mine or ahead.conversation.closed:
             conversation = self._conversation()
             found = conversation.lot()
-            ahead = self._ahead = Ahead(conversation, *found, self._reference.target) if found else None
+            ahead = self._ahead = PrefetchBuffer(conversation, *found, self._reference.target) if found else None
         if ahead is None or not ahead.asking.acquire(blocking=False):
             return self._ask("get", timeout=timeout)
         try:

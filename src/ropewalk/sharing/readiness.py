@@ -15,10 +15,10 @@ import sys
 import threading
 from collections.abc import Callable
 
-from ropewalk.calls.conversation import MAX_IN_FLIGHT, Conversation
 from ropewalk.calls.messages import Call
 from ropewalk.calls.payloads import pack_arguments
-from ropewalk.calls.pending import Lost, Pending
+from ropewalk.calls.pending import Lost, PendingCall
+from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT, RpcConnection
 from ropewalk.errors import PeerLost
 from ropewalk.transport.loop import Loop
 
@@ -45,14 +45,14 @@ class Readiness:
         self._asking = threading.Lock()
         """Held by who asks the depot; answers are heard meanwhile, so they must not need it."""
         self._standing: _StandingPoll | None = None
-        self._conversation: Conversation | None = None
+        self._conversation: RpcConnection | None = None
         self._certain = False
 
     def fileno(self) -> int:
         """The descriptor."""
         return self._signal.fd
 
-    def refresh(self, converse: Callable[[], Conversation], poll: Callable[[], bool]) -> None:
+    def refresh(self, converse: Callable[[], RpcConnection], poll: Callable[[], bool]) -> None:
         """See to it that the descriptor says what is true now.
 
         Args:
@@ -75,7 +75,7 @@ class Readiness:
                         self._signal.show(False)
                         self._certain = True
 
-    def again(self, converse: Callable[[], Conversation]) -> None:
+    def again(self, converse: Callable[[], RpcConnection]) -> None:
         """A message was taken: look out for the next one."""
         with self._asking:
             if self._stands:
@@ -117,7 +117,7 @@ class Readiness:
     def _stands(self) -> bool:
         return self._standing is not None and not self._standing.answered
 
-    def _stand(self, converse: Callable[[], Conversation]) -> _StandingPoll:
+    def _stand(self, converse: Callable[[], RpcConnection]) -> _StandingPoll:
         """Have a poll stand at the depot.
 
         Raises:
@@ -145,7 +145,7 @@ class Readiness:
         return standing
 
 
-class _StandingPoll(Pending):
+class _StandingPoll(PendingCall):
     """A poll without end; the loop hears its answer."""
 
     __slots__ = ("_readiness",)

@@ -1,6 +1,6 @@
 """Handles of shared objects: what a queue, lock or connection is in a process that uses it.
 
-    queue.get(timeout=2) ─▶ SharedObject._ask ─▶ Conversation ══▶ depot: waits there ══▶ value
+    queue.get(timeout=2) ─▶ SharedObject._ask ─▶ RpcConnection ══▶ depot: waits there ══▶ value
     pickle.dumps(queue)  ─▶ the depot hears that a handle is under way ─▶ loads ─▶ and that it has arrived
 
 A handle can be sent wherever a pickle goes. The depot keeps the object while any process of the run has one.
@@ -17,22 +17,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ropewalk.calls.conversation import Conversation
 from ropewalk.calls.messages import Call
-from ropewalk.calls.payloads import Keep, Packed, pack_arguments, pack_item
+from ropewalk.calls.payloads import Keep, PackedValue, pack_arguments, pack_item
 from ropewalk.calls.pending import Lost, NotServed
+from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.errors import PeerLost, PoolClosed
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.session import Session
-from ropewalk.sharing.membership import Member, known_member, member_of_run, on_dialled, on_fork, shown, using
-from ropewalk.transport.given_up import Trial, if_given_up
+from ropewalk.sharing.membership import SharingMember, known_member, member_of_run, on_dialled, on_fork, shown, using
+from ropewalk.transport.pickle_rollback import PickleAttempt, on_rollback
 
 #: Of larger items at most one is under way, or a fast producer would fill the memory of its own process.
 _SMALL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ObjectLocation:
     """Where a shared object is."""
 
     run_id: str
@@ -42,7 +42,7 @@ class Reference:
     label: str
     """What people call it: "Queue 12 on n17"."""
     ticket: int = field(default=0, compare=False)
-    """Of the pickle that it came in; see `kept.py`."""
+    """Of the pickle that it came in; see `refcounts.py`."""
 
 
 class SharedObject:
@@ -53,7 +53,7 @@ class SharedObject:
         is_new: whether this process has just made it, so that the depot knows of the handle already.
     """
 
-    def __init__(self, reference: Reference, *, is_new: bool = False) -> None:
+    def __init__(self, reference: ObjectLocation, *, is_new: bool = False) -> None:
         self._reference = reference
         self._pid = 0  # of the process in which this handle is counted
         self._count(is_new=is_new)
@@ -69,7 +69,7 @@ class SharedObject:
     def __reduce__(self) -> Any:
         return _rebuild, (type(self), self._lend(), self._facts())
 
-    def _lend(self) -> Reference:
+    def _lend(self) -> ObjectLocation:
         """Have the object live until a handle that is being pickled has arrived; returns the reference for it."""
         reference = replace(self._reference, ticket=new_ticket())
         _lend(reference)
@@ -91,7 +91,7 @@ class SharedObject:
         method: str,
         *args: Any,
         timeout: float | None = None,
-        over: Conversation | None = None,
+        over: RpcConnection | None = None,
         keep: Keep | None = None,
     ) -> Any:
         """Call a method of the object's state, and wait for what it ends with.
@@ -123,7 +123,7 @@ class SharedObject:
         Raises:
             NotPicklable: it cannot be sent.
         """
-        with Trial():  # of what is not taken, nothing is under way
+        with PickleAttempt():  # of what is not taken, nothing is under way
             return self._send_item(method, item, timeout, many)
 
     def _send_item(self, method: str, item: Any, timeout: float | None, many: str) -> Any:
@@ -138,7 +138,11 @@ class SharedObject:
             packed.close()
 
     def _post(
-        self, conversation: Conversation, many: str, packed: Packed, claim: Callable[[], bool | None] | None = None
+        self,
+        conversation: RpcConnection,
+        many: str,
+        packed: PackedValue,
+        claim: Callable[[], bool | None] | None = None,
     ) -> bool | None:
         """Send a small item, perhaps with others; see `Posting.put`."""
         try:
@@ -151,16 +155,16 @@ class SharedObject:
         reference = self._reference
         member_of_run(reference.run_id).ask(reference.address, "ping")
 
-    def _conversation(self) -> Conversation:
+    def _conversation(self) -> RpcConnection:
         if self._pid != os.getpid():  # forked since: this process has no link yet, and counts anew
             self._count()
         return member_of_run(self._reference.run_id).converse(self._reference.address, self._reference.label)
 
     def _call(
         self,
-        conversation: Conversation,
+        conversation: RpcConnection,
         method: str,
-        packed: Packed,
+        packed: PackedValue,
         timeout: float | None,
         keep: Keep | None = None,
         place: int = -1,
@@ -175,7 +179,7 @@ class SharedObject:
         except (Lost, NotServed) as error:
             raise self._lost(error, conversation) from None
 
-    def _lost(self, error: Lost | NotServed, conversation: Conversation) -> PeerLost:
+    def _lost(self, error: Lost | NotServed, conversation: RpcConnection) -> PeerLost:
         reference = self._reference
         if isinstance(error, NotServed):
             why = "its depot has it no more, because nobody referred to it"
@@ -184,12 +188,12 @@ class SharedObject:
         return PeerLost(f"the {reference.label} is gone: {why}", peer=reference.address)
 
 
-def is_small(packed: Packed) -> bool:
+def is_small(packed: PackedValue) -> bool:
     """Whether an item may be sent with others."""
     return len(packed.parts) == 1 and len(packed.parts[0]) < _SMALL_BYTES
 
 
-def create(kind: str, *args: Any, label: str = "", session: Session | None = None) -> list[Reference]:
+def create(kind: str, *args: Any, label: str = "", session: Session | None = None) -> list[ObjectLocation]:
     """Make an object in the depot of this host, held by this process.
 
     Args:
@@ -205,7 +209,7 @@ def create(kind: str, *args: Any, label: str = "", session: Session | None = Non
         StartFailed: there is no depot, and none can be started.
         PeerLost: it is gone.
     """
-    if args and isinstance(args[0], Reference):
+    if args and isinstance(args[0], ObjectLocation):
         lock = args[0]
         return create_at(member_of_run(lock.run_id), lock.address, kind, lock.target, label=label)
     with using(session) as member:
@@ -214,10 +218,10 @@ def create(kind: str, *args: Any, label: str = "", session: Session | None = Non
         return create_at(member, member.depot(), kind, *args, label=label)
 
 
-def create_at(member: Member, address: str, kind: str, *args: Any, label: str = "") -> list[Reference]:
+def create_at(member: SharingMember, address: str, kind: str, *args: Any, label: str = "") -> list[ObjectLocation]:
     """As `create`, in a depot or manager at an address."""
     host, targets = member.ask(address, "create", kind, *args)
-    return [Reference(member.run_id, address, target, f"{label or kind} {target} on {host}") for target in targets]
+    return [ObjectLocation(member.run_id, address, target, f"{label or kind} {target} on {host}") for target in targets]
 
 
 # Which handles this process has, and which are under way
@@ -230,12 +234,12 @@ def new_ticket() -> int:
     return next(_tickets)
 
 
-_held: Counter[Reference] = Counter()
+_held: Counter[ObjectLocation] = Counter()
 _held_lock = threading.Lock()
-_dropped: deque[Reference] = deque()
+_dropped: deque[ObjectLocation] = deque()
 
 
-def _hold(reference: Reference, *, is_new: bool) -> bool:
+def _hold(reference: ObjectLocation, *, is_new: bool) -> bool:
     """One more handle is here, of which the depot hears; False if it cannot be counted: nobody answers there."""
     with contextlib.suppress(PeerLost, PoolClosed):  # whoever uses the handle hears of it
         member = member_of_run(reference.run_id)
@@ -251,17 +255,17 @@ def _hold(reference: Reference, *, is_new: bool) -> bool:
     return False
 
 
-def _lend(reference: Reference) -> None:
+def _lend(reference: ObjectLocation) -> None:
     """A handle is being pickled: the object must live until it has arrived."""
     with contextlib.suppress(PeerLost):
         member = member_of_run(reference.run_id)
         conversation = member.converse(reference.address)
         conversation.wait_for_room()
         member.tell(conversation, "lend", reference.target, reference.ticket)
-        if_given_up(lambda: member.tell(conversation, "take_back", reference.target, reference.ticket))
+        on_rollback(lambda: member.tell(conversation, "take_back", reference.target, reference.ticket))
 
 
-def _let_go(reference: Reference) -> None:
+def _let_go(reference: ObjectLocation) -> None:
     """A handle is gone. This may run between any two steps of any thread, so the loop does the rest."""
     with contextlib.suppress(Exception):  # this interpreter has ended
         member = known_member(reference.run_id)  # without a lock, which this very thread may hold
@@ -277,7 +281,7 @@ def _drop_some() -> None:
             _drop(member_of_run(reference.run_id), reference)
 
 
-def _drop(member: Member, reference: Reference) -> None:
+def _drop(member: SharingMember, reference: ObjectLocation) -> None:
     """One handle less; the depot hears of the last one."""
     with interrupts_deferred, _held_lock:
         _held[reference] -= 1
@@ -300,7 +304,7 @@ def _forget_all() -> None:
 on_fork.append(_forget_all)
 
 
-def _hold_again(member: Member, address: str, conversation: Conversation) -> None:
+def _hold_again(member: SharingMember, address: str, conversation: RpcConnection) -> None:
     """There is a new link to a depot. It has dropped what was held over the old one, if there was one."""
     with interrupts_deferred, _held_lock:
         for reference in _held:
@@ -311,7 +315,7 @@ def _hold_again(member: Member, address: str, conversation: Conversation) -> Non
 on_dialled.append(_hold_again)
 
 
-def _rebuild(cls: type[SharedObject], reference: Reference, facts: dict[str, Any]) -> SharedObject:
+def _rebuild(cls: type[SharedObject], reference: ObjectLocation, facts: dict[str, Any]) -> SharedObject:
     """A handle that has arrived."""
     made = cls.__new__(cls)
     SharedObject.__init__(made, reference)
@@ -319,4 +323,4 @@ def _rebuild(cls: type[SharedObject], reference: Reference, facts: dict[str, Any
     return made
 
 
-__all__ = ["Reference", "SharedObject", "create", "create_at", "is_small", "new_ticket"]
+__all__ = ["ObjectLocation", "SharedObject", "create", "create_at", "is_small", "new_ticket"]

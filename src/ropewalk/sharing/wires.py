@@ -10,23 +10,23 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ropewalk.calls.payloads import Packed
-from ropewalk.sharing.desk import Item, WaitingDesk
+from ropewalk.calls.payloads import PackedValue
 from ropewalk.sharing.states.pipe import PipeState
+from ropewalk.sharing.waiting_calls import QueuedItem, WaitingCalls
 from ropewalk.transport.blobs import total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
-from ropewalk.transport.packets import Packets, Parcel
+from ropewalk.transport.packets import PackedMessage, Packets
 
 
-class Parts:
+class WireMessage:
     """A message as it came over the wire, for a process on another host; what is in it is seen to there."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = parts
 
     def __reduce__(self) -> Any:
-        return Parts, ([pickle.PickleBuffer(part) for part in self.parts],)
+        return WireMessage, ([pickle.PickleBuffer(part) for part in self.parts],)
 
 
 class PacketWire:
@@ -45,14 +45,14 @@ class PacketWire:
         self._packets = packets
         self._loop = loop
         self._watched = (False, False)
-        self._first: tuple[Item, Parcel] | None = None
+        self._first: tuple[QueuedItem, PackedMessage] | None = None
 
     @property
     def fd(self) -> int:
         """Its descriptor."""
         return self._packets.fileno()
 
-    def receive(self) -> Item | None:
+    def receive(self) -> QueuedItem | None:
         """The next message; None if there is none now."""
         if self.at_end:
             return None
@@ -64,8 +64,8 @@ class PacketWire:
         if parts is None:
             return None
         buffers: list[Part] = []
-        head = pickle.dumps(Parts(parts), 5, buffer_callback=lambda buffer: buffers.append(buffer.raw()))
-        return Item(Packed([head, *buffers]), total_bytes(parts))
+        head = pickle.dumps(WireMessage(parts), 5, buffer_callback=lambda buffer: buffers.append(buffer.raw()))
+        return QueuedItem(PackedValue([head, *buffers]), total_bytes(parts))
 
     def is_readable(self) -> bool:
         """Whether there is a message, or the end."""
@@ -80,7 +80,7 @@ class PacketWire:
         """
         if self._first is None or self._first[0] is not item:
             packed = item.packed
-            self._first = item, Parcel(packed.parts, packed.shared, packed.fds[0] if packed.fds else None)
+            self._first = item, PackedMessage(packed.parts, packed.shared, packed.fds[0] if packed.fds else None)
         done = True
         try:
             done = self._packets.send(self._first[1], wait=False)
@@ -117,7 +117,7 @@ class PacketWire:
             self._loop.rewatch(fd, reading=reading, writing=writing)
 
 
-def make_pipe(loop: Loop, desk: WaitingDesk, duplex: bool = True) -> PipeState:
+def make_pipe(loop: Loop, desk: WaitingCalls, duplex: bool = True) -> PipeState:
     """A pipe that processes of this host have descriptors of.
 
     Raises:
@@ -135,4 +135,4 @@ def make_pipe(loop: Loop, desk: WaitingDesk, duplex: bool = True) -> PipeState:
     return state
 
 
-__all__ = ["PacketWire", "Parts", "make_pipe"]
+__all__ = ["PacketWire", "WireMessage", "make_pipe"]

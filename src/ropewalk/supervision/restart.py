@@ -6,16 +6,16 @@ each, and answers with an instruction. It starts nothing and reads no clock.
 `RestartIntensity` is Erlang's restart intensity (OTP design principles, "Supervisor
 Behaviour"): every failure of a node of a program counts.
 
-    failed after a good while    ─▶ Restart(0)
-    failed again within `window_s` ─▶ Restart(backoff) ... the same, longer ... ─▶ GiveUp
+    failed after a good while    ─▶ StartAgain(0)
+    failed again within `window_s` ─▶ StartAgain(backoff) ... the same, longer ... ─▶ GiveUp
 
 `RestartBudget` is the same idea with one difference, for the workers of a pool. A
 worker that had been ready and was killed by its task is not a sign that starting is
 broken: it is replaced at once, and the task's own count of deaths ends that story
 (`TaskPoisoned`). Only deaths before readiness are counted, each a start that failed.
 
-    died, had been ready    ─▶ Restart(0)
-    died before it was ready ─▶ Restart(backoff) ... the same, longer ... ─▶ GiveUp
+    died, had been ready    ─▶ StartAgain(0)
+    died before it was ready ─▶ StartAgain(backoff) ... the same, longer ... ─▶ GiveUp
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class RestartPolicy:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Restart:
+class StartAgain:
     """Start the process again."""
 
     delay_s: float
@@ -110,7 +110,7 @@ class RestartBudget:
         if self._failed:
             self._failed.popleft()
 
-    def died(self, now: float, healthy: bool, cause: str = "") -> Restart | GiveUp:
+    def died(self, now: float, healthy: bool, cause: str = "") -> StartAgain | GiveUp:
         """Decide what follows the death of one process.
 
         Args:
@@ -122,7 +122,7 @@ class RestartBudget:
             return self._given_up
         if healthy:
             self._starting_works(now)
-            return Restart(0.0)
+            return StartAgain(0.0)
         # Starts that take long before they fail would never meet twice in a window: while nothing at all becomes
         # ready in between, no failure is forgotten. This is what makes every crash loop end.
         if not self._none_ready_since_failure:
@@ -133,7 +133,7 @@ class RestartBudget:
         if len(self._failed) > self.policy.max_restarts:
             self._given_up = GiveUp(self._reason(now), tuple(cause for _, cause in self._failed))
             return self._given_up
-        return Restart(self.policy.wait_s(self._num_in_a_row - 1, self._random))
+        return StartAgain(self.policy.wait_s(self._num_in_a_row - 1, self._random))
 
     def _starting_works(self, now: float) -> None:
         self._none_ready_since_failure = False
@@ -166,7 +166,7 @@ class RestartIntensity:
         """It became ready: older failures may be forgotten once they have left the window."""
         self._was_ready = True
 
-    def failed(self, now: float, cause: str = "") -> Restart | GiveUp:
+    def failed(self, now: float, cause: str = "") -> StartAgain | GiveUp:
         """Decide what follows a failure.
 
         Args:
@@ -185,5 +185,5 @@ class RestartIntensity:
             reason = f"it failed {times}; max_restarts={policy.max_restarts} in {policy.window_s:g} s are allowed"
             return GiveUp(reason, tuple(cause for _, cause in self._failures))
         if num_failures == 1:
-            return Restart(0.0)  # the usual case, one kill after a long life, costs its clients no waiting
-        return Restart(policy.wait_s(num_failures - 2, self._random))
+            return StartAgain(0.0)  # the usual case, one kill after a long life, costs its clients no waiting
+        return StartAgain(policy.wait_s(num_failures - 2, self._random))

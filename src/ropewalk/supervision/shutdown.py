@@ -3,7 +3,7 @@
 Pure: events and times in, instructions out. The one who holds the processes
 carries them out, and looks again at `next_due`.
 
-    begin ─▶ Ask ──ask_s──▶ Terminate ──terminate_s──▶ Kill ──kill_s──▶ Abandon ─▶ done
+    begin ─▶ AskToEnd ──ask_s──▶ Terminate ──terminate_s──▶ Kill ──kill_s──▶ Abandon ─▶ done
               └── hurry: the next rung at once ──┘
     each process that exits leaves the ladder; the last one makes it `done`
 
@@ -47,7 +47,7 @@ class Rung(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Ask:
+class AskToEnd:
     """Ask these processes over their links to end."""
 
     names: tuple[str, ...]
@@ -74,7 +74,7 @@ class Abandon:
     names: tuple[str, ...]
 
 
-Instruction = Ask | Terminate | Kill | Abandon
+Instruction = AskToEnd | Terminate | Kill | Abandon
 
 
 class Shutdown:
@@ -152,7 +152,7 @@ class Shutdown:
         match rung:
             case Rung.ASK:
                 self._next_due = now + self._graces.ask_s
-                return [Ask(self.left)]
+                return [AskToEnd(self.left)]
             case Rung.TERMINATE:
                 self._next_due = now + self._graces.terminate_s
                 return [Terminate(self.left)]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ropewalk.population.algorithm import Algorithm
-from ropewalk.population.evaluating import Mode, Run, evaluate
+from ropewalk.population.evaluating import Mode, RunResult, evaluate
 from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.rows import RESERVED
 from ropewalk.population.state_file import pack_state, unpack_state
@@ -148,7 +148,7 @@ class AlgorithmConformance:
 
         return of_two if algorithm.evaluator().num_arguments == 2 else of_one
 
-    def _run(self, **options: Any) -> Run[Any]:
+    def _run(self, **options: Any) -> RunResult[Any]:
         algorithm = self.make_algorithm()
         return evaluate(algorithm, self._fitness(algorithm), generations=self.generations, **options)
 
@@ -167,6 +167,6 @@ class AlgorithmConformance:
         algorithm.tell([candidate for candidate, _ in told], [outcome for _, outcome in told])
         return [outcome.fitness for _, outcome in told]
 
-    def _assert_same(self, one: Run[Any], other: Run[Any]) -> None:
+    def _assert_same(self, one: RunResult[Any], other: RunResult[Any]) -> None:
         assert self.state_of(one.algorithm) == self.state_of(other.algorithm)
         assert one.evaluations == other.evaluations

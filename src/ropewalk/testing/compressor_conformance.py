@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Compressor, SummableEncoder
 from ropewalk.exchange.compressors.error_feedback import ErrorFeedback
 from ropewalk.testing.compressor_team import NUM_MEMBERS, Team, close, copied, damaged, equal_states, refusal, same
@@ -334,7 +334,7 @@ class CompressorConformance:
     def _layouts(self, *dtypes: torch.dtype) -> Iterator[Layout]:
         for dtype in dtypes or self.dtypes:
             for shapes in self.buckets if dtype == torch.float32 else self.buckets[:1]:
-                yield Layout(tuple(Entry(f"p{at}", shape, dtype, self.device) for at, shape in enumerate(shapes)))
+                yield Layout(tuple(BucketEntry(f"p{at}", shape, dtype, self.device) for at, shape in enumerate(shapes)))
 
     def _teams(self, *dtypes: torch.dtype, has_errors: bool = False) -> Iterator[Team]:
         """Teams for every bucket; those that are to have errors with error feedback round the compressor, too."""

@@ -47,31 +47,31 @@ _CAN_DROP = ("agent.before_exit_report", "link.send")
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class FaultAction:
     """What happens at a point; made by `kill`, `stop`, `delay` and `drop`."""
 
     name: str
     seconds: float = 0.0
 
 
-def kill() -> Action:
+def kill() -> FaultAction:
     """The process ends itself with SIGKILL."""
-    return Action("kill")
+    return FaultAction("kill")
 
 
-def stop(seconds: float = 0.0) -> Action:
+def stop(seconds: float = 0.0) -> FaultAction:
     """The process stops itself with SIGSTOP; it goes on after `seconds`, or, if 0, when somebody sends SIGCONT."""
-    return Action("stop", seconds)
+    return FaultAction("stop", seconds)
 
 
-def delay(seconds: float) -> Action:
+def delay(seconds: float) -> FaultAction:
     """The thread waits there."""
-    return Action("delay", seconds)
+    return FaultAction("delay", seconds)
 
 
-def drop() -> Action:
+def drop() -> FaultAction:
     """What stands at the point is left out, as if it were lost on the way."""
-    return Action("drop")
+    return FaultAction("drop")
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class Injected:
 
 @contextlib.contextmanager
 def at(
-    point: str, action: Action, *, times: int = 1, after: int = 0, process: str = "*", detail: str = "*"
+    point: str, action: FaultAction, *, times: int = 1, after: int = 0, process: str = "*", detail: str = "*"
 ) -> Generator[Injected]:
     """Have something go wrong at a named point of the processes that start inside the block.
 

@@ -24,9 +24,9 @@ from collections.abc import Iterator
 
 from ropewalk.errors import NoPlanFits, PlanInvalid, ProfileInvalid
 from ropewalk.pipeline.cost import plan_cost
-from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, PlanRequest
 from ropewalk.pipeline.plans import Plan, assemble
-from ropewalk.pipeline.profiles import Operator, Profile, Saved
+from ropewalk.pipeline.profiles import Operator, Profile, SavedValue
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 
@@ -57,7 +57,7 @@ class PartitionerConformance:
         """A new partitioner; called for each request."""
         raise NotImplementedError("say how your partitioner is made: override make_partitioner()")
 
-    def asked(self, request: Request) -> Request:
+    def asked(self, request: PlanRequest) -> PlanRequest:
         """The request that it gets in place of one of the suite's; override it if yours needs more, such as cuts."""
         return request
 
@@ -175,7 +175,7 @@ class PartitionerConformance:
         kinds = (DeviceKind("slow"), DeviceKind("fast", speed=2.0, memory_bytes=10**6))
         topology = Topology((Level(4, 50.0),), kinds, (0, 0, 1, 1))
         for profile in self._profiles():
-            request = Request(profile, topology, make_schedule("one_f_one_b"), micro_batches=4)
+            request = PlanRequest(profile, topology, make_schedule("one_f_one_b"), micro_batches=4)
             if planned := self._plan_or_refusal(request):
                 for stage in planned.stages:
                     assert len({topology.kind(device) for device in stage.devices}) == 1, f"{stage} mixes kinds"
@@ -196,7 +196,7 @@ class PartitionerConformance:
 
     # Means
 
-    def _plan(self, request: Request) -> tuple[Plan, Partition]:
+    def _plan(self, request: PlanRequest) -> tuple[Plan, Partition]:
         """What it answers, as a plan, which checks operators, edges and devices; then by the schedule."""
         request = self.asked(request)
         partition = self.make_partitioner().partition(request)
@@ -205,7 +205,7 @@ class PartitionerConformance:
         schedule.check(plan)
         return plan, partition
 
-    def _plan_or_refusal(self, request: Request) -> Plan | None:
+    def _plan_or_refusal(self, request: PlanRequest) -> Plan | None:
         """The same, or None if it says that it cannot."""
         try:
             request = self.asked(request)
@@ -225,8 +225,8 @@ class PartitionerConformance:
         memory_bytes: int | None = None,
         num_stages: int | None = None,
         recompute: bool | None = None,
-    ) -> Request:
-        return Request(
+    ) -> PlanRequest:
+        return PlanRequest(
             profile,
             Topology(levels),
             make_schedule(schedule),
@@ -264,7 +264,7 @@ def random_profile(draw: random.Random, num_operators: int, *, tied: bool = True
                 output_bytes=draw.randint(1, 99),
                 parameters=parameters,
                 saved_bytes=draw.choice((None, 0, 40)),
-                saved=tuple(Saved(f"op{source}", 20) for source in sources if draw.random() < 0.3),
+                saved=tuple(SavedValue(f"op{source}", 20) for source in sources if draw.random() < 0.3),
             )
         )
     return Profile((*inputs, *operators), tuple(dict.fromkeys(edges)))

@@ -18,16 +18,16 @@ from dataclasses import replace
 from itertools import accumulate
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.grid import draw_grid, parse_actions, parse_grid, show_actions
-from ropewalk.pipeline.plans import Plan, Stage, Worker, assemble
+from ropewalk.pipeline.plans import Plan, PlanWorker, Stage, assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.resuming import can_cut, last_step, round_of
 from ropewalk.pipeline.schedules import Schedule
 from ropewalk.pipeline.transfers import UNITS
 from ropewalk.pipeline.verifier import verify
 
-Lists = dict[Worker, list[Action]]
+Lists = dict[PlanWorker, list[Action]]
 
 
 class ScheduleConformance:
@@ -119,7 +119,7 @@ class ScheduleConformance:
                 computing = without_transfers(row)
                 place = computing.index(last_step(plan, schedule, cut, worker)) + 1
                 in_flight = [] if schedule.flushes else _beyond(cut.next_micro_batch, computing[:place])
-                assert all(action.kind is Kind.FORWARD for action in in_flight), (
+                assert all(action.kind is ActionKind.FORWARD for action in in_flight), (
                     f"{schedule.name} goes backward for a later round before one has ended: {in_flight}, {plan}"
                 )
                 assert without_transfers(resumed[worker]) == in_flight + computing[place:], (
@@ -219,12 +219,14 @@ def joined(parts: Sequence[Lists]) -> Lists:
 
 def without_receives(lists: Lists) -> Lists:
     """The lists but for receives, which may stand elsewhere if their pieces were admitted later."""
-    return {worker: [action for action in row if action.kind is not Kind.RECEIVE] for worker, row in lists.items()}
+    return {
+        worker: [action for action in row if action.kind is not ActionKind.RECEIVE] for worker, row in lists.items()
+    }
 
 
 def without_transfers(row: Sequence[Action]) -> list[Action]:
     """A list but for sends and receives."""
-    return [action for action in row if action.kind not in (Kind.SEND, Kind.RECEIVE)]
+    return [action for action in row if action.kind not in (ActionKind.SEND, ActionKind.RECEIVE)]
 
 
 def peaks(plan: Plan, lists: Lists) -> tuple[list[int], list[int], list[int]]:
@@ -233,11 +235,11 @@ def peaks(plan: Plan, lists: Lists) -> tuple[list[int], list[int], list[int]]:
     for worker, row in lists.items():
         started, open_now, open_until_w = Counter[int](), Counter[int](), Counter[int]()
         for action in row:
-            started[action.stage] += action.kind is Kind.FORWARD
-            open_now[action.stage] += action.kind is Kind.FORWARD
-            open_now[action.stage] -= action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT)
-            open_until_w[action.stage] += action.kind is Kind.FORWARD
-            open_until_w[action.stage] -= action.kind in (Kind.BACKWARD, Kind.WEIGHT_GRADIENT)
+            started[action.stage] += action.kind is ActionKind.FORWARD
+            open_now[action.stage] += action.kind is ActionKind.FORWARD
+            open_now[action.stage] -= action.kind in (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT)
+            open_until_w[action.stage] += action.kind is ActionKind.FORWARD
+            open_until_w[action.stage] -= action.kind in (ActionKind.BACKWARD, ActionKind.WEIGHT_GRADIENT)
             in_flight[action.stage] = max(in_flight[action.stage], open_now[action.stage])
             held[action.stage] = max(held[action.stage], open_until_w[action.stage])
             together[worker.group] = max(together[worker.group], open_until_w.total())
@@ -264,7 +266,7 @@ def _counted_anew(schedule: Schedule, plan: Plan, lists: Lists) -> Lists:
     found: Lists = {}
     for worker, row in lists.items():
         num_replicas = plan.stages[plan.groups[worker.group][0]].replicas
-        renamed = Worker(worker.group, (worker.replica - start) % num_replicas)
+        renamed = PlanWorker(worker.group, (worker.replica - start) % num_replicas)
         found[renamed] = [
             replace(
                 action,

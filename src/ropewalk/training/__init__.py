@@ -17,11 +17,11 @@ with _lazy:
     from ropewalk.training.checkpoint import Checkpoint as Checkpoint
     from ropewalk.training.checkpoint import load_module as load_module
     from ropewalk.training.checkpoint import read_manifest as read_manifest
+    from ropewalk.training.checkpoint_future import CheckpointFuture as CheckpointFuture
     from ropewalk.training.measured import MeasuredTimeline as MeasuredTimeline
-    from ropewalk.training.patience import Patience as Patience
     from ropewalk.training.report import TrainingReport as TrainingReport
-    from ropewalk.training.saving import Saving as Saving
     from ropewalk.training.step_handle import StepHandle as StepHandle
+    from ropewalk.training.timeouts import TrainerTimeouts as TrainerTimeouts
     from ropewalk.training.trainer import Trainer as Trainer
     from ropewalk.training.trainer_options import ProcessOptions as ProcessOptions
     from ropewalk.training.trainer_options import Snapshots as Snapshots

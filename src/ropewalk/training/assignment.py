@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.losses import Loss
-from ropewalk.pipeline.stages.micro_batches import MiniBatch, Piece
+from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, MiniBatch
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
 from ropewalk.pipeline.stages.tensor_source import TensorSource
@@ -32,7 +32,7 @@ from ropewalk.training.stored_snapshots import StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingConfig:
     """What every stage process of a trainer is told when it starts."""
 
     blueprint: Blueprint
@@ -86,11 +86,11 @@ class FromSnapshots:
     #: The epoch that took them. Under another plan the same numbers are another place.
     epoch: int
     #: By worker of that epoch, where its snapshot is.
-    places: Mapping[Worker, Place]
+    places: Mapping[PlanWorker, Place]
     #: Whether the plan is the one of that epoch, so that all versions of the weights are taken up again.
     same_plan: bool
 
-    def only(self, worker: Worker) -> FromSnapshots:
+    def only(self, worker: PlanWorker) -> FromSnapshots:
         """What one worker of the same plan needs; all, for one of another plan."""
         return replace(self, places={worker: self.places[worker]}) if self.same_plan else self
 
@@ -119,10 +119,10 @@ class Assignment:
     epoch: int
     plan: Plan
     schedule: Schedule
-    worker: Worker
+    worker: PlanWorker
     seed: int
     #: Where each worker sits: which replica of the node "stages" it is.
-    seats: Mapping[Worker, int]
+    seats: Mapping[PlanWorker, int]
     origin: Origin
     #: Where the numbers of micro-batches and versions go on.
     start: Cut
@@ -132,12 +132,12 @@ class Assignment:
     folder: str | None = None
 
 
-class Given(NamedTuple):
+class MicroBatchInput(NamedTuple):
     """One micro-batch at one stage, where the stage needs something of it that no other stage brings."""
 
     stage: int
     micro_batch: int
-    piece: Piece
+    piece: MicroBatchPiece
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Admission:
     #: For stages without replicas, that need something of all micro-batches: cutting one tensor there costs a tenth of
     #: sending so many.
     whole: tuple[tuple[int, MiniBatch], ...]
-    given: tuple[Given, ...]
+    given: tuple[MicroBatchInput, ...]
     #: Which step of the run it is, for those who read data by themselves.
     step: int
     #: Whether the pipeline is emptied after them.
@@ -169,12 +169,12 @@ class Examination:
     #: The number of the first one, and how many there are.
     first: int
     num: int
-    given: tuple[Given, ...]
+    given: tuple[MicroBatchInput, ...]
     #: Whether the loss is wanted, or what the model gives.
     wants_loss: bool
 
 
-class Kept(NamedTuple):
+class PeerSnapshot(NamedTuple):
     """A snapshot that lies with a peer."""
 
     cut: Cut
@@ -188,7 +188,7 @@ class Kept(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AdmissionOutcome:
     """What a worker has to say when it has done all that came of an admission."""
 
     #: Of which micro-batches there are losses, their values in one tensor, and what each counts.
@@ -199,6 +199,6 @@ class Outcome:
     norm: Tensor | None = None
     is_skipped: bool = False
     #: Snapshots that were brought away since the last outcome.
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[PeerSnapshot, ...] = ()
     #: Why one could not be brought to its keeper, or written.
     lost_snapshots: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.bound_module import BoundModule
-from ropewalk.pipeline.tracing.captured import Captured, Source
+from ropewalk.pipeline.tracing.captured import Captured, PlaceholderSource
 from ropewalk.pipeline.tracing.graph_records import (
     Record,
     attribute_on_device,
@@ -98,7 +98,7 @@ class Blueprint:
     _sizes: Mapping[str, tuple[int | None, ...]]
     _records: tuple[Record, ...]
     #: By place of a placeholder what it stands for.
-    _sources: Mapping[int, Source]
+    _sources: Mapping[int, PlaceholderSource]
     _operators: tuple[_Operator, ...]
     _batch_norms: Mapping[str, tuple[BatchNormCall, ...]]
     #: Constants and subgraphs, by the targets of `get_attr` nodes.

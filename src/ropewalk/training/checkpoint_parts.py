@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.training.manifests import FileRecord, PartRecord, file_names, write_file
-from ropewalk.training.plain_state import Encoder
+from ropewalk.training.plain_state import StateEncoder
 from ropewalk.training.tensor_file import check_writable, write_tensors
 
 #: What a state holds by the names of tensors that have their own bytes, and by the names of parameters.
@@ -45,7 +45,7 @@ def write_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: A
     weights = {name: tensor for kind in WEIGHTS for name, tensor in state[kind].items()}
     for one, tensor in weights.items():
         check_writable(tensor, f"{'parameter' if one in state['parameters'] else 'buffer'} {one!r}")
-    encoder = Encoder()
+    encoder = StateEncoder()
     values = _encoded(encoder, state, extra)
     weights_file, tensors_file, values_file = file_names(name)
     made: list[Path] = []
@@ -68,7 +68,7 @@ def write_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: A
     return PartRecord(name, tuple(state["parameters"]), tuple(state["buffers"]), files)
 
 
-def _encoded(encoder: Encoder, state: Mapping[str, Any], extra: Any) -> bytes:
+def _encoded(encoder: StateEncoder, state: Mapping[str, Any], extra: Any) -> bytes:
     """The JSON of a part. Each value is there once, because parameters of a group have the same options and rates."""
     numbers: dict[str, int] = {}
 

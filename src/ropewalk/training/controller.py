@@ -25,7 +25,7 @@ from typing import Any, NoReturn, TypeVar
 from torch import Tensor
 
 from ropewalk.errors import PlanInvalid, ScheduleInvalid, StageLost, TrainerFailed
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.resuming import can_cut
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.schedules.streams import Cut
@@ -36,19 +36,19 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 from ropewalk.training.assignment import (
     Admission,
+    AdmissionOutcome,
     Assignment,
     FromSnapshots,
     FromTensors,
-    Given,
-    Kept,
+    MicroBatchInput,
     Origin,
-    Outcome,
+    PeerSnapshot,
     Place,
     Presence,
 )
 from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.needs import Need, needs_of
-from ropewalk.training.patience import Patience
+from ropewalk.training.plan_repair import merged, without_workers
 from ropewalk.training.positions import behind, is_empty
 from ropewalk.training.snapshot_pace import SnapshotPace
 from ropewalk.training.snapshot_places import (
@@ -62,7 +62,7 @@ from ropewalk.training.snapshot_places import (
     one_per_group,
 )
 from ropewalk.training.stage_fleet import SeatsLost, StageFleet
-from ropewalk.training.succession import merged, without_workers
+from ropewalk.training.timeouts import TrainerTimeouts
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Retained:
     drains: bool
     #: Where the pipeline is behind it; of the present plan.
     position: Cut | None = None
-    futures: dict[Worker, Future[Outcome]] | None = None
+    futures: dict[PlanWorker, Future[AdmissionOutcome]] | None = None
     is_done: bool = False
     #: Whether it was done at least once, in this epoch or before.
     was_done: bool = False
@@ -110,7 +110,7 @@ class Controller:
         origin: Origin,
         *,
         seed: int,
-        patience: Patience,
+        timeouts: TrainerTimeouts,
         pace: SnapshotPace | None,
         copies: FurtherCopies,
     ) -> None:
@@ -122,7 +122,7 @@ class Controller:
         self._fleet = fleet
         self._graph = graph
         self._origin = origin
-        self._patience = patience
+        self._timeouts = timeouts
         self._pace = pace
         self._copies = copies
         #: Counts deployments.
@@ -135,7 +135,7 @@ class Controller:
         self._under_way: deque[Retained] = deque()
         self._losses: dict[int, tuple[StepMetrics, int]] = {}
         #: By cut, the workers whose snapshots of it lie with their keepers.
-        self._kept: dict[Cut, dict[Worker, Kept]] = {}
+        self._kept: dict[Cut, dict[PlanWorker, PeerSnapshot]] = {}
         #: The newest one of which all are kept; None: training goes on from `_origin`.
         self._cut: WholeCut | None = None
         #: Those that were there when it was last seen to that no snapshot of it lies with one process alone.
@@ -144,7 +144,7 @@ class Controller:
         self._num_deaths = 0
         self._failure: BaseException | None = None
         self._is_interrupted = False
-        self._seats: dict[Worker, int] = {}
+        self._seats: dict[PlanWorker, int] = {}
         #: By seat, the stages of the worker that sits there. The plan may be another one already when one is lost.
         self._stages_at: dict[int, tuple[int, ...]] = {}
         #: What each stage needs, and holds.
@@ -155,10 +155,10 @@ class Controller:
     def start(self) -> None:
         """Start the processes and deploy the plan."""
         self._fleet.start()
-        missing = self._fleet.take_seats(range(self._fleet.num), self._patience.start_s)
+        missing = self._fleet.take_seats(range(self._fleet.num), self._timeouts.start_s)
         if missing:
             raise StageLost(
-                f"{len(missing)} of {self._fleet.num} processes did not come up within {self._patience.start_s:g} s; "
+                f"{len(missing)} of {self._fleet.num} processes did not come up within {self._timeouts.start_s:g} s; "
                 f"the first is number {min(missing)}: {missing[min(missing)]}",
                 cause=missing[min(missing)],
             )
@@ -215,7 +215,7 @@ class Controller:
         if not done():
             self.drain()
 
-    def ask(self, call: Callable[[Any, Worker], Future[T]], what: str) -> dict[Worker, T]:
+    def ask(self, call: Callable[[Any, PlanWorker], Future[T]], what: str) -> dict[PlanWorker, T]:
         """What each worker answers, when nothing is in flight."""
         while True:
             self.drain()
@@ -247,11 +247,11 @@ class Controller:
         if num <= before:
             return
         self._fleet.scale(num)
-        missing = self._fleet.take_seats(range(num), self._patience.start_s, enough=num)
+        missing = self._fleet.take_seats(range(num), self._timeouts.start_s, enough=num)
         if len(self._fleet.present) < num:
             self._fleet.scale(before)
             raise StageLost(
-                f"{num} processes are needed, and {len(missing)} did not come up within {self._patience.start_s:g} s "
+                f"{num} processes are needed, and {len(missing)} did not come up within {self._timeouts.start_s:g} s "
                 f"({next(iter(missing.values()), 'it is not known why')}); training stays as it was"
             )
 
@@ -269,10 +269,10 @@ class Controller:
         if one.futures is not None:
             return
         first = self._position.next_micro_batch
-        given: dict[Worker, list[Given]] = {worker: [] for worker in self.plan.workers}
+        given: dict[PlanWorker, list[MicroBatchInput]] = {worker: [] for worker in self.plan.workers}
         if not self.schedule.flushes and one.metrics is not None:
             self._losses |= {first + index: (one.metrics, index) for index in range(one.num)}
-        whole: dict[Worker, list[tuple[int, MiniBatch]]] = {worker: [] for worker in self.plan.workers}
+        whole: dict[PlanWorker, list[tuple[int, MiniBatch]]] = {worker: [] for worker in self.plan.workers}
         for stage, need in enumerate(self.needs):
             if one.batch is None or not need.of_piece:
                 continue
@@ -281,7 +281,7 @@ class Controller:
                 whole[self.plan.worker_of(stage, first)].append((stage, part))
             else:
                 for number, piece in enumerate(part.pieces(), first):
-                    given[self.plan.worker_of(stage, number)].append(Given(stage, number, piece))
+                    given[self.plan.worker_of(stage, number)].append(MicroBatchInput(stage, number, piece))
         one.position = self._position = behind(self.plan, self.schedule, self._position, one.num, drains=one.drains)
         # Not at a drain: stages may be past it already, and what they have not at a cut can never become whole.
         snapshot = (
@@ -359,7 +359,7 @@ class Controller:
         assert newest is not None
         kept, epoch = self._kept[newest], self.epoch
 
-        def fetch(seat: int, worker: Worker) -> Future[WorkerSnapshot]:
+        def fetch(seat: int, worker: PlanWorker) -> Future[WorkerSnapshot]:
             return self._fleet.client(seat).snapshot.future(worker, newest, epoch)
 
         if not self._copies.are_here(newest, kept, fetch, is_alone=len(self._fleet.present) < 2):
@@ -387,7 +387,7 @@ class Controller:
         missing: dict[int, str] = {}
         if len(self._fleet.present) < len(self.plan.workers):  # new ones are on their way
             missing = self._fleet.take_seats(
-                range(self._fleet.num), self._patience.replace_s, enough=max(self._least, len(self.plan.workers))
+                range(self._fleet.num), self._timeouts.replace_s, enough=max(self._least, len(self.plan.workers))
             )
         seats = sorted(self._fleet.present)
         if len(seats) < len(self.plan.workers):
@@ -406,7 +406,7 @@ class Controller:
         for seat in self._fleet.present.keys() - set(self._seats.values()):
             self._fleet.client(seat).stand_by.future(self.epoch, basis)  # and if it dies, nobody waits for it
         if self._cut is not None:
-            self._secure(self._cut, self._patience.copy_s)
+            self._secure(self._cut, self._timeouts.copy_s)
         self._under_way.clear()
         for one in self._retained:
             one.futures, one.is_done = None, False
@@ -414,7 +414,7 @@ class Controller:
             self._make_room()
             self._send(one)
 
-    def _assigned(self, worker: Worker, origin: Origin, start: Cut) -> Assignment:
+    def _assigned(self, worker: PlanWorker, origin: Origin, start: Cut) -> Assignment:
         if isinstance(origin, FromTensors):
             names = [name for stage in self.plan.groups[worker.group] for name in self.needs[stage].names]
             origin = origin.only(dict.fromkeys(names))
@@ -484,7 +484,7 @@ class Controller:
         self._num_deaths += lost is not _NOBODY
         for seat, cause in lost.seats.items():
             self._note(f"{self._who(seat)} was lost: {cause}")
-        if self._num_deaths > self._patience.max_deaths:
+        if self._num_deaths > self._timeouts.max_deaths:
             self._end(lost, f"{self._num_deaths} losses came in a row without a step done between them")
         if self._pace is None:
             self._end(lost, "no snapshots are taken (snapshots=None); a checkpoint is what it can go on from")
@@ -502,10 +502,10 @@ class Controller:
             self._origin = FromSnapshots(cut.cut, cut.epoch, self._places(lost, cut, same_plan=same_plan), same_plan)
         self._deploy(self._origin, start)
 
-    def _places(self, lost: SeatsLost, cut: WholeCut, *, same_plan: bool) -> dict[Worker, Place]:
+    def _places(self, lost: SeatsLost, cut: WholeCut, *, same_plan: bool) -> dict[PlanWorker, Place]:
         """Where the snapshots of the newest whole cut are."""
         kept = nearest(holders_of(self._fleet.kept(), cut.epoch, cut.cut), self._seats)
-        found: dict[Worker, Place] = {**self._copies.newest, **kept}
+        found: dict[PlanWorker, Place] = {**self._copies.newest, **kept}
         if missing := missing_groups(cut.plan, found, same_plan=same_plan):
             stages = ", ".join(str(stage) for group in missing for stage in cut.plan.groups[group])
             self._end(
@@ -536,7 +536,7 @@ class Controller:
         if fewer is not None and self._can_run(fewer):
             return fewer
         missing, why = {}, ""
-        for patience_s in (self._patience.replace_s, self._patience.start_s):  # rather than end, wait as at the start
+        for patience_s in (self._timeouts.replace_s, self._timeouts.start_s):  # rather than end, wait as at the start
             missing = self._fleet.take_seats(
                 range(self._fleet.num), patience_s, enough=max(self._least, len(self.plan.workers))
             )
@@ -582,7 +582,7 @@ class Controller:
         stages = self._stages_at.get(seat, ())
         return f"the process of stage {', '.join(map(str, stages))}" if stages else f"process {seat}, of no stage,"
 
-    def client(self, worker: Worker) -> Any:
+    def client(self, worker: PlanWorker) -> Any:
         """The process of a worker."""
         return self._fleet.client(self._seats[worker])
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ropewalk.exchange.exchange import Report
-from ropewalk.pipeline.plans import Worker
+from ropewalk.exchange.exchange import ExchangeReport
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
 
@@ -19,11 +19,11 @@ from ropewalk.pipeline.stages.running_stage import RunningStage
 class WorkerCounters:
     """What one worker did since it began, in numbers."""
 
-    worker: Worker
+    worker: PlanWorker
     host: str = ""
     pid: int = 0
     #: Bytes that were sent over each link, by the worker at the other end.
-    sent_bytes: Mapping[Worker, int] = field(default_factory=dict[Worker, int])
+    sent_bytes: Mapping[PlanWorker, int] = field(default_factory=dict[PlanWorker, int])
     #: For each stage how many versions of its weights it held at once, at most.
     versions_held: Mapping[int, int] = field(default_factory=dict[int, int])
     #: For each stage how many updates it made, and how many of them had to copy the weights first.
@@ -36,12 +36,12 @@ class WorkerCounters:
     num_snapshots: int = 0
     snapshot_s: float = 0.0
     #: What averaging between replicas cost, if an exchange does it.
-    exchange: Report | None = None
+    exchange: ExchangeReport | None = None
     #: What a person should know.
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, worker: Worker, stages: Collection[RunningStage], **more: Any) -> WorkerCounters:
+    def of(cls, worker: PlanWorker, stages: Collection[RunningStage], **more: Any) -> WorkerCounters:
         """What the stages of a worker, and this process, have counted; with what else is known."""
         device = next((one.device for stage in stages for one in stage.versions.parameters.values()), "cpu")
         return cls(

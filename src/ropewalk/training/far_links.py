@@ -17,14 +17,14 @@ from torch import Tensor
 
 from ropewalk.calls.client import Client
 from ropewalk.exchange.tensor_codec import ALIGN, Encoded
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 
 
 class FarMessage(NamedTuple):
     """What `deliver` of another host's worker is called with."""
 
     epoch: int
-    sender: Worker
+    sender: PlanWorker
     #: An encoded tree, as bytes.
     blob: Tensor
 
@@ -43,7 +43,7 @@ class FarLink:
         on_lost: called, by any thread, with why a message did not get there.
     """
 
-    def __init__(self, epoch: int, me: Worker, deliver: Deliver, on_lost: Callable[[str], None]) -> None:
+    def __init__(self, epoch: int, me: PlanWorker, deliver: Deliver, on_lost: Callable[[str], None]) -> None:
         self._epoch = epoch
         self._me = me
         self._deliver = deliver

@@ -13,10 +13,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Literal
 
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
-from ropewalk.training.assignment import Kept
+from ropewalk.training.assignment import PeerSnapshot
 from ropewalk.training.stored_snapshots import SnapshotFolder, StoredSnapshot
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,8 @@ class FurtherCopies:
         self._where = where
         self._folder = SnapshotFolder(where) if isinstance(where, Path) else None
         #: Those of the newest whole cut; none of a worker whose snapshot could not be had.
-        self.newest: dict[Worker, WorkerSnapshot | StoredSnapshot] = {}
-        self._fetching: tuple[Cut, dict[Worker, Future[WorkerSnapshot]]] | None = None
+        self.newest: dict[PlanWorker, WorkerSnapshot | StoredSnapshot] = {}
+        self._fetching: tuple[Cut, dict[PlanWorker, Future[WorkerSnapshot]]] | None = None
 
     @property
     def folder(self) -> str | None:
@@ -54,8 +54,8 @@ class FurtherCopies:
     def are_here(
         self,
         cut: Cut,
-        kept: Mapping[Worker, Kept],
-        fetch: Callable[[int, Worker], Future[WorkerSnapshot]],
+        kept: Mapping[PlanWorker, PeerSnapshot],
+        fetch: Callable[[int, PlanWorker], Future[WorkerSnapshot]],
         *,
         is_alone: bool,
     ) -> bool:
@@ -76,7 +76,7 @@ class FurtherCopies:
             self._fetching = cut, {worker: fetch(one.keeper, worker) for worker, one in kept.items()}
         return all(future.done() for future in self._fetching[1].values())
 
-    def became_whole(self, cut: Cut, kept: Mapping[Worker, Kept]) -> None:
+    def became_whole(self, cut: Cut, kept: Mapping[PlanWorker, PeerSnapshot]) -> None:
         """Training goes on from this cut from now on: those of the one before are let go."""
         self.newest = {worker: one.stored for worker, one in kept.items() if one.stored is not None}
         if self._fetching is not None and self._fetching[0] == cut:

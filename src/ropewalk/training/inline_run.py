@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import PlanInvalid
-from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.local_executor import LocalExecutor
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.training.checkpoint import read_manifest, save
+from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.counters import WorkerCounters
 from ropewalk.training.own_data import DataShard, MakesData, OwnData
 from ropewalk.training.recorder import WorkerRecord, records_of
-from ropewalk.training.run import Begun
-from ropewalk.training.saving import Saving
+from ropewalk.training.run import AdmittedStep
 from ropewalk.training.stage_device import on_cpu
 
 
@@ -28,7 +28,7 @@ class InlineRun:
         place: gives a batch on the device that the model is on.
     """
 
-    def __init__(self, player: Player, data: MakesData | None, place: Callable[[Any], Any]) -> None:
+    def __init__(self, player: LocalExecutor, data: MakesData | None, place: Callable[[Any], Any]) -> None:
         self._player = player
         self._place = place
         shard = DataShard(0, 1, player.plan.micro_batches)
@@ -47,11 +47,11 @@ class InlineRun:
     def schedule(self) -> Schedule:
         return self._player.schedule
 
-    def step(self, x: Any, y: Any) -> Begun:
+    def step(self, x: Any, y: Any) -> AdmittedStep:
         metrics = self._player.step(self._place(x), self._place(y))
-        return Begun(metrics, lambda: self._player.finish(metrics))
+        return AdmittedStep(metrics, lambda: self._player.finish(metrics))
 
-    def step_of_own_data(self) -> Begun:
+    def step_of_own_data(self) -> AdmittedStep:
         assert self._data is not None
         return self.step(*self._data.batch(self.num_steps))
 
@@ -70,9 +70,9 @@ class InlineRun:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._player.load_state_dict(state)
 
-    def save(self, folder: Path, keep: int | None) -> Saving:
+    def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
         path = save(folder, self.state_dict(), keep=keep, schedule=self.schedule.name)
-        return Saving.done_at(path)
+        return CheckpointFuture.done_at(path)
 
     def load(self, folder: Path) -> None:
         self._player.load_state_dict(read_manifest(folder).whole_state())
@@ -83,12 +83,12 @@ class InlineRun:
             f"trainer with another plan"
         )
 
-    def records(self) -> Mapping[Worker, WorkerRecord]:
+    def records(self) -> Mapping[PlanWorker, WorkerRecord]:
         return records_of(self._player.recorded)
 
-    def counters(self) -> Mapping[Worker, WorkerCounters]:
+    def counters(self) -> Mapping[PlanWorker, WorkerCounters]:
         stages = self._player.stages()
-        found: dict[Worker, WorkerCounters] = {}
+        found: dict[PlanWorker, WorkerCounters] = {}
         for worker in self.plan.workers:
             own = [
                 s for s in stages if s.setup.id in self.plan.groups[worker.group] and s.setup.replica == worker.replica
@@ -96,7 +96,7 @@ class InlineRun:
             found[worker] = WorkerCounters.of(worker, own)
         return found
 
-    def offsets(self, counters: Mapping[Worker, WorkerCounters]) -> Mapping[Worker, int]:
+    def offsets(self, counters: Mapping[PlanWorker, WorkerCounters]) -> Mapping[PlanWorker, int]:
         return {}
 
     def close(self, grace_s: float | None = None) -> None:

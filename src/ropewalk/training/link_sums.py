@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey
+from ropewalk.pipeline.plans import PlanWorker
+from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey
 from ropewalk.training.links import ProcessLinks
 
 
 @dataclass(slots=True)
 class _Sum:
-    parts: dict[Member, Contribution] = field(default_factory=dict[Member, Contribution])
-    total: Contribution | None = None
+    parts: dict[Contributor, GradientContribution] = field(default_factory=dict[Contributor, GradientContribution])
+    total: GradientContribution | None = None
     taken: int = 0
 
 
@@ -32,7 +32,7 @@ class LinkSums:
         self._links = links
         self._sums: dict[SumKey, _Sum] = {}
 
-    def contribute(self, key: SumKey, member: Member, contribution: Contribution) -> None:
+    def contribute(self, key: SumKey, member: Contributor, contribution: GradientContribution) -> None:
         """Give a member's part away, once."""
         found = self._sums.setdefault(key, _Sum())
         assert member not in found.parts, f"{member} contributes twice to {key}"
@@ -41,7 +41,7 @@ class LinkSums:
         for worker in sorted(others):
             self._links.send_contribution(worker, key, member, contribution)
 
-    def missing(self, key: SumKey) -> Sequence[Member]:
+    def missing(self, key: SumKey) -> Sequence[Contributor]:
         """Whose parts have not come."""
         found = self._sums.setdefault(key, _Sum())
         absent = [member for member in key.members if member not in found.parts]
@@ -50,7 +50,7 @@ class LinkSums:
             absent = [member for member in absent if member not in found.parts]
         return absent
 
-    def take(self, key: SumKey, member: Member) -> Contribution:
+    def take(self, key: SumKey, member: Contributor) -> GradientContribution:
         """The sum of all parts, which none may be missing; each member of this worker takes it once."""
         found = self._sums[key]
         if found.total is None:
@@ -61,8 +61,8 @@ class LinkSums:
             return found.total  # all that it was made of was given away
         return found.total.copy()
 
-    def _worker(self, member: Member) -> Worker:
-        return Worker(self._links.plan.placement[member.stage], member.replica)
+    def _worker(self, member: Contributor) -> PlanWorker:
+        return PlanWorker(self._links.plan.placement[member.stage], member.replica)
 
 
 __all__ = ["LinkSums"]

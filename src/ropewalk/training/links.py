@@ -24,12 +24,12 @@ import torch
 
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.exchange.tensor_codec import Encoded, TensorCodec, note_of
-from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey
-from ropewalk.pipeline.stages.in_memory_links import Parcel, Tag
+from ropewalk.pipeline.plans import Plan, PlanWorker
+from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey
+from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Tag
 from ropewalk.processes import bootstrap
 from ropewalk.training.far_links import Deliver, FarLink, FarMessage, memory_of
-from ropewalk.transport.slots import Announced, Bell, BellRope, PeerSlots, Place, SlotMemory
+from ropewalk.transport.slots import Announced, Doorbell, DoorbellHandle, OpenFile, PeerSlots, SlotMemory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ class Endpoint:
     epoch: int
     #: Those of one host share memory.
     host: str
-    memory: Place
-    bell: Place
+    memory: OpenFile
+    bell: OpenFile
 
 
 @dataclass(slots=True)
-class Traffic:
+class LinkTraffic:
     """What was sent to one worker."""
 
     messages: int = 0
@@ -55,7 +55,7 @@ class _Near:
     """The way to a worker of this host."""
 
     def __init__(self, endpoint: Endpoint, memory: SlotMemory, me: int) -> None:
-        self.rope = BellRope(endpoint.bell, me)
+        self.rope = DoorbellHandle(endpoint.bell, me)
         self.slots = PeerSlots(endpoint.memory)
         self._memory = memory
 
@@ -97,38 +97,40 @@ class ProcessLinks:
     """
 
     def __init__(
-        self, epoch: int, me: Worker, plan: Plan, *, slots: int | None = None, device: torch.device | None = None
+        self, epoch: int, me: PlanWorker, plan: Plan, *, slots: int | None = None, device: torch.device | None = None
     ) -> None:
         self.epoch = epoch
         self.me = me
         self.slots = slots
         #: To each worker, what was sent since the beginning.
-        self.traffic: dict[Worker, Traffic] = {}
+        self.traffic: dict[PlanWorker, LinkTraffic] = {}
         #: Workers that something could not be sent to, and why.
-        self.lost: dict[Worker, str] = {}
+        self.lost: dict[PlanWorker, str] = {}
         self.plan = plan
         self._codec = TensorCodec(device)
         self._numbers = {worker: number for number, worker in enumerate(plan.workers)}
         self._memory = SlotMemory()
-        self._bell = Bell()
+        self._bell = Doorbell()
         self._poll = select.poll()
         self._poll.register(self._bell.fileno(), select.POLLIN)
-        self._near: dict[Worker, _Near] = {}
+        self._near: dict[PlanWorker, _Near] = {}
         self._near_by_number: dict[int, _Near] = {}
-        self._far: dict[Worker, FarLink] = {}
+        self._far: dict[PlanWorker, FarLink] = {}
         self._delivered: deque[memoryview] = deque()
         self._early: list[Announced] = []
-        self._behind: set[BellRope] = set()
-        self._parcels: dict[Tag, Parcel | _PackedParcel] = {}
-        self._contributions: dict[SumKey, dict[Member, Contribution | memoryview]] = {}
-        self._unreceived: Counter[tuple[Tag, Worker]] = Counter()
+        self._behind: set[DoorbellHandle] = set()
+        self._parcels: dict[Tag, LinkMessage | _PackedParcel] = {}
+        self._contributions: dict[SumKey, dict[Contributor, GradientContribution | memoryview]] = {}
+        self._unreceived: Counter[tuple[Tag, PlanWorker]] = Counter()
         self._has_news = False
 
     def endpoint(self) -> Endpoint:
         """Where the others reach this worker."""
         return Endpoint(self.epoch, host_of_this_process(), self._memory.place, self._bell.place)
 
-    def connect(self, endpoints: Mapping[Worker, Endpoint], clients: Mapping[Worker, Deliver] | None = None) -> None:
+    def connect(
+        self, endpoints: Mapping[PlanWorker, Endpoint], clients: Mapping[PlanWorker, Deliver] | None = None
+    ) -> None:
         """Make the ways to the other workers.
 
         Args:
@@ -148,7 +150,7 @@ class ProcessLinks:
                 )
             if worker == self.me:
                 continue
-            self.traffic[worker] = Traffic()
+            self.traffic[worker] = LinkTraffic()
             if endpoint.host == here.host:
                 near = _Near(endpoint, self._memory, self._numbers[self.me])
                 self._near[worker] = self._near_by_number[self._numbers[worker]] = near
@@ -178,7 +180,7 @@ class ProcessLinks:
             self._hear()
         return self._unreceived[link] < self.slots
 
-    def send(self, tag: Tag, parcel: Parcel) -> None:
+    def send(self, tag: Tag, parcel: LinkMessage) -> None:
         """Send a parcel to the worker that runs its micro-batch; never waits."""
         to = self.plan.worker_of(tag.target, tag.micro_batch)
         if self.slots is not None:
@@ -195,32 +197,35 @@ class ProcessLinks:
             self._hear()
         return tag in self._parcels
 
-    def receive(self, tag: Tag) -> Parcel:
+    def receive(self, tag: Tag) -> LinkMessage:
         """Take it; its tensors may lie in memory of its sender, who gets that back when nobody refers to them."""
         found = self._parcels.pop(tag)
         if self.slots is not None:
             self._credit(tag)
-        if isinstance(found, Parcel):
+        if isinstance(found, LinkMessage):
             return found
         tree, generator = self._codec.decode(found.memory)
         # The state of a generator is in the CPU's memory, whatever the device that draws from it.
-        return Parcel(tree, None if generator is None else generator.cpu(), found.weight)
+        return LinkMessage(tree, None if generator is None else generator.cpu(), found.weight)
 
     # --- sums between workers -----------------------------------------------------------------------------------------
 
-    def send_contribution(self, to: Worker, key: SumKey, member: Member, contribution: Contribution) -> None:
+    def send_contribution(
+        self, to: PlanWorker, key: SumKey, member: Contributor, contribution: GradientContribution
+    ) -> None:
         """Send a member's part of a sum to a worker; its tensors may change afterwards, unless it is this worker."""
         if to == self.me:
             self._contributions.setdefault(key, {})[member] = contribution
             return
         self._send(to, self._codec.encode(contribution, _pack((_CONTRIBUTION, key, member))))
 
-    def contributions(self, key: SumKey) -> Mapping[Member, Contribution]:
+    def contributions(self, key: SumKey) -> Mapping[Contributor, GradientContribution]:
         """What has come for a sum since the last time; each is given once."""
         self._hear()
         found = self._contributions.pop(key, {})
         return {
-            member: one if isinstance(one, Contribution) else self._codec.decode(one) for member, one in found.items()
+            member: one if isinstance(one, GradientContribution) else self._codec.decode(one)
+            for member, one in found.items()
         }
 
     # --- waiting ------------------------------------------------------------------------------------------------------
@@ -263,7 +268,7 @@ class ProcessLinks:
 
     # --- how ----------------------------------------------------------------------------------------------------------
 
-    def _send(self, to: Worker, encoded: Encoded) -> None:
+    def _send(self, to: PlanWorker, encoded: Encoded) -> None:
         traffic = self.traffic[to]
         traffic.messages += 1
         traffic.size_bytes += encoded.size_bytes
@@ -277,7 +282,7 @@ class ProcessLinks:
         elif near.rope.is_lost:
             self.lost.setdefault(to, "its process is gone")
 
-    def _lose(self, worker: Worker, why: str) -> None:
+    def _lose(self, worker: PlanWorker, why: str) -> None:
         self.lost.setdefault(worker, why)
         self._bell.ring()
 
@@ -307,12 +312,12 @@ class ProcessLinks:
             self._file(Tag(*tag), _PackedParcel(memory, weight))
         elif kind == _CONTRIBUTION:
             (what, members, version), member = facts
-            key = SumKey(what, tuple(Member(*one) for one in members), version)
-            self._contributions.setdefault(key, {})[Member(*member)] = memory
+            key = SumKey(what, tuple(Contributor(*one) for one in members), version)
+            self._contributions.setdefault(key, {})[Contributor(*member)] = memory
         else:
             self._unreceived[self._link(Tag(*facts[0]))] -= 1
 
-    def _file(self, tag: Tag, parcel: Parcel | _PackedParcel) -> None:
+    def _file(self, tag: Tag, parcel: LinkMessage | _PackedParcel) -> None:
         if tag in self._parcels:
             raise ScheduleInvalid(f"{tag} is sent a second time before it was received")
         self._parcels[tag] = parcel
@@ -325,7 +330,7 @@ class ProcessLinks:
         else:
             self._send(sender, self._codec.encode(None, _pack((_CREDIT, tag))))
 
-    def _link(self, tag: Tag) -> tuple[Tag, Worker]:
+    def _link(self, tag: Tag) -> tuple[Tag, PlanWorker]:
         return tag._replace(micro_batch=0), self.plan.worker_of(tag.target, tag.micro_batch)
 
     def _poll_for(self, timeout_s: float | None) -> None:
@@ -355,4 +360,4 @@ def host_of_this_process() -> str:
         return host
 
 
-__all__ = ["Endpoint", "FarMessage", "ProcessLinks", "Traffic", "host_of_this_process"]
+__all__ = ["Endpoint", "FarMessage", "LinkTraffic", "ProcessLinks", "host_of_this_process"]

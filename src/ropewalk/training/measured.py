@@ -19,8 +19,8 @@ from functools import cached_property
 from statistics import median
 from typing import NamedTuple
 
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.simulation.stage_load import StageLoad
 from ropewalk.pipeline.simulation.timeline import Timeline
@@ -30,7 +30,7 @@ from ropewalk.training.measured_trace import measured_trace
 from ropewalk.training.recorder import WorkerRecord
 
 
-class Wait(NamedTuple):
+class MeasuredWait(NamedTuple):
     """A worker waited before an action."""
 
     cause: str
@@ -44,7 +44,7 @@ class Wait(NamedTuple):
 class MeasuredTimeline(Timeline):
     """What each worker really did and when, of one or several steps. Times are seconds from the first action."""
 
-    waits: Mapping[Worker, Sequence[Wait]] = field(default_factory=dict[Worker, Sequence[Wait]])
+    waits: Mapping[PlanWorker, Sequence[MeasuredWait]] = field(default_factory=dict[PlanWorker, Sequence[MeasuredWait]])
     #: How many steps it covers; without a flush, how many times a step's micro-batches.
     num_steps: float = 1
 
@@ -58,7 +58,7 @@ class MeasuredTimeline(Timeline):
             end
             for worker in self.workers
             for action, end in zip(self.actions[worker], self.ends[worker], strict=True)
-            if action.kind is Kind.FORWARD and action.stage == last
+            if action.kind is ActionKind.FORWARD and action.stage == last
         )
         num = len(left) - 1
         return (left[-1] - left[0]) / num * self.plan.micro_batches if num > 0 else self.length_s
@@ -85,8 +85,8 @@ class MeasuredTimeline(Timeline):
 def measured_timeline(
     plan: Plan,
     schedule: str | Schedule,
-    records: Mapping[Worker, WorkerRecord],
-    offsets: Mapping[Worker, int] | None = None,
+    records: Mapping[PlanWorker, WorkerRecord],
+    offsets: Mapping[PlanWorker, int] | None = None,
     *,
     num_steps: int = 1,
 ) -> MeasuredTimeline:
@@ -116,7 +116,9 @@ def measured_timeline(
 # --- which part of the records ----------------------------------------------------------------------------------------
 
 
-def _last_steps(plan: Plan, records: Mapping[Worker, WorkerRecord], num: int) -> tuple[dict[Worker, range], int]:
+def _last_steps(
+    plan: Plan, records: Mapping[PlanWorker, WorkerRecord], num: int
+) -> tuple[dict[PlanWorker, range], int]:
     """The last steps that all workers have done, for a schedule with a flush."""
     found = {worker: _steps(records[worker]) for worker in plan.workers}
     whole = set[int].intersection(*(set(steps) for steps in found.values()))
@@ -137,7 +139,7 @@ def _steps(record: WorkerRecord) -> dict[int, range]:
     found: dict[int, range] = {}
     begin = 0
     for place, action in enumerate(record.actions):
-        if action.kind is Kind.STEP:
+        if action.kind is ActionKind.STEP:
             version = action.version or 0
             if version in found:
                 begin = found[version].start
@@ -148,7 +150,7 @@ def _steps(record: WorkerRecord) -> dict[int, range]:
     return found
 
 
-def _last_pieces(plan: Plan, records: Mapping[Worker, WorkerRecord], num: int) -> tuple[int, int]:
+def _last_pieces(plan: Plan, records: Mapping[PlanWorker, WorkerRecord], num: int) -> tuple[int, int]:
     """The last pieces, at most `num`, that the first stage has finished, as (first, last).
 
     Before a drain, that is: those after whose backward it went on with the forward of another.
@@ -160,10 +162,10 @@ def _last_pieces(plan: Plan, records: Mapping[Worker, WorkerRecord], num: int) -
         own: set[int] = set()
         for action in records[worker].actions:
             if action.stage == 0 and action.micro_batch is not None:
-                if action.kind is Kind.FORWARD:
+                if action.kind is ActionKind.FORWARD:
                     begun.add(action.micro_batch)
                     before_drain |= own
-                elif action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
+                elif action.kind in (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT):
                     own.add(action.micro_batch)
         ended |= own
     whole = begun & before_drain or begun & ended
@@ -177,19 +179,19 @@ def _last_pieces(plan: Plan, records: Mapping[Worker, WorkerRecord], num: int) -
 
 
 def window(
-    plan: Plan, records: Mapping[Worker, WorkerRecord], offsets: Mapping[Worker, int], first: int, last: int
-) -> dict[Worker, range]:
+    plan: Plan, records: Mapping[PlanWorker, WorkerRecord], offsets: Mapping[PlanWorker, int], first: int, last: int
+) -> dict[PlanWorker, range]:
     """What lies between the forward of the first piece and the backward of the last at the first stage."""
     begins, ends = math.inf, -math.inf
     for worker in plan.workers:
         record, offset = records[worker], offsets.get(worker, 0)
         for place, action in enumerate(record.actions):
             if action.stage == 0 and action.micro_batch is not None and first <= action.micro_batch <= last:
-                if action.kind is Kind.FORWARD:
+                if action.kind is ActionKind.FORWARD:
                     begins = min(begins, record.start_ns[place] + offset)
-                elif action.kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
+                elif action.kind in (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT):
                     ends = max(ends, record.end_ns[place] + offset)
-    parts: dict[Worker, range] = {}
+    parts: dict[PlanWorker, range] = {}
     for worker in plan.workers:
         record, offset = records[worker], offsets.get(worker, 0)
         inside = [
@@ -207,17 +209,17 @@ def window(
 def timeline_of(
     plan: Plan,
     flushes: bool,
-    records: Mapping[Worker, WorkerRecord],
-    offsets: Mapping[Worker, int],
-    parts: Mapping[Worker, range],
+    records: Mapping[PlanWorker, WorkerRecord],
+    offsets: Mapping[PlanWorker, int],
+    parts: Mapping[PlanWorker, range],
     num_steps: float,
 ) -> MeasuredTimeline:
     """The timeline of these parts of records."""
     zero = min(records[worker].start_ns[part[0]] + offsets.get(worker, 0) for worker, part in parts.items() if part)
-    actions: dict[Worker, list[Action]] = {}
-    starts: dict[Worker, list[float]] = {}
-    ends: dict[Worker, list[float]] = {}
-    waits: dict[Worker, list[Wait]] = {}
+    actions: dict[PlanWorker, list[Action]] = {}
+    starts: dict[PlanWorker, list[float]] = {}
+    ends: dict[PlanWorker, list[float]] = {}
+    waits: dict[PlanWorker, list[MeasuredWait]] = {}
     for worker, part in parts.items():
         record, shift = records[worker], offsets.get(worker, 0) - zero
         actions[worker] = [record.actions[place] for place in part]
@@ -228,7 +230,7 @@ def timeline_of(
         for place, start_s, end_s in zip(part, starts[worker], ends[worker], strict=True):
             since_s = max(before_s, start_s - record.waited_ns[place] / 1e9)
             if record.waited_ns[place] and since_s < start_s:
-                waits[worker].append(Wait(*record.cause(place), since_s, start_s))
+                waits[worker].append(MeasuredWait(*record.cause(place), since_s, start_s))
             before_s = end_s
     timeline = MeasuredTimeline(
         plan=plan,
@@ -249,9 +251,12 @@ def timeline_of(
 
 def _loads(timeline: MeasuredTimeline) -> tuple[StageLoad, ...]:
     """Typical seconds of each stage; bytes are not measured by action."""
-    forward = typical_s(timeline, (Kind.FORWARD,))
-    whole = typical_s(timeline, (Kind.BACKWARD,))
-    into, weights = typical_s(timeline, (Kind.INPUT_GRADIENT,)), typical_s(timeline, (Kind.WEIGHT_GRADIENT,))
+    forward = typical_s(timeline, (ActionKind.FORWARD,))
+    whole = typical_s(timeline, (ActionKind.BACKWARD,))
+    into, weights = (
+        typical_s(timeline, (ActionKind.INPUT_GRADIENT,)),
+        typical_s(timeline, (ActionKind.WEIGHT_GRADIENT,)),
+    )
     return tuple(
         StageLoad(
             forward_s=forward.get(stage.id, 0.0),
@@ -269,7 +274,7 @@ def _loads(timeline: MeasuredTimeline) -> tuple[StageLoad, ...]:
     )
 
 
-def typical_s(timeline: Timeline, kinds: Iterable[Kind]) -> dict[int, float]:
+def typical_s(timeline: Timeline, kinds: Iterable[ActionKind]) -> dict[int, float]:
     """For each stage the median of the seconds that such actions took."""
     wanted = frozenset(kinds)
     found: dict[int, list[float]] = defaultdict(list)

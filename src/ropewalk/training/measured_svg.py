@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plan_table import shown_stages
 from ropewalk.pipeline.simulation.gantt import COLOURS, Gantt
 from ropewalk.pipeline.simulation.timeline import Timeline
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # measured timelines draw themselves with this
 
 _LEFT, _BOX, _LANE, _GAP = 170, 20, 7, 14
 #: A planned Send waits for the port, and takes no work; a measured one is work.
-_MEASURED = {**COLOURS, Kind.SEND: ("send", "#ef4444"), Kind.RECEIVE: ("receive", "#fb7185")}
+_MEASURED = {**COLOURS, ActionKind.SEND: ("send", "#ef4444"), ActionKind.RECEIVE: ("receive", "#fb7185")}
 _WAITS = {STARVED: "#fbbf24", BACK_PRESSURE: "#fb923c", SUMS: "#f9a8d4", ADMISSION: "#cbd5e1"}
 
 

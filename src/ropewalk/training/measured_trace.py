@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ropewalk import trace_events
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.simulation.timeline import Timeline
 from ropewalk.pipeline.simulation.timeline_trace import timeline_events
 from ropewalk.trace_events import Event
@@ -70,8 +70,8 @@ def _arrows(measured: MeasuredTimeline) -> Iterator[Event]:
     for worker in measured.workers:
         device = measured.plan.device_of(worker)
         for _, action, start_s, _ in measured.spans(worker):
-            if action.kind in (Kind.SEND, Kind.RECEIVE):
-                (sends if action.kind is Kind.SEND else receives)[_tensor(action)].append((device, start_s))
+            if action.kind in (ActionKind.SEND, ActionKind.RECEIVE):
+                (sends if action.kind is ActionKind.SEND else receives)[_tensor(action)].append((device, start_s))
     number = 0
     for key, begins in sends.items():
         for (sender, sent_s), (receiver, received_s) in zip(begins, receives[key], strict=False):
@@ -84,5 +84,5 @@ def _arrows(measured: MeasuredTimeline) -> Iterator[Event]:
 
 
 def _tensor(action: Action) -> tuple[object, ...]:
-    ends = (action.stage, action.peer) if action.kind is Kind.SEND else (action.peer, action.stage)
+    ends = (action.stage, action.peer) if action.kind is ActionKind.SEND else (action.peer, action.stage)
     return action.edge, *ends, action.micro_batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ropewalk.pipeline.plans import Plan
-from ropewalk.pipeline.stages.micro_batches import MiniBatch, Piece
+from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, MiniBatch
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 
 
@@ -27,10 +27,12 @@ class Need:
         """Whether it needs anything of a micro-batch."""
         return bool(self.inputs) or self.labels or self.seed
 
-    def part_of(self, piece: Piece) -> Piece:
+    def part_of(self, piece: MicroBatchPiece) -> MicroBatchPiece:
         """A micro-batch with only what the stage needs."""
         inputs = {id: piece.inputs[id] for id in self.inputs}
-        return Piece(piece.step, piece.index, inputs, piece.labels if self.labels else None, piece.num_samples)
+        return MicroBatchPiece(
+            piece.step, piece.index, inputs, piece.labels if self.labels else None, piece.num_samples
+        )
 
     def whole_of(self, batch: MiniBatch) -> MiniBatch:
         """A mini-batch with only what the stage needs."""

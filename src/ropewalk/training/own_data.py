@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.stages.losses import kind_of
-from ropewalk.pipeline.stages.micro_batches import Piece, split
+from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 
@@ -81,7 +81,7 @@ class OwnData:
             )
         return cast("tuple[Any, Any]", pair)
 
-    def pieces(self, step: int) -> dict[int, Piece]:
+    def pieces(self, step: int) -> dict[int, MicroBatchPiece]:
         """The micro-batches of a step by their index in it; with shards only those of this replica.
 
         Raises:
@@ -99,7 +99,7 @@ class OwnData:
                 f"micro-batches; data that processes read by themselves has at least so many in each mini-batch"
             )
         return {
-            index: Piece(step, index, one.inputs, one.labels, one.num_samples)
+            index: MicroBatchPiece(step, index, one.inputs, one.labels, one.num_samples)
             for index, one in zip(indices, pieces, strict=True)
         }
 

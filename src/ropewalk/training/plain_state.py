@@ -28,7 +28,7 @@ _DTYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values
 _DICT_MARKS = {kind: mark for mark, kind in _DICTS.items()}
 
 
-class Encoder:
+class StateEncoder:
     """Makes JSON of values, and collects their tensors under names of their own."""
 
     def __init__(self) -> None:
@@ -91,14 +91,14 @@ class Encoder:
 
 
 class Malformed(ValueError):
-    """What is to be decoded was not encoded by `Encoder`."""
+    """What is to be decoded was not encoded by `StateEncoder`."""
 
 
 def decode(encoded: Any, read: Callable[[str], Tensor]) -> Any:
     """The value that was encoded. Nothing is looked up by a name in it but tensors, and types in a table.
 
     Args:
-        encoded: what `Encoder.encode` returned, or `json.loads` of its text.
+        encoded: what `StateEncoder.encode` returned, or `json.loads` of its text.
         read: a tensor by its name.
 
     Raises:
@@ -154,4 +154,4 @@ def _pair(item: Any, read: Callable[[str], Tensor]) -> tuple[Any, Any]:
             raise Malformed(f"{item!r:.80} is an entry of a dictionary")
 
 
-__all__ = ["Encoder", "Malformed", "decode"]
+__all__ = ["Malformed", "StateEncoder", "decode"]

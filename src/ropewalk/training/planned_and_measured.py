@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import Schedule, make_schedule
@@ -84,7 +84,7 @@ def ideal_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimel
     topology = Topology((Level(1 + max(map(plan.device_of, plan.workers))),))
     if not schedule.flushes:
         plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
-    timeline = simulate(plan, profile, topology, schedule=schedule, update_s=typical_s(measured, (Kind.STEP,)))
+    timeline = simulate(plan, profile, topology, schedule=schedule, update_s=typical_s(measured, (ActionKind.STEP,)))
     return comparable(timeline, measured)
 
 

@@ -20,7 +20,7 @@ from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.profiler import profile as make_profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.schedules.schedule import Schedule
-from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
+from ropewalk.pipeline.stages.tensor_source import GivenTensors, TensorSource
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
@@ -62,7 +62,7 @@ def see(
         graph = trace(built.model, beside(built.model, x))
         source = Initialised(model, seed, built.numbers)
     if weights is not None:
-        source = SafetensorsFiles(weights, otherwise=Given(graph.buffers))
+        source = SafetensorsFiles(weights, otherwise=GivenTensors(graph.buffers))
     if not graph.model.training:
         raise ValueError(
             f"{type(graph.model).__name__} is in evaluation mode as a whole, and a trainer trains; call "

@@ -13,27 +13,27 @@ from typing import Any
 from torch import Tensor
 
 from ropewalk.errors import ServiceLost, StageLost
-from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.played_evaluation import checked_pair
+from ropewalk.pipeline.local_evaluation import checked_pair
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.evaluation import Evaluated, Evaluation
 from ropewalk.pipeline.stages.losses import Loss
-from ropewalk.pipeline.stages.micro_batches import MiniBatch, Piece, mini_batch, split
+from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, MiniBatch, mini_batch, split
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
-from ropewalk.training.assignment import Examination, FromCheckpoint, FromState, Given
+from ropewalk.training.assignment import Examination, FromCheckpoint, FromState, MicroBatchInput
 from ropewalk.training.checkpoint import read_manifest
 from ropewalk.training.checkpoint_files import Writing, begin
+from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.clocks import measured_offset
 from ropewalk.training.controller import Controller
 from ropewalk.training.counters import WorkerCounters
 from ropewalk.training.manifests import PartRecord
+from ropewalk.training.plan_repair import with_replicas
 from ropewalk.training.recorder import WorkerRecord
-from ropewalk.training.run import Begun
-from ropewalk.training.saving import Saving
+from ropewalk.training.run import AdmittedStep
 from ropewalk.training.stage_device import on_cpu
-from ropewalk.training.succession import with_replicas
 
 
 class ProcessRun:
@@ -50,7 +50,7 @@ class ProcessRun:
         self._controller = controller
         self._graph = graph
         self._loss = loss
-        self._saving: Saving | None = None
+        self._saving: CheckpointFuture | None = None
         self._num_examined = 0
         self._evaluated: Evaluation | None = None
         controller.start()
@@ -67,7 +67,7 @@ class ProcessRun:
     def events(self) -> list[str]:
         return self._controller.events
 
-    def step(self, x: Any, y: Any) -> Begun:
+    def step(self, x: Any, y: Any) -> AdmittedStep:
         args, kwargs = as_arguments(x)
         controller = self._controller
         plan = controller.plan
@@ -78,15 +78,15 @@ class ProcessRun:
             controller.schedule.check(replace(plan, micro_batches=num))
         return self._admitted(num, batch)
 
-    def step_of_own_data(self) -> Begun:
+    def step_of_own_data(self) -> AdmittedStep:
         """A step whose mini-batch the stages read by themselves."""
         return self._admitted(self.plan.micro_batches, None)
 
-    def _admitted(self, num: int, batch: MiniBatch | None) -> Begun:
+    def _admitted(self, num: int, batch: MiniBatch | None) -> AdmittedStep:
         controller, metrics = self._controller, StepMetrics(num, self._loss)
         controller.admit(self.num_steps, num, batch, metrics)
         self.num_steps += 1
-        return Begun(metrics, lambda: controller.wait_until(lambda: metrics.done))
+        return AdmittedStep(metrics, lambda: controller.wait_until(lambda: metrics.done))
 
     def drain(self) -> None:
         self._controller.drain()
@@ -111,15 +111,15 @@ class ProcessRun:
         """What comes out for mini-batches, in their order."""
         graph, first = self._graph.for_eval, self._num_examined
         self._num_examined += len(batches)
-        pieces: list[Piece] = []
+        pieces: list[MicroBatchPiece] = []
         for x, y in batches:
             args, kwargs = as_arguments(x)
             pieces += split(on_cpu(graph.bind(*args, **kwargs)), on_cpu(y), 1, whole=graph.whole_inputs)
 
-        def ask(client: Any, worker: Worker) -> Future[Mapping[int, Evaluated]]:
+        def ask(client: Any, worker: PlanWorker) -> Future[Mapping[int, Evaluated]]:
             evaluation = self._evaluation
             given = [
-                Given(stage, number, piece)
+                MicroBatchInput(stage, number, piece)
                 for number, piece in enumerate(pieces, first)
                 for stage in {*evaluation.input_stages, evaluation.output_stage}
                 if self.plan.worker_of(stage, number) == worker
@@ -156,7 +156,7 @@ class ProcessRun:
         controller.redeploy(controller.plan, FromState(state), seed=state["seed"])
         self.num_steps = state["num_steps"]
 
-    def save(self, folder: Path, keep: int | None) -> Saving:
+    def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
         """Copies are taken before this returns; files are written while training goes on."""
         if self._saving is not None:
             self._saving.settle()
@@ -173,7 +173,7 @@ class ProcessRun:
         except BaseException:
             writing.abandon()
             raise
-        self._saving = Saving.begun(lambda: _committed(writing, parts, facts))
+        self._saving = CheckpointFuture.begun(lambda: _committed(writing, parts, facts))
         return self._saving
 
     def load(self, folder: Path) -> None:
@@ -192,13 +192,13 @@ class ProcessRun:
 
     # --- seeing it ----------------------------------------------------------------------------------------------------
 
-    def records(self) -> Mapping[Worker, WorkerRecord]:
+    def records(self) -> Mapping[PlanWorker, WorkerRecord]:
         return self._controller.ask(lambda client, _: client.record.future(), "the records of the stages")
 
-    def counters(self) -> Mapping[Worker, WorkerCounters]:
+    def counters(self) -> Mapping[PlanWorker, WorkerCounters]:
         return self._controller.ask(lambda client, _: client.counters.future(), "the counters of the stages")
 
-    def offsets(self, counters: Mapping[Worker, WorkerCounters]) -> Mapping[Worker, int]:
+    def offsets(self, counters: Mapping[PlanWorker, WorkerCounters]) -> Mapping[PlanWorker, int]:
         here = os.uname().nodename
         far = [worker for worker, counted in counters.items() if counted.host not in ("", here)]
         return {worker: measured_offset(self._controller.client(worker).clock).offset_ns for worker in far}
@@ -210,7 +210,7 @@ class ProcessRun:
         finally:
             self._controller.close(grace_s)
 
-    def _names_of(self, worker: Worker) -> list[str]:
+    def _names_of(self, worker: PlanWorker) -> list[str]:
         """Parameters and buffers that a worker is the first to hold."""
         if worker.replica:
             return []
@@ -221,7 +221,7 @@ class ProcessRun:
         return [name for name in dict.fromkeys(own) if first[name] == worker.group]
 
 
-def _committed(writing: Writing, parts: Mapping[Worker, Future[PartRecord]], facts: Mapping[str, Any]) -> Path:
+def _committed(writing: Writing, parts: Mapping[PlanWorker, Future[PartRecord]], facts: Mapping[str, Any]) -> Path:
     try:
         return writing.commit([future.result() for future in parts.values()], facts)
     except ServiceLost as error:

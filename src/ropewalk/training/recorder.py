@@ -13,9 +13,9 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.player import Performed
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.local_executor import Performed
+from ropewalk.pipeline.plans import PlanWorker
 
 #: Why a worker waited, if it is not the nature of the action: it had none, and the controller had to admit more.
 ADMISSION = "admission"
@@ -29,7 +29,7 @@ SUMS = "sums"
 class WorkerRecord:
     """What one worker did, oldest first, by its own clock."""
 
-    worker: Worker
+    worker: PlanWorker
     actions: tuple[Action, ...]
     start_ns: array[int]
     end_ns: array[int]
@@ -57,7 +57,7 @@ class Recorder:
         capacity: how many are kept, the newest.
     """
 
-    def __init__(self, worker: Worker, capacity: int = 1 << 16) -> None:
+    def __init__(self, worker: PlanWorker, capacity: int = 1 << 16) -> None:
         if capacity < 1:
             raise ValueError(f"a recorder keeps at least 1 action, not {capacity}")
         self.worker = worker
@@ -66,7 +66,7 @@ class Recorder:
 
     def clear(self) -> None:
         """Forget everything, as for a new run whose versions count from 0."""
-        blank = Action(Kind.FORWARD, 0)
+        blank = Action(ActionKind.FORWARD, 0)
         self._actions = [blank] * self._capacity
         self._causes = [""] * self._capacity
         self._start_ns = array("q", bytes(8 * self._capacity))
@@ -127,9 +127,9 @@ class Recorder:
         )
 
 
-def records_of(performed: Iterable[Performed]) -> dict[Worker, WorkerRecord]:
+def records_of(performed: Iterable[Performed]) -> dict[PlanWorker, WorkerRecord]:
     """What a player did, as records of its workers; nobody waits in a player."""
-    recorders: dict[Worker, Recorder] = {}
+    recorders: dict[PlanWorker, Recorder] = {}
     rows = list(performed)
     for worker, action, start_s, end_s in ((row.worker, row.action, row.start_s, row.end_s) for row in rows):
         if worker not in recorders:
@@ -139,8 +139,8 @@ def records_of(performed: Iterable[Performed]) -> dict[Worker, WorkerRecord]:
 
 
 def _cause(action: Action) -> str:
-    if action.kind is Kind.RECEIVE:
+    if action.kind is ActionKind.RECEIVE:
         return STARVED
-    if action.kind is Kind.SEND:
+    if action.kind is ActionKind.SEND:
         return BACK_PRESSURE
-    return SUMS if action.kind in (Kind.STEP, Kind.REDUCE) else ADMISSION
+    return SUMS if action.kind in (ActionKind.STEP, ActionKind.REDUCE) else ADMISSION

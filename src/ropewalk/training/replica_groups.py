@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.exchange import Exchange
-from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.inbox import Inbox, Packet
 from ropewalk.exchange.groups.link_group import LinkGroup, Send
+from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
-from ropewalk.pipeline.stages.gradient_sums import Member
+from ropewalk.pipeline.stages.gradient_sums import Contributor
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
 #: What a user gives: makes an exchange, or is the name of a compressor or such, for which there is one.
@@ -56,7 +56,7 @@ def check_exchange(exchange: object) -> None:
             "them; use AllReduce or AllGather, or train with ropewalk.exchange.data_parallel(..., servers=2)"
         )
     if isinstance(exchange, str):
-        exchange_for(exchange).close()  # a name that means nothing is told here, and not by each stage
+        make_exchange(exchange).close()  # a name that means nothing is told here, and not by each stage
 
 
 def exchanges_of(
@@ -66,7 +66,7 @@ def exchanges_of(
     epoch: int,
     sends: Callable[[int], list[Send]],
     inboxes: Inboxes,
-) -> dict[Member, ReplicaExchange]:
+) -> dict[Contributor, ReplicaExchange]:
     """The exchanges of one worker's stages that have replicas.
 
     Args:
@@ -77,13 +77,13 @@ def exchanges_of(
         sends: for a stage, by replica, what brings a packet to that replica's inbox for the stage.
         inboxes: of this process.
     """
-    found: dict[Member, ReplicaExchange] = {}
+    found: dict[Contributor, ReplicaExchange] = {}
     for id, stage in stages.items():
         if plan.stages[id].replicas == 1:
             continue
         names = [f"stage {id} replica {replica}" for replica in range(plan.stages[id].replicas)]
         group = LinkGroup(stage.setup.replica, names, epoch, sends(id), inboxes.of(id))
-        exchange = exchange_for(make) if isinstance(make, str) else exchange_for(make())
+        exchange = make_exchange(make) if isinstance(make, str) else make_exchange(make())
         if (bound := ReplicaExchange.bind(exchange, stage, plan, group)) is not None:
-            found[Member(id, stage.setup.replica)] = bound
+            found[Contributor(id, stage.setup.replica)] = bound
     return found

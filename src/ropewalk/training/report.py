@@ -16,9 +16,9 @@ from statistics import median
 
 import msgspec
 
-from ropewalk.exchange.exchange import Report
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.exchange.exchange import ExchangeReport
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.prediction import Prediction
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 from ropewalk.pipeline.simulation.spans import COMPUTING
@@ -63,7 +63,7 @@ class WorkerReport:
     num_snapshots: int
     #: Share of all steps in which snapshots kept it from computing.
     snapshots: float
-    exchange: Report | None
+    exchange: ExchangeReport | None
     notes: tuple[str, ...]
 
     @property
@@ -127,11 +127,11 @@ class TrainingReport:
         cls,
         plan: Plan,
         prediction: Prediction | None,
-        records: Mapping[Worker, WorkerRecord],
-        counters: Mapping[Worker, WorkerCounters],
+        records: Mapping[PlanWorker, WorkerRecord],
+        counters: Mapping[PlanWorker, WorkerCounters],
         *,
         schedule: str | Schedule | None = None,
-        offsets: Mapping[Worker, int] | None = None,
+        offsets: Mapping[PlanWorker, int] | None = None,
         samples_per_micro_batch: float | None = None,
     ) -> TrainingReport:
         """Put a report together.
@@ -190,7 +190,7 @@ class TrainingReport:
 
 def _worker(
     measured: MeasuredTimeline,
-    worker: Worker,
+    worker: PlanWorker,
     prediction: Prediction | None,
     counters: WorkerCounters,
     run_s: float,
@@ -228,10 +228,10 @@ def _worker(
     )
 
 
-def _activity(kind: Kind) -> str:
+def _activity(kind: ActionKind) -> str:
     if kind in COMPUTING:
         return "computing"
-    return "passing" if kind in (Kind.SEND, Kind.RECEIVE) else "updating"
+    return "passing" if kind in (ActionKind.SEND, ActionKind.RECEIVE) else "updating"
 
 
 def _why(cause: str, stage: int | None) -> str:
@@ -269,7 +269,7 @@ def _links(
     ]
 
 
-def _predicted(plan: Plan, prediction: Prediction | None, source: Worker, target: Worker) -> float | None:
+def _predicted(plan: Plan, prediction: Prediction | None, source: PlanWorker, target: PlanWorker) -> float | None:
     """Bytes of a step; replicas that pass to each other share them alike."""
     if prediction is None:
         return None
@@ -287,20 +287,20 @@ def _step_s(measured: MeasuredTimeline) -> float:
     ends: dict[int, float] = defaultdict(float)
     for worker in measured.workers:
         for _, action, _, end_s in measured.spans(worker):
-            if action.kind is Kind.STEP and action.version is not None:
+            if action.kind is ActionKind.STEP and action.version is not None:
                 ends[action.version] = max(ends[action.version], end_s)
     if not measured.flushes or len(ends) < 4:
         return measured.step_s
     return median(later - earlier for earlier, later in pairwise(sorted(ends.values())))
 
 
-def _num_steps(plan: Plan, schedule: Schedule, records: Mapping[Worker, WorkerRecord]) -> float:
+def _num_steps(plan: Plan, schedule: Schedule, records: Mapping[PlanWorker, WorkerRecord]) -> float:
     """Steps since the records began; of those that a ring has forgotten it is taken that they had as many actions."""
     record = records[plan.workers[0]]
     if schedule.flushes:
-        seen = len({action.version for action in record.actions if action.kind is Kind.STEP})
+        seen = len({action.version for action in record.actions if action.kind is ActionKind.STEP})
     else:
-        forwards = {action.micro_batch for action in record.actions if action.kind is Kind.FORWARD}
+        forwards = {action.micro_batch for action in record.actions if action.kind is ActionKind.FORWARD}
         seen = len(forwards) * plan.stages[0].replicas / plan.micro_batches
     whole = seen * (len(record) + record.num_forgotten) / len(record)
     return round(whole) if schedule.flushes else whole

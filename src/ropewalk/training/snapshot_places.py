@@ -14,11 +14,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
 
 #: What a process says that it keeps: of each snapshot the epoch that took it, the worker, and the cut.
-Contents = Iterable[tuple[int, Worker, Cut]]
+Contents = Iterable[tuple[int, PlanWorker, Cut]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class WholeCut:
 class Copy(NamedTuple):
     """An order: one process is to get the snapshot of a worker from another one."""
 
-    worker: Worker
+    worker: PlanWorker
     source: int
     target: int
 
@@ -59,7 +59,7 @@ def keepers_of(hosts: Mapping[int, str]) -> dict[int, int]:
     return found
 
 
-def holders_of(kept: Mapping[int, Contents], epoch: int, cut: Cut) -> dict[Worker, list[int]]:
+def holders_of(kept: Mapping[int, Contents], epoch: int, cut: Cut) -> dict[PlanWorker, list[int]]:
     """For each worker the seats where its snapshot lies.
 
     Args:
@@ -67,7 +67,7 @@ def holders_of(kept: Mapping[int, Contents], epoch: int, cut: Cut) -> dict[Worke
         epoch: which took the snapshots.
         cut: of which they are.
     """
-    found: dict[Worker, list[int]] = {}
+    found: dict[PlanWorker, list[int]] = {}
     for seat, contents in sorted(kept.items()):
         for of_epoch, worker, of_cut in contents:
             if (of_epoch, of_cut) == (epoch, cut):
@@ -75,7 +75,9 @@ def holders_of(kept: Mapping[int, Contents], epoch: int, cut: Cut) -> dict[Worke
     return found
 
 
-def nearest(holders: Mapping[Worker, Collection[int]], own_seats: Mapping[Worker, int]) -> dict[Worker, int]:
+def nearest(
+    holders: Mapping[PlanWorker, Collection[int]], own_seats: Mapping[PlanWorker, int]
+) -> dict[PlanWorker, int]:
     """For each worker one of the seats where its snapshot lies: its own if it is there.
 
     Args:
@@ -90,9 +92,9 @@ def nearest(holders: Mapping[Worker, Collection[int]], own_seats: Mapping[Worker
 
 def copies_of(
     plan: Plan,
-    holders: Mapping[Worker, Collection[int]],
+    holders: Mapping[PlanWorker, Collection[int]],
     hosts: Mapping[int, str],
-    own_seats: Mapping[Worker, int],
+    own_seats: Mapping[PlanWorker, int],
     *,
     same_plan: bool,
 ) -> list[Copy]:
@@ -116,7 +118,7 @@ def copies_of(
     if same_plan:
         wanted = [(worker, set(there.get(worker, ()))) for worker in plan.workers]
     else:
-        groups: dict[int, list[Worker]] = {}
+        groups: dict[int, list[PlanWorker]] = {}
         for worker, seats in there.items():
             if seats:
                 groups.setdefault(worker.group, []).append(worker)
@@ -137,12 +139,12 @@ def copies_of(
     return found
 
 
-def one_per_group(workers: Iterable[Worker]) -> list[Worker]:
+def one_per_group(workers: Iterable[PlanWorker]) -> list[PlanWorker]:
     """Replicas hold the same weights at a cut: for another plan the snapshot of one of them is enough."""
     return list({worker.group: worker for worker in sorted(workers, reverse=True)}.values())
 
 
-def missing_groups(plan: Plan, there: Collection[Worker], *, same_plan: bool) -> list[int]:
+def missing_groups(plan: Plan, there: Collection[PlanWorker], *, same_plan: bool) -> list[int]:
     """Groups of a plan that lack a snapshot: the same plan needs those of all workers, another one of one each."""
     if same_plan:
         return sorted({worker.group for worker in plan.workers if worker not in there})

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import PlanInvalid
-from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
+from ropewalk.pipeline.stages.tensor_source import GivenTensors, TensorSource
 from ropewalk.training.blueprint import Blueprint, TensorSpec
 from ropewalk.training.building import Factory, build
 from ropewalk.training.manifests import TensorRecord
@@ -96,7 +96,7 @@ def _is_part(tensor: Tensor) -> bool:
     return tensor.untyped_storage().nbytes() != tensor.nbytes
 
 
-class _Place(NamedTuple):
+class _FilePlace(NamedTuple):
     """Where a tensor is in files."""
 
     path: Path
@@ -170,7 +170,7 @@ class SafetensorsFiles:
             )
         return {**found, **self._otherwise.take(missing)} if missing and self._otherwise is not None else found
 
-    def _read(self, place: _Place) -> Tensor:
+    def _read(self, place: _FilePlace) -> Tensor:
         record = place.record
         if not is_known(record):
             raise PlanInvalid(f"{place.path} has a tensor of the type {record.dtype!r}, which torch does not have here")
@@ -183,8 +183,8 @@ class SafetensorsFiles:
         return tensor.to(self._dtype) if self._dtype is not None and tensor.is_floating_point() else tensor
 
     @cached_property
-    def _places(self) -> dict[str, _Place]:
-        return {name: _Place(path, record) for path in _files(self._path) for name, record in _head(path).items()}
+    def _places(self) -> dict[str, _FilePlace]:
+        return {name: _FilePlace(path, record) for path in _files(self._path) for name, record in _head(path).items()}
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_places"}
@@ -283,4 +283,4 @@ def _record(path: Path, name: str, entry: _Entry, first: int, size_bytes: int) -
     return record
 
 
-__all__ = ["Given", "Initialised", "SafetensorsFiles", "TensorSource", "Unset"]
+__all__ = ["GivenTensors", "Initialised", "SafetensorsFiles", "TensorSource", "Unset"]

@@ -20,14 +20,14 @@ from typing import Any, TypeVar
 from ropewalk.calls.client import Client
 from ropewalk.errors import ExchangeAborted, ServiceLost, StageLost, StageStalled
 from ropewalk.exchange.elastic.silence import Silence
-from ropewalk.processes.bell import Bell
+from ropewalk.processes.notifier import Notifier
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.program import Program
 from ropewalk.program.restart_rule import Restart
 from ropewalk.program.running import RunningProgram
-from ropewalk.training.assignment import Presence, Training
-from ropewalk.training.patience import Patience
+from ropewalk.training.assignment import Presence, TrainingConfig
 from ropewalk.training.stage_process import StageProcess
+from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_options import ProcessOptions
 
 K = TypeVar("K")
@@ -59,26 +59,26 @@ class StageFleet:
         processes: where they run, with what, and the name of the program they are.
         training: what all are told when they start.
         num: how many.
-        patience: how long what is waited for.
+        timeouts: how long what is waited for.
     """
 
     def __init__(
         self,
         processes: ProcessOptions,
-        training: Training,
+        training: TrainingConfig,
         num: int,
         *,
-        patience: Patience,
+        timeouts: TrainerTimeouts,
     ) -> None:
         self.num = num
         data = training.data
         #: Whether micro-batches must be shared out evenly among replicas.
         self.data_is_sharded = data is not None and "shard" in inspect.signature(data).parameters
-        self._patience = patience
+        self._timeouts = timeouts
         self._processes = processes
         self._program = Program(processes.name)
         # One failure must not end all: the trainer decides what a death means, and how many are too many.
-        rule = Restart("on_failure", max_restarts=patience.max_restarts, window_s=60.0)
+        rule = Restart("on_failure", max_restarts=timeouts.max_restarts, window_s=60.0)
         self._program.add(
             Service(StageProcess, training, self._program.declare(STAGES)),
             name=STAGES,
@@ -96,7 +96,7 @@ class StageFleet:
         self._lost: dict[int, str] = {}
         #: By seat where none is known to sit, the question who does.
         self._asked: dict[int, Future[Presence]] = {}
-        self._bell = Bell()
+        self._bell = Notifier()
 
     def start(self) -> None:
         """Start all processes; returns before they are up."""
@@ -122,7 +122,7 @@ class StageFleet:
     def client(self, seat: int) -> Any:
         """The process at a seat."""
         assert self._clients is not None
-        due = time.monotonic() + self._patience.start_s
+        due = time.monotonic() + self._timeouts.start_s
         while True:
             try:
                 return self._clients[seat]
@@ -211,7 +211,7 @@ class StageFleet:
             StageStalled: all answer to their names, but this does not come.
             Exception: what one of the calls raised.
         """
-        silence = Silence(self._patience.quiet_s, self._patience.silent_s)
+        silence = Silence(self._timeouts.quiet_s, self._timeouts.silent_s)
         began = time.monotonic()
         silence.went_on(began)
         self._ring_when_done(futures)
@@ -247,7 +247,7 @@ class StageFleet:
                 continue
             except StageStalled:
                 for seat in waiting:
-                    self.give_up(seat, f"it did not drop its work within {self._patience.stalled_s:g} s")
+                    self.give_up(seat, f"it did not drop its work within {self._timeouts.stalled_s:g} s")
 
     def kept(self) -> dict[int, Any]:
         """By seat, the snapshots that living processes keep for others."""
@@ -255,7 +255,7 @@ class StageFleet:
         found: dict[int, Any] = {}
         for seat, future in asked.items():
             with contextlib.suppress(ServiceLost, TimeoutError):  # it is gone by now
-                found[seat] = future.result(self._patience.silent_s)
+                found[seat] = future.result(self._timeouts.silent_s)
         return found
 
     def _is_settled(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int]) -> bool:
@@ -297,12 +297,12 @@ class StageFleet:
             self.client(names[name]).ping.future().add_done_callback(functools.partial(_answered, silence, name))
         for name in silence.overdue(now):
             silence.forget(name)
-            self.give_up(names[name], f"it has not answered for {self._patience.silent_s:g} s")
-        if now - began > self._patience.stalled_s:
+            self.give_up(names[name], f"it has not answered for {self._timeouts.silent_s:g} s")
+        if now - began > self._timeouts.stalled_s:
             raise StageStalled(
-                f"{what} takes longer than {self._patience.stalled_s:g} s, and all stages answer; raise stalled_s if "
+                f"{what} takes longer than {self._timeouts.stalled_s:g} s, and all stages answer; raise stalled_s if "
                 f"that is what it takes. Where they stand:\n{self._where(awaited)}",
-                waited_s=self._patience.stalled_s,
+                waited_s=self._timeouts.stalled_s,
             )
 
     def _ring_when_done(self, futures: Mapping[Any, Future[Any]]) -> None:

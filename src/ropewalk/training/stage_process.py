@@ -24,16 +24,17 @@ from ropewalk.calls.markers import concurrent, method
 from ropewalk.errors import ExchangeAborted, PeerLost, ServiceLost, StageLost
 from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_group import Send
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.evaluation import Evaluated
 from ropewalk.pipeline.stages.saved_training import give_back, taken
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot, as_state
-from ropewalk.pipeline.stages.tensor_source import Given, TensorSource
+from ropewalk.pipeline.stages.tensor_source import GivenTensors, TensorSource
 from ropewalk.program import node_context
 from ropewalk.training import stored_snapshots
 from ropewalk.training.assignment import (
     Admission,
+    AdmissionOutcome,
     Assignment,
     Examination,
     FromCheckpoint,
@@ -41,22 +42,21 @@ from ropewalk.training.assignment import (
     FromSource,
     FromState,
     FromTensors,
-    Outcome,
     Place,
     Presence,
-    Training,
+    TrainingConfig,
 )
 from ropewalk.training.checkpoint_parts import write_part
 from ropewalk.training.counters import WorkerCounters
-from ropewalk.training.couriers import Courier
-from ropewalk.training.crew import Crew
 from ropewalk.training.far_links import FarMessage, one_way
 from ropewalk.training.links import Endpoint
 from ropewalk.training.manifests import PartRecord
 from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.replica_groups import Inboxes
-from ropewalk.training.snapshot_shelf import SnapshotShelf
+from ropewalk.training.replicator import Replicator
+from ropewalk.training.snapshot_store import SnapshotStore
 from ropewalk.training.stage_device import on_cpu
+from ropewalk.training.stage_runtime import StageRuntime
 from ropewalk.training.stored_snapshots import StoredSnapshot
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class StageProcess:
         peers: all stage processes, this one too.
     """
 
-    def __init__(self, training: Training, peers: Client) -> None:
+    def __init__(self, training: TrainingConfig, peers: Client) -> None:
         node = node_context.current_node()
         self.name = f"{node.name}.{node.replica}#{node.generation}"
         self._seat = node.replica
@@ -79,15 +79,15 @@ class StageProcess:
         self._training = training
         self._peers = peers
         self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._crew: Crew | None = None
+        self._crew: StageRuntime | None = None
         self._epoch = -1
         #: Admissions that came before their turn, and those whose answer is to come.
-        self._early: dict[int, tuple[Admission, Future[Outcome]]] = {}
+        self._early: dict[int, tuple[Admission, Future[AdmissionOutcome]]] = {}
         self._open: list[Future[Any]] = []
         self._next_number = 0
-        self._shelf: SnapshotShelf[WorkerSnapshot] = SnapshotShelf()
+        self._shelf: SnapshotStore[WorkerSnapshot] = SnapshotStore()
         self._inboxes = Inboxes()
-        self._courier = Courier(self._keep_here_and_there)
+        self._courier = Replicator(self._keep_here_and_there)
         self._copy: dict[str, Any] = {}
         self._has_ended = threading.Event()
         self._is_stopping = False
@@ -140,14 +140,14 @@ class StageProcess:
         self._do(begin)
 
     @concurrent(2)
-    def connect(self, epoch: int, endpoints: Mapping[Worker, Endpoint]) -> None:
+    def connect(self, epoch: int, endpoints: Mapping[PlanWorker, Endpoint]) -> None:
         """Meet the other workers."""
         self._do(lambda: self._connect(epoch, endpoints))
 
     @concurrent(64)
-    def work(self, admission: Admission) -> Outcome:
+    def work(self, admission: Admission) -> AdmissionOutcome:
         """Do a step; answered when it is done."""
-        done: Future[Outcome] = Future()
+        done: Future[AdmissionOutcome] = Future()
         self._submit(lambda: self._admit(admission, done))
         return done.result()
 
@@ -220,12 +220,12 @@ class StageProcess:
         return self._shelf.contents()
 
     @concurrent(16)
-    def snapshot(self, worker: Worker, cut: Cut, epoch: int) -> WorkerSnapshot:
+    def snapshot(self, worker: PlanWorker, cut: Cut, epoch: int) -> WorkerSnapshot:
         """A snapshot that is kept here, by the epoch that took it."""
         return self._shelf.get(worker, cut, epoch, to_send=True)
 
     @concurrent(16)
-    def copy(self, seat: int, worker: Worker, cut: Cut, epoch: int) -> None:
+    def copy(self, seat: int, worker: PlanWorker, cut: Cut, epoch: int) -> None:
         """Keep a snapshot that a peer keeps, too: another one that did is gone."""
         if injection.visit:
             injection.visit("stage.before_copying", str(self._epoch))
@@ -250,7 +250,7 @@ class StageProcess:
             # Calls that wait for steps would hold up the end of the process.
             self._give_up(ExchangeAborted("this process ends", epoch=self._epoch))
 
-    def _compute(self, crew: Crew) -> None:
+    def _compute(self, crew: StageRuntime) -> None:
         try:
             crew.go_on(lambda: not self._commands.empty())
         except Exception as error:
@@ -275,10 +275,10 @@ class StageProcess:
         self._shelf.begin(assignment.epoch, (origin.epoch, origin.cut) if isinstance(origin, FromSnapshots) else None)
         tensors: TensorSource | None = None
         if isinstance(origin, FromTensors):
-            tensors = Given(origin.tensors)
+            tensors = GivenTensors(origin.tensors)
         elif isinstance(origin, FromSource):
             tensors = self._training.source
-        crew = Crew(
+        crew = StageRuntime(
             self._training,
             assignment,
             tensors,
@@ -303,7 +303,7 @@ class StageProcess:
         self._crew = crew
         return crew.links.endpoint()
 
-    def _give_back(self, crew: Crew, state: Mapping[str, Any]) -> None:
+    def _give_back(self, crew: StageRuntime, state: Mapping[str, Any]) -> None:
         """Let the stages take up what is theirs of a state."""
         names = _names_of(crew)
         own = {kind: {name: one for name, one in state[kind].items() if name in names}
@@ -319,10 +319,10 @@ class StageProcess:
         """By replica of a stage, what brings a packet there without waiting."""
         replicas = range(assignment.plan.stages[stage].replicas)
         group = assignment.plan.placement[stage]
-        calls = [self._peers[assignment.seats[Worker(group, replica)]].deliver_packet for replica in replicas]
+        calls = [self._peers[assignment.seats[PlanWorker(group, replica)]].deliver_packet for replica in replicas]
         return [lambda packet, call=call: call.future(stage, packet) for call in calls]
 
-    def _snapshot_at(self, place: Place, worker: Worker, cut: Cut, epoch: int) -> WorkerSnapshot:
+    def _snapshot_at(self, place: Place, worker: PlanWorker, cut: Cut, epoch: int) -> WorkerSnapshot:
         if isinstance(place, WorkerSnapshot):
             return place
         if isinstance(place, StoredSnapshot):
@@ -341,7 +341,7 @@ class StageProcess:
         self._shelf.put(epoch, snapshot)
         return self._peers[seat].keep.future(epoch, snapshot)
 
-    def _connect(self, epoch: int, endpoints: Mapping[Worker, Endpoint]) -> None:
+    def _connect(self, epoch: int, endpoints: Mapping[PlanWorker, Endpoint]) -> None:
         crew = self._crew_here
         if epoch == self._epoch:
             seats = crew.assignment.seats
@@ -350,7 +350,7 @@ class StageProcess:
             except PeerLost as error:  # who it is, the controller hears in its own way
                 raise ExchangeAborted(f"a worker is gone that was to be met: {error}", epoch=epoch) from error
 
-    def _admit(self, admission: Admission, done: Future[Outcome]) -> None:
+    def _admit(self, admission: Admission, done: Future[AdmissionOutcome]) -> None:
         if (crew := self._crew_of(admission.epoch, done)) is None:
             return
         self._early[admission.number] = admission, done
@@ -362,7 +362,7 @@ class StageProcess:
         if (crew := self._crew_of(asked.epoch, done)) is not None:
             self._begin(functools.partial(crew.examine, asked), done)
 
-    def _crew_of(self, epoch: int, done: Future[Any]) -> Crew | None:
+    def _crew_of(self, epoch: int, done: Future[Any]) -> StageRuntime | None:
         """The crew of an epoch; None, and whoever waits hears it, if that is over."""
         if epoch == self._epoch and self._crew is not None:
             return self._crew
@@ -387,7 +387,7 @@ class StageProcess:
             self._give_up(ExchangeAborted(f"epoch {self._epoch} was given up", epoch=self._epoch))
 
     @property
-    def _crew_here(self) -> Crew:
+    def _crew_here(self) -> StageRuntime:
         if self._crew is None:
             raise ExchangeAborted("this process is no worker just now", epoch=self._epoch)
         return self._crew
@@ -418,6 +418,6 @@ class StageProcess:
             crew.links.ring()
 
 
-def _names_of(crew: Crew) -> set[str]:
+def _names_of(crew: StageRuntime) -> set[str]:
     """Parameters and buffers of its stages."""
     return {name for stage in crew.stages.values() for name in (*stage.versions.parameters, *stage.buffers)}

@@ -20,7 +20,7 @@ from pathlib import Path
 from ropewalk.atomic_files import write_new_file
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
-from ropewalk.program.left_folders import Claim, sweep
+from ropewalk.program.left_folders import FolderClaim, sweep
 from ropewalk.transport.serialization import dumps_result, loads
 from ropewalk.trusted_files import make_folder
 
@@ -97,7 +97,7 @@ class SnapshotFolder:
         make_folder(parent)
         sweep([parent])
         self.path = Path(tempfile.mkdtemp(prefix="ropewalk-snapshots-", dir=parent.resolve()))
-        self._claim = Claim(self.path)
+        self._claim = FolderClaim(self.path)
 
     def keep_only(self, wanted: Collection[StoredSnapshot]) -> None:
         """Remove all other snapshots; none is being written."""

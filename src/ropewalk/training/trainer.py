@@ -23,9 +23,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from ropewalk.errors import PlanInvalid, PlayerFailed, TrainerFailed
-from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.player import Player, check_plan
+from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
+from ropewalk.pipeline.local_executor import LocalExecutor, check_plan
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
@@ -33,14 +33,14 @@ from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.trees import tensors_of
-from ropewalk.training.assignment import FromSource, FromTensors, Origin, Training
+from ropewalk.training.assignment import FromSource, FromTensors, Origin, TrainingConfig
 from ropewalk.training.blueprint import Blueprint
+from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.controller import Controller
 from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.inline_run import InlineRun
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.own_data import MakesData
-from ropewalk.training.patience import Patience
 from ropewalk.training.planned_and_measured import (
     ideal_timeline,
     planned_and_measured_svg,
@@ -52,11 +52,11 @@ from ropewalk.training.progress import ProgressLine
 from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.replica_groups import MakesExchange, check_exchange
 from ropewalk.training.report import TrainingReport
-from ropewalk.training.run import Run
-from ropewalk.training.saving import Saving
+from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device, on_cpu
 from ropewalk.training.stage_fleet import StageFleet
 from ropewalk.training.step_handle import StepHandle
+from ropewalk.training.timeouts import TrainerTimeouts
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots, check_kind
 
 _DEFAULT_SNAPSHOTS = Snapshots()
@@ -107,7 +107,7 @@ class Trainer:
         processes: where the processes run, with what resources, and what they are called; see `ProcessOptions`.
         snapshots: how often snapshots for recovery are taken, and where a further copy of them is; see `Snapshots`.
             None: none are taken, and a death is the end of the training.
-        patience: how long what is waited for, and how many deaths are too many.
+        timeouts: how long what is waited for, and how many deaths are too many.
         progress: print a line each second: step, loss, rates.
     """
 
@@ -136,7 +136,7 @@ class Trainer:
         device: str | torch.device | None = None,
         processes: ProcessOptions | None = None,
         snapshots: Snapshots | None = _DEFAULT_SNAPSHOTS,
-        patience: Patience | None = None,
+        timeouts: TrainerTimeouts | None = None,
         progress: bool = False,
     ) -> None:
         if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
@@ -144,7 +144,7 @@ class Trainer:
         if isinstance(plan, int) and (isinstance(plan, bool) or plan < 1):
             raise PlanInvalid(f"plan is a Plan, or a number of devices that is 1 or more, not {plan!r}")
         check_kind("plan", plan, Plan | int, "a number of devices, or a Plan from ropewalk.pipeline.plan")
-        check_kind("patience", patience, Patience, "ropewalk.training.Patience(silent_s=10.0)")
+        check_kind("timeouts", timeouts, TrainerTimeouts, "ropewalk.training.TrainerTimeouts(silent_s=10.0)")
         check_kind("processes", processes, ProcessOptions, 'ropewalk.training.ProcessOptions(engine="slurm")')
         check_kind("snapshots", snapshots, Snapshots, "ropewalk.training.Snapshots(every=100), or None")
         if weights is not None and Path(weights).suffix in (".pt", ".pth", ".bin"):
@@ -171,10 +171,10 @@ class Trainer:
         self._data = data
         self._weights = weights
         self._snapshots = snapshots
-        self._patience = patience or Patience()
+        self._timeouts = timeouts or TrainerTimeouts()
         self._device = "" if device is None else kind_of_device(device)
         self._processes = processes or ProcessOptions()
-        self._run: Run | None = None
+        self._run: TrainingRun | None = None
         self._graph: ModelGraph | None = None
         #: Of the steps that were counted.
         self._num_samples = self._num_counted = 0
@@ -198,7 +198,7 @@ class Trainer:
         try:
             if self._run is not None and not self._has_ended:
                 self._run.drain()
-        except (PlayerFailed, TrainerFailed):
+        except (LocalExecutorFailed, TrainerFailed):
             self.close(0.5)  # what failed was told when it did
         except BaseException:
             self.close(0.5)
@@ -300,7 +300,7 @@ class Trainer:
         """
         self._under_way.load_state_dict(state)
 
-    def save(self, folder: str | Path, *, keep: int | None = 2) -> Saving:
+    def save(self, folder: str | Path, *, keep: int | None = 2) -> CheckpointFuture:
         """Write a checkpoint while training goes on; drains first.
 
         Args:
@@ -351,7 +351,7 @@ class Trainer:
         """What happened that a person should know, such as deaths, oldest first; to be had after the end, too."""
         return tuple((self._run or self._under_way).events)
 
-    def records(self) -> Mapping[Worker, WorkerRecord]:
+    def records(self) -> Mapping[PlanWorker, WorkerRecord]:
         """What each worker did of late, action by action, for an evaluation of your own; drains first."""
         return self._under_way.records()
 
@@ -395,7 +395,7 @@ class Trainer:
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     @property
-    def _under_way(self) -> Run:
+    def _under_way(self) -> TrainingRun:
         self._check_open()
         if self._run is None:
             if self._needs_no_step:
@@ -414,7 +414,7 @@ class Trainer:
         """Whether all can start before a mini-batch was seen: to trace and to profile a model, one must be."""
         return self._example is not None or (isinstance(self._model, ModelGraph) and isinstance(self._plan, Plan))
 
-    def _begin(self, x: Any) -> Run:
+    def _begin(self, x: Any) -> TrainingRun:
         place = self._device if self._inline else ""
         graph, source = see(self._model, x, seed=self._seed, device=place, weights=self._weights)
         self._graph = graph
@@ -437,13 +437,13 @@ class Trainer:
         blueprint = Blueprint.of(graph)
         if any(tensor.is_cuda for tensor in own.values()):
             blueprint = blueprint.on(torch.device("cpu"))
-        training = Training(
+        training = TrainingConfig(
             blueprint, self._loss, self._optimizers, self._options, self._exchange, self._data, source, self._device
         )
         origin: Origin = FromTensors(on_cpu(own)) if source is None else FromSource()
         snapshots = self._snapshots
         num = len(plan.workers) if snapshots is None else max(2, len(plan.workers))
-        fleet = StageFleet(self._processes, training, num, patience=self._patience)
+        fleet = StageFleet(self._processes, training, num, timeouts=self._timeouts)
         controller = Controller(
             fleet,
             graph,
@@ -451,7 +451,7 @@ class Trainer:
             order,
             origin,
             seed=self._seed,
-            patience=self._patience,
+            timeouts=self._timeouts,
             pace=None if snapshots is None else snapshots.pace(),
             copies=FurtherCopies(None if snapshots is None else snapshots.where),
         )
@@ -478,7 +478,7 @@ class Trainer:
         )
 
     def _inline_run(self, graph: ModelGraph, plan: Plan, order: Schedule) -> InlineRun:
-        player = Player(
+        player = LocalExecutor(
             graph,
             self._loss.function,
             self._optimizers.make_optimizer,

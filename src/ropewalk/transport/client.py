@@ -16,9 +16,9 @@ from ropewalk.transport.frames import MEMBER, STRANGER
 from ropewalk.transport.handshake import CODEC, Dialling, Ends
 from ropewalk.transport.link import Codec, Link, Received
 from ropewalk.transport.passport import Passport
+from ropewalk.transport.relay import Socket
 from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
-from ropewalk.transport.switchboard import Socket
 from ropewalk.transport.unix_sockets import connect_to, seconds_left
 
 #: Another host is given this long to answer directly, before a detour is asked for: TCP dials after 0, 1 and 3 s.

@@ -140,7 +140,7 @@ class Dialling:
         )
 
 
-class Admission:
+class ServerHandshake:
     """The server's side of one handshake.
 
     Args:

@@ -50,7 +50,7 @@ _RECEIVE = int(socket.MSG_CMSG_CLOEXEC)
 _RECEIVE_NOW = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 
 
-class Parcel:
+class PackedMessage:
     """A message that is ready to be sent, as often as need be.
 
     Args:
@@ -144,7 +144,7 @@ class Packets:
             raise BrokenPipeError(errno.EPIPE, str(error)) from None
         return True
 
-    def send(self, parcel: Parcel, *, wait: bool = True) -> bool:
+    def send(self, parcel: PackedMessage, *, wait: bool = True) -> bool:
         """Send a message, whole or not at all.
 
         Args:
@@ -229,7 +229,7 @@ class Packets:
         with contextlib.suppress(AttributeError, TypeError):  # it was never made, or this interpreter is ending
             self._sock.close()
 
-    def _weight(self, parcel: Parcel) -> memoryview:
+    def _weight(self, parcel: PackedMessage) -> memoryview:
         """Bytes that weigh here what the memory file weighs in `ROOM_BYTES`."""
         most = self._room - len(parcel.head) - 1024  # the kernel refuses what it could never hold
         return memoryview(_zeros(self._room))[: min(parcel.size_bytes * self._room // ROOM_BYTES, most)]
@@ -276,4 +276,4 @@ def _parts_of(data: bytes, fds: list[int]) -> list[Part]:
             os.close(fd)
 
 
-__all__ = ["LOOK_UP_S", "PACKET_BYTES", "ROOM_BYTES", "Packets", "Parcel"]
+__all__ = ["LOOK_UP_S", "PACKET_BYTES", "ROOM_BYTES", "PackedMessage", "Packets"]

@@ -32,10 +32,10 @@ from typing import Any, NoReturn, cast
 import cloudpickle.cloudpickle
 
 from ropewalk.errors import NotPicklable
-from ropewalk.transport.culprits import find_culprit, kind_of, refuses_itself
-from ropewalk.transport.given_up import Trial
 from ropewalk.transport.main_namespace import main_globals, value_of_source
 from ropewalk.transport.main_source import MainSource, main_source
+from ropewalk.transport.pickle_diagnostics import find_culprit, kind_of, refuses_itself
+from ropewalk.transport.pickle_rollback import PickleAttempt
 from ropewalk.transport.picklers import ByValue, CodePickler, FastPickler, ResultPickler, root_in_main
 from ropewalk.transport.standard_objects import not_by_inheritance, take_instead
 from ropewalk.transport.unchanged import Unchanged, watch
@@ -234,11 +234,11 @@ def _imported_definition(source: MainSource, name: str, main: dict[str, Any]) ->
     classes = {
         other: _get_or_create_tracker_id(value) for other, value in main.items() if _is_class_of_main(value, other)
     }
-    call = _Call(value_of_source, (source.text, source.file, name, classes))
+    call = _PickledCall(value_of_source, (source.text, source.file, name, classes))
     return Payload(pickle.dumps(call, _PROTOCOL), (), _NO_NAMES)
 
 
-class _Call:
+class _PickledCall:
     """Pickles as a call."""
 
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
@@ -269,7 +269,7 @@ def _dump(make: Callable[..., Any], value: Any) -> Payload:
     buffers: list[memoryview] = []
     file = io.BytesIO()
     pickler = make(file, _PROTOCOL, buffer_callback=functools.partial(_take, buffers))
-    with Trial():
+    with PickleAttempt():
         pickler.dump(value)
     return Payload(file.getvalue(), tuple(buffers), frozenset(pickler.names) if pickler.names else _NO_NAMES)
 
@@ -337,7 +337,7 @@ def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any])
 
     def attempt(part: Any) -> Exception | None:
         try:
-            with Trial(keep=False):
+            with PickleAttempt(keep=False):
                 _dump(make, part)
         except Exception as failure:
             return failure

@@ -21,7 +21,7 @@ from ropewalk.errors import FrameError, LinkClosed
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.credentials import AllowList
 from ropewalk.transport.frames import MEMBER, STRANGER
-from ropewalk.transport.handshake import CODEC, Admission, Ends, Hello, Refused, Welcome
+from ropewalk.transport.handshake import CODEC, Ends, Hello, Refused, ServerHandshake, Welcome
 from ropewalk.transport.link import Codec, Link
 from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.streams.plain import PlainStream
@@ -53,7 +53,7 @@ class Stranger:
     """Where it comes from: an IP address; empty on a unix socket."""
     deadline: Timer
     link: Link | None = None
-    admission: Admission | None = None
+    admission: ServerHandshake | None = None
     refused: bool = False
 
 
@@ -139,7 +139,7 @@ class Listener(abc.ABC):
         """Challenge a connection, and wait for its greeting."""
         if stranger not in self._strangers:
             return
-        stranger.admission = Admission(self._run_id, self._members, self._ends_of(stranger))
+        stranger.admission = ServerHandshake(self._run_id, self._members, self._ends_of(stranger))
         stranger.link = Link(stranger.stream, CODEC, "a process that has not said who it is", STRANGER)
         stranger.link.want_write = lambda: None  # our few words fit; the loop must not wait even if they do not
         with contextlib.suppress(LinkClosed):  # it has gone, which is seen in a moment

@@ -48,7 +48,7 @@ _MESSAGE, _RING = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class OpenFile:
     """Where another process of the host finds a file that a process has open."""
 
     pid: int
@@ -57,10 +57,10 @@ class Place:
     identity: tuple[int, int]
 
     @staticmethod
-    def of(fd: int) -> Place:
+    def of(fd: int) -> OpenFile:
         """The place of one of our own."""
         facts = os.fstat(fd)
-        return Place(os.getpid(), fd, (facts.st_dev, facts.st_ino))
+        return OpenFile(os.getpid(), fd, (facts.st_dev, facts.st_ino))
 
     def open(self, flags: int) -> int:
         """A descriptor of it, which the caller closes.
@@ -114,9 +114,9 @@ class SlotMemory:
         self._slabs: dict[int, list[_Slab]] = {}
 
     @property
-    def place(self) -> Place:
+    def place(self) -> OpenFile:
         """Where receivers find it."""
-        return Place.of(self._fd)
+        return OpenFile.of(self._fd)
 
     @property
     def size_bytes(self) -> int:
@@ -217,7 +217,7 @@ class PeerSlots:
         PeerLost: the sender is gone.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: OpenFile) -> None:
         self._fd = place.open(os.O_RDWR)
         self._slabs: dict[int, mmap.mmap] = {}
         #: Of messages that are in use, so that somebody holds the weak references.
@@ -258,7 +258,7 @@ class PeerSlots:
             self.close()
 
 
-class Bell:
+class Doorbell:
     """Where records come in, of messages and of being rung; a pipe.
 
     One thread listens. Any may `ring`.
@@ -271,9 +271,9 @@ class Bell:
         self._lock = threading.Lock()
 
     @property
-    def place(self) -> Place:
+    def place(self) -> OpenFile:
         """Where others find the end to write to."""
-        return Place.of(self._write)
+        return OpenFile.of(self._write)
 
     def fileno(self) -> int:
         """Of the end to read from, for polling."""
@@ -312,14 +312,14 @@ _ring = _RECORD.pack(_RING, 0, 0, 0, 0, 0, 0)
 
 
 @dataclass(slots=True, eq=False)
-class BellRope:
+class DoorbellHandle:
     """The bell of another process, as who rings it sees it. It never waits: records the pipe has no room for are kept.
 
     Raises:
         PeerLost: that process is gone.
     """
 
-    place: Place
+    place: OpenFile
     #: Which number we have there.
     me: int
     is_lost: bool = False
@@ -371,4 +371,4 @@ class BellRope:
         self.close()
 
 
-__all__ = ["ALIGN", "Announced", "Bell", "BellRope", "PeerSlots", "Place", "Slot", "SlotMemory"]
+__all__ = ["ALIGN", "Announced", "Doorbell", "DoorbellHandle", "OpenFile", "PeerSlots", "Slot", "SlotMemory"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Message, Round
 from ropewalk.exchange.compressors.gd_sec import GDSEC, GDSECDecoder, GDSECEncoder
 
@@ -16,7 +16,7 @@ from ropewalk.exchange.compressors.gd_sec import GDSEC, GDSECDecoder, GDSECEncod
 def layout_of(dtype: torch.dtype = torch.float64) -> Layout:
     """17 components in three parameters, one of them a scalar."""
     shapes = {"weight": (3, 4), "bias": (4,), "scale": ()}
-    return Layout(tuple(Entry(name, shape, dtype) for name, shape in shapes.items()))
+    return Layout(tuple(BucketEntry(name, shape, dtype) for name, shape in shapes.items()))
 
 
 @dataclass

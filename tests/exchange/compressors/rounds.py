@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors import Compressor, Encoder, Round, SummableEncoder
 
 
 def layout_of(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Layout:
-    return Layout(tuple(Entry(f"p{at}", shape, dtype) for at, shape in enumerate(shapes)))
+    return Layout(tuple(BucketEntry(f"p{at}", shape, dtype) for at, shape in enumerate(shapes)))
 
 
 def heard(compressor: Compressor, layout: Layout, gradients: list[Tensor], step: int = 0) -> Tensor:

@@ -58,11 +58,11 @@ class Truncated(Memoryless):
 
     num: int = 3
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         values = gradient[: self.num].half().numpy()
         return Message(values.view(np.uint8), {layout.names[0]: values.nbytes}, len(values))
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         if len(data) != 2 * min(self.num, layout.numel):
             raise MessageCorrupt(f"{len(data)} bytes are not {self.num} values")
         out[: self.num] += from_host(np.frombuffer(data, np.float16).astype(np.float32))
@@ -88,14 +88,14 @@ def test_the_suite_runs_without_pytest() -> None:
 class Forgetful(Truncated):
     """Says another thing the second time."""
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
-        return super().say(gradient + torch.rand(1), layout, round_)
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+        return super().encode(gradient + torch.rand(1), layout, round_)
 
 
 class Careless(Truncated):
     """Reads whatever comes."""
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         values = np.frombuffer(data, np.float16)
         out[: len(values)] += from_host(values.astype(np.float32))
 
@@ -103,15 +103,15 @@ class Careless(Truncated):
 class Boastful(Truncated):
     """Says that it sends less than it does."""
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
-        return replace(super().say(gradient, layout, round_), layers={})
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+        return replace(super().encode(gradient, layout, round_), layers={})
 
 
 class Eager(Truncated):
     """Writes to the gradient."""
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
-        return super().say(gradient.mul_(2), layout, round_)
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+        return super().encode(gradient.mul_(2), layout, round_)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid, MessageCorrupt
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Round
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.compressors.gd_sec_options import Per
@@ -393,6 +393,6 @@ def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str)
 
 
 def test_wrong_bytes_of_another_bucket_are_refused() -> None:
-    other = pack_sparse(Layout((Entry("a", (100,)),)), np.array([99]), np.array([1.0]))
+    other = pack_sparse(Layout((BucketEntry("a", (100,)),)), np.array([99]), np.array([1.0]))
     with pytest.raises(MessageCorrupt, match="rank 0"):
         GDSEC().decoder(layout_of()).decode({0: other.data.data}, torch.empty(NUMEL, dtype=torch.float64))

@@ -16,14 +16,14 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.elastic.coordinator import Coordinator, Patience
-from ropewalk.exchange.elastic.elastic_member import ElasticMember, Training
+from ropewalk.exchange.elastic.coordinator import Coordinator, ExchangeTimeouts
+from ropewalk.exchange.elastic.elastic_member import ElasticConfig, ElasticMember
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.groups.inbox import NOTE
 from ropewalk.program import node_context
 
 SAMPLES, BATCH, STEPS = 48, 12, 8
-PATIENCE = Patience(start_s=10.0, quiet_s=5.0, silent_s=5.0, stalled_s=10.0)
+PATIENCE = ExchangeTimeouts(start_s=10.0, quiet_s=5.0, silent_s=5.0, stalled_s=10.0)
 
 Place = Literal["loss", "packet", "vote", "voted", "commit"]
 
@@ -87,7 +87,7 @@ class Society:
         steps: how many there are.
         absent: how many of the founders never come.
         train: what members do; by default the training that `models`, `losses` and `computed` tell of.
-        patience: of all.
+        timeouts: of all.
     """
 
     def __init__(
@@ -102,16 +102,16 @@ class Society:
         steps: int = STEPS,
         absent: int = 0,
         train: Callable[[Society, ElasticWorker], None] | None = None,
-        patience: Patience = PATIENCE,
+        timeouts: ExchangeTimeouts = PATIENCE,
     ) -> None:
         self.data = Data()
         self.deaths = deaths
         self.on_step = on_step
         self.in_loss = in_loss
-        self.training = Training(
-            functools.partial(train, self) if train else self._train, exchange, redo=redo, patience=patience
+        self.training = ElasticConfig(
+            functools.partial(train, self) if train else self._train, exchange, redo=redo, timeouts=timeouts
         )
-        self.coordinator = Coordinator(cast(Any, _Clients(self, None)), founders, patience)
+        self.coordinator = Coordinator(cast(Any, _Clients(self, None)), founders, timeouts)
         self.lives: dict[int, _Life] = {}
         self.nodes: dict[int, _Node] = {}
         self.steps = steps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ropewalk.exchange.elastic.coordinator import Coordinator, Patience
+from ropewalk.exchange.elastic.coordinator import Coordinator, ExchangeTimeouts
 from ropewalk.exchange.elastic.membership import Expel
 
 
@@ -17,7 +17,7 @@ class NoWorkers:
 
 def test_a_worker_that_was_scaled_away_before_its_word_was_heard_is_left_out() -> None:
     # It once ended the whole training: an IndexError of the coordinator.
-    coordinator = Coordinator(cast(Any, NoWorkers()), 1, Patience())
+    coordinator = Coordinator(cast(Any, NoWorkers()), 1, ExchangeTimeouts())
     coordinator.hello("workers.3#0", 3)
     coordinator.join("workers.3#0")
     heard = [instruction for _ in range(2) for instruction in coordinator._events.get()()]

@@ -17,9 +17,9 @@ import torch
 
 from ropewalk.errors import ExchangeInvalid, ProgramFailed
 from ropewalk.exchange.all_reduce import AllReduce
-from ropewalk.exchange.elastic.coordinator import Patience
+from ropewalk.exchange.elastic.coordinator import ExchangeTimeouts
 from ropewalk.exchange.elastic.data_parallel import data_parallel
-from ropewalk.exchange.elastic.membership import Span
+from ropewalk.exchange.elastic.membership import StepSpan
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program.restart_rule import Restart
 from ropewalk.program.running import RunningProgram
@@ -36,7 +36,7 @@ def wait_until(running: RunningProgram, is_so: Callable[[], bool]) -> None:
         assert not running.wait(0.03)  # raises if it has failed
 
 
-def check_result(folder: Path, worker: str) -> list[Span]:
+def check_result(folder: Path, worker: str) -> list[StepSpan]:
     """The weights of a worker are those of one process after as many steps, and each step was done once."""
     weights, history, num_steps = torch.load(folder / f"{worker}.pt", weights_only=False)
     torch.testing.assert_close(weights, training.plain(num_steps), rtol=0, atol=1e-10)
@@ -93,7 +93,7 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
         2,
         exchange,
         args=(str(tmp_path), mischief),
-        patience=Patience(quiet_s=0.3, silent_s=1.5),
+        timeouts=ExchangeTimeouts(quiet_s=0.3, silent_s=1.5),
         environment={"OMP_NUM_THREADS": "1"},
     )
     with program.launch("processes") as running:

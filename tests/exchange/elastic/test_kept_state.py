@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ropewalk.exchange.all_gather import AllGather
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Encoder, Round
 from ropewalk.exchange.compressors.gd_sec import GDSEC
-from ropewalk.exchange.elastic.membership import Span
+from ropewalk.exchange.elastic.membership import StepSpan
 from ropewalk.exchange.elastic.shares import batches, share_out
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from tests.exchange.elastic.society import (
@@ -32,12 +32,12 @@ STEPS = 16
 SECURE = GDSEC(c=5.0, beta=0.05)
 
 
-def follow(history: Sequence[Span], left: set[str]) -> tuple[torch.Tensor, float]:
+def follow(history: Sequence[StepSpan], left: set[str]) -> tuple[torch.Tensor, float]:
     """What one process comes to that plays all members: its weights, and how much was sent of all that there is."""
     data, model = Data(), make_model()
     optimizer = make_optimizer(model)
     named = list(model.named_parameters())
-    layout = Layout(tuple(Entry.of(name, part) for name, part in named)[::-1])
+    layout = Layout(tuple(BucketEntry.of(name, part) for name, part in named)[::-1])
     encoders: dict[str, Encoder] = {}
     decoder = SECURE.decoder(layout)
     applied = None
@@ -179,8 +179,8 @@ def test_a_death_is_in_the_report_with_what_is_lost(exchange: object, words: str
 def test_what_a_leaver_kept_back_is_not_lost() -> None:
     """The reference that forgets it comes to something else, so the test above sees it."""
     history = [
-        Span(0, ("workers.0#0", "workers.1#0"), 0, 6, "2 workers begin"),
-        Span(1, ("workers.0#0",), 6, 12, "workers.1#0 left"),
+        StepSpan(0, ("workers.0#0", "workers.1#0"), 0, 6, "2 workers begin"),
+        StepSpan(1, ("workers.0#0",), 6, 12, "workers.1#0 left"),
     ]
     kept, _ = follow(history, {"workers.1#0"})
     forgotten, _ = follow(history, set())

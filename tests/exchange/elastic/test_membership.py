@@ -9,7 +9,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, Form, Instruction, Membership, Phase, View
+from ropewalk.exchange.elastic.membership import (
+    Commit,
+    EpochPhase,
+    Expel,
+    Finish,
+    Form,
+    Instruction,
+    Membership,
+    MembershipView,
+)
 
 
 def begun(*names: str) -> Membership:
@@ -28,14 +37,14 @@ def vote_of_all(membership: Membership) -> list[Instruction]:
 def test_training_begins_when_all_founders_are_here() -> None:
     membership = Membership(2)
     assert membership.joins("a") == []
-    assert membership.joins("b") == [Form(View(0, 0, ("a", "b"), newcomers=("b",)))]
+    assert membership.joins("b") == [Form(MembershipView(0, 0, ("a", "b"), newcomers=("b",)))]
 
 
 def test_training_begins_with_those_who_are_here_when_that_takes_too_long() -> None:
     membership = Membership(3)
     assert membership.gathers_no_more() == []  # nobody is
     membership.joins("a")
-    assert membership.gathers_no_more() == [Form(View(0, 0, ("a",)))]
+    assert membership.gathers_no_more() == [Form(MembershipView(0, 0, ("a",)))]
 
 
 def test_a_step_counts_when_every_member_has_voted() -> None:
@@ -51,7 +60,7 @@ def test_after_a_death_the_same_step_is_done_by_the_others() -> None:
     membership.voted("b", 0, 0)
     membership.voted("c", 0, 0)
     assert membership.died("a", "was killed") == [
-        Form(View(1, 0, ("b", "c"), newcomers=("c",), before=(("a", "b", "c"),), lost=("a",)))
+        Form(MembershipView(1, 0, ("b", "c"), newcomers=("c",), before=(("a", "b", "c"),), lost=("a",)))
     ]
     assert membership.voted("b", 0, 0) == []  # what it says of the old epoch counts for nothing
     assert membership.awaited == ("b", "c")
@@ -63,14 +72,14 @@ def test_who_joins_takes_part_from_the_next_step_and_comes_last() -> None:
     assert membership.joins("c") == []
     assert vote_of_all(membership) == [
         Commit(0, 0, ("a", "b"), loss=2.0, changes=True),
-        Form(View(1, 1, ("a", "b", "c"), newcomers=("c",), loss=2.0)),
+        Form(MembershipView(1, 1, ("a", "b", "c"), newcomers=("c",), loss=2.0)),
     ]
 
 
 def test_nobody_joins_in_the_middle_of_a_step() -> None:
     membership = begun("a", "b")
     membership.joins("c")
-    assert membership.died("b") == [Form(View(1, 0, ("a",), before=(("a", "b"),), lost=("b",)))]
+    assert membership.died("b") == [Form(MembershipView(1, 0, ("a",), before=(("a", "b"),), lost=("b",)))]
 
 
 def test_all_agree_on_who_had_begun_a_step_whichever_view_they_see() -> None:
@@ -79,10 +88,10 @@ def test_all_agree_on_who_had_begun_a_step_whichever_view_they_see() -> None:
     membership.died("d")
     [said] = membership.died("c")
     before = (("a", "b", "c", "d"), ("a", "b", "c"))
-    assert said == Form(View(2, 1, ("a", "b"), loss=2.0, before=before, lost=("d", "c")))
+    assert said == Form(MembershipView(2, 1, ("a", "b"), loss=2.0, before=before, lost=("d", "c")))
     vote_of_all(membership)
     [said] = membership.died("b")
-    assert said == Form(View(3, 2, ("a",), loss=2.0, before=(("a", "b"),), lost=("b",)))
+    assert said == Form(MembershipView(3, 2, ("a",), loss=2.0, before=(("a", "b"),), lost=("b",)))
 
 
 def test_who_leaves_hands_over_before_the_others_go_on() -> None:
@@ -90,9 +99,9 @@ def test_who_leaves_hands_over_before_the_others_go_on() -> None:
     membership.leaves("a")
     assert vote_of_all(membership) == [Commit(0, 0, ("a", "b", "c"), loss=2.0, parting=("a",), changes=True)]
     assert membership.awaited == ("a",)
-    assert membership.left("a", has_will=True) == [Form(View(1, 1, ("b", "c"), has_wills=True, loss=2.0))]
+    assert membership.left("a", has_will=True) == [Form(MembershipView(1, 1, ("b", "c"), has_wills=True, loss=2.0))]
     vote_of_all(membership)
-    assert membership.died("c") == [Form(View(2, 2, ("b",), loss=2.0, before=(("b", "c"),), lost=("c",)))]
+    assert membership.died("c") == [Form(MembershipView(2, 2, ("b",), loss=2.0, before=(("b", "c"),), lost=("c",)))]
 
 
 def test_a_will_stays_until_a_step_is_committed_with_it() -> None:
@@ -101,7 +110,7 @@ def test_a_will_stays_until_a_step_is_committed_with_it() -> None:
     vote_of_all(membership)
     membership.left("b", has_will=True)
     [said] = membership.died("a")  # perhaps it had taken the will over
-    assert said == Form(View(2, 1, ("c",), has_wills=True, loss=2.0, before=(("a", "c"),), lost=("a",)))
+    assert said == Form(MembershipView(2, 1, ("c",), has_wills=True, loss=2.0, before=(("a", "c"),), lost=("a",)))
     assert membership.wills == ("b",)
     vote_of_all(membership)
     assert membership.wills == ()
@@ -120,7 +129,7 @@ def test_who_cannot_wait_leaves_in_the_middle_of_a_step_that_the_others_do_witho
     membership = begun("a", "b", "c")
     membership.voted("b", 0, 0)
     [said] = membership.left("a", has_will=True)
-    assert said == Form(View(1, 0, ("b", "c"), ("c",), has_wills=True, before=(("a", "b", "c"),)))
+    assert said == Form(MembershipView(1, 0, ("b", "c"), ("c",), has_wills=True, before=(("a", "b", "c"),)))
     membership.voted("b", 1, 0)
     assert membership.left("b", has_will=True) == []  # too late: the step may count with what it sent
     assert membership.members == ("b", "c")
@@ -130,14 +139,14 @@ def test_who_dies_while_it_leaves_holds_up_nobody() -> None:
     membership = begun("a", "b")
     membership.leaves("b")
     vote_of_all(membership)
-    assert membership.died("b") == [Form(View(1, 1, ("a",), loss=2.0, lost=("b",)))]
+    assert membership.died("b") == [Form(MembershipView(1, 1, ("a",), loss=2.0, lost=("b",)))]
 
 
 def test_the_last_one_stays_until_a_joiner_has_the_weights() -> None:
     membership = begun("a")
     membership.joins("b")
     membership.leaves("a")
-    assert Form(View(1, 1, ("a", "b"), newcomers=("b",), loss=2.0)) in vote_of_all(membership)
+    assert Form(MembershipView(1, 1, ("a", "b"), newcomers=("b",), loss=2.0)) in vote_of_all(membership)
     commit, *_ = vote_of_all(membership)
     assert isinstance(commit, Commit)
     assert commit.parting == ("a",)
@@ -154,7 +163,7 @@ def test_training_fails_when_the_weights_are_gone() -> None:
 
 def test_training_is_over_when_all_have_finished() -> None:
     membership = begun("a", "b")
-    assert membership.finished("a") == [Form(View(1, 0, ("b",), before=(("a", "b"),)))]
+    assert membership.finished("a") == [Form(MembershipView(1, 0, ("b",), before=(("a", "b"),)))]
     assert membership.finished("b") == [Finish("no worker is left after 0 steps: b has finished")]
     assert membership.joins("c") == []
 
@@ -286,7 +295,7 @@ class Training(RuleBasedStateMachine):
 
     @invariant()
     def the_dead_are_no_members(self) -> None:
-        if self.born and self.membership.phase in (Phase.STEPPING, Phase.GATHERING):
+        if self.born and self.membership.phase in (EpochPhase.STEPPING, EpochPhase.GATHERING):
             assert set(self.membership.members) <= self.alive
             assert set(self.membership.joining) <= self.alive
 

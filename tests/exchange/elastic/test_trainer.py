@@ -133,7 +133,7 @@ def test_who_leaves_does_no_more_steps_and_the_others_go_on() -> None:
 
 
 def test_training_begins_without_a_founder_that_does_not_come() -> None:
-    society = Society(2, absent=1, patience=dataclasses.replace(PATIENCE, start_s=0.1)).wait()
+    society = Society(2, absent=1, timeouts=dataclasses.replace(PATIENCE, start_s=0.1)).wait()
     assert list(society.models) == ["workers.0#0"]
     check(society, plain_training()[0])
 
@@ -275,7 +275,7 @@ def test_a_member_that_is_there_and_does_not_arrive_is_named() -> None:
         for batch in worker.batches(SAMPLES, BATCH):
             trainer.step(batch, loss_of)
 
-    society = Society(2, train=train, patience=dataclasses.replace(PATIENCE, stalled_s=1.5))
+    society = Society(2, train=train, timeouts=dataclasses.replace(PATIENCE, stalled_s=1.5))
     try:
         with pytest.raises(ExchangeStalled, match="rank 1") as caught:
             society.wait()

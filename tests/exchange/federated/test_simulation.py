@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.federated.problems import LinearRegression, Problem, shard
-from ropewalk.exchange.federated.simulation import Federation, Run
+from ropewalk.exchange.federated.simulation import FederatedRun, Federation
 from ropewalk.exchange.presets import PRESETS, gradient_descent, no_error_correction, top_j
 from tests.exchange.compressors.gd_sec_fleet import Fleet
 from tests.exchange.federated.bundled import breast_cancer, digits_parity, digits_softmax
@@ -37,7 +37,7 @@ compressors = {name: make() for name, make in PRESETS.items()} | {
 @pytest.mark.parametrize("name", compressors)
 def test_a_row_is_what_an_encoder_would_be(name: str) -> None:
     compressor, problem = compressors[name], small_problem()
-    layout = Layout((Entry("theta", (problem.num_weights,), torch.float64),))
+    layout = Layout((BucketEntry("theta", (problem.num_weights,), torch.float64),))
     fleet = Fleet(compressor, problem.num_workers, layout)
     federation = Federation(problem, compressor, drop_out=0.2)
     theta = problem.start()
@@ -116,7 +116,7 @@ def test_a_worker_that_keeps_what_it_computed_loses_nothing_by_silence() -> None
 
 
 def test_draws_are_those_of_the_seed() -> None:
-    def run(seed: int) -> Run:
+    def run(seed: int) -> FederatedRun:
         federation = Federation(small_problem(), GDSEC(c=1), batch=3, participation=0.5, drop_out=0.2, seed=seed)
         return federation.run(10)
 
@@ -157,5 +157,5 @@ def test_gradient_descent_is_a_preset() -> None:
     assert run.uplink_bytes == run.num_rounds * problem.num_workers * (problem.num_weights * 8 + header_bytes)
 
 
-def _run(problem: Problem, compressor: GDSEC, max_rounds: int) -> Run:
+def _run(problem: Problem, compressor: GDSEC, max_rounds: int) -> FederatedRun:
     return Federation(problem, compressor).run(max_rounds, 1e-5)

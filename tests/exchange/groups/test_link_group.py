@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, MemberLost
 from ropewalk.exchange.groups.inbox import Inbox, Packet
+from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.groups.link_group import LinkGroup
-from ropewalk.exchange.groups.shaping import Shaping
 
 T = TypeVar("T")
 
@@ -170,7 +170,7 @@ def test_the_last_note_of_each_member_is_on_every_board() -> None:
 
 
 def test_a_shaped_link_takes_the_time_of_its_rate() -> None:
-    groups = groups_of(2, shaping=Shaping("8Mbit/s"))
+    groups = groups_of(2, shaping=LinkEmulation("8Mbit/s"))
     started = time.monotonic()
     on_all(groups, lambda group: group.all_reduce(torch.ones(50_000), "bucket 0"))  # 200 kB each way
     assert time.monotonic() - started >= 0.19

@@ -13,11 +13,11 @@ import torch
 import ropewalk as rw
 from ropewalk.errors import ExchangeStalled, MemberLost
 from ropewalk.exchange.groups.inbox import Packet
-from ropewalk.exchange.groups.member import Member, one_way
+from ropewalk.exchange.groups.member import GroupMember, one_way
 from ropewalk.program.node_context import on_stop
 
 
-class Adder(Member):
+class Adder(GroupMember):
     def __init__(self, peers: Any) -> None:
         super().__init__()
         self._peers = peers
@@ -50,7 +50,7 @@ def test_replicas_of_a_service_add_up_in_groups_that_follow_each_other() -> None
             assert all(torch.equal(found, expected) for found in sums)
 
 
-class Mortal(Member):
+class Mortal(GroupMember):
     """Adds up until it is told to die."""
 
     def __init__(self, peers: Any) -> None:

@@ -14,9 +14,9 @@ from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.federated.problems import Problem
 from ropewalk.exchange.federated.simulation import Federation
-from ropewalk.exchange.parameter_server.courier import Attempt, Letter
 from ropewalk.exchange.parameter_server.parameter_server import HEADER_BYTES, ParameterServer
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
+from ropewalk.exchange.parameter_server.shard_client import Attempt, Letter
 from ropewalk.exchange.parameter_server.star_group import StarGroup
 from tests.exchange.federated.bundled import breast_cancer, digits_parity
 from tests.exchange.parameter_server.running import servers

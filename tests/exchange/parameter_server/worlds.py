@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Encoder, Round
 from ropewalk.exchange.parameter_server.outcomes import Accepted, Behind, Enrolled, Pulled, ServerSettings
 from ropewalk.exchange.parameter_server.pieces import tensor_of
@@ -19,7 +19,7 @@ SIZES = {0: 3, 1: 5}
 
 
 def layouts() -> dict[int, Layout]:
-    return {key: Layout((Entry(f"p{key}", (size,), torch.float64),)) for key, size in SIZES.items()}
+    return {key: Layout((BucketEntry(f"p{key}", (size,), torch.float64),)) for key, size in SIZES.items()}
 
 
 def present(tensor: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import ExchangeInvalid, MessageCorrupt
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.wire import INDEX_CODINGS
 from ropewalk.exchange.wire.sparse import pack_dense, pack_sparse, unpack_sparse
 from ropewalk.exchange.wire.values import Levels, ValueCodec, value_codec
@@ -18,7 +18,7 @@ CODECS: list[str | ValueCodec] = ["same", "float64", "float16", "bfloat16", "lev
 
 
 def layout(*sizes: int) -> Layout:
-    return Layout(tuple(Entry(f"p{at}", (size,)) for at, size in enumerate(sizes)))
+    return Layout(tuple(BucketEntry(f"p{at}", (size,)) for at, size in enumerate(sizes)))
 
 
 @st.composite

@@ -13,9 +13,9 @@ from itertools import combinations, product
 from hypothesis import strategies as st
 
 from ropewalk.pipeline.cost import objective_s
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.plans import Plan, Stage
-from ropewalk.pipeline.profiles import Operator, Profile, Saved
+from ropewalk.pipeline.profiles import Operator, Profile, SavedValue
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 
 
@@ -85,7 +85,7 @@ def profiles(draw: st.DrawFn, most: int = 5) -> Profile:
                 held_bytes=draw(sizes),
                 buffer_bytes=draw(sizes),
                 saved_bytes=draw(st.none() | sizes),
-                saved=tuple(Saved(value, 3000) for value in kept),
+                saved=tuple(SavedValue(value, 3000) for value in kept),
             )
         )
     if draw(st.booleans()):
@@ -103,7 +103,7 @@ def levels(*counts: int) -> st.SearchStrategy[tuple[Level, ...]]:
 
 
 @st.composite
-def requests(draw: st.DrawFn, counts: tuple[int, ...], *, num_kinds: int = 1, most: int = 5) -> Request:
+def requests(draw: st.DrawFn, counts: tuple[int, ...], *, num_kinds: int = 1, most: int = 5) -> PlanRequest:
     """Requests for devices in levels of these counts."""
     memory = st.sampled_from([None, None, None, 150_000, 90_000, 60_000, 40_000])
     kinds = (DeviceKind("one", 1.0, draw(memory)), DeviceKind("other", 2.5, draw(memory)))[:num_kinds]
@@ -117,7 +117,7 @@ def requests(draw: st.DrawFn, counts: tuple[int, ...], *, num_kinds: int = 1, mo
         in_step=draw(st.integers(0, 3)) == 0,
     )
     profile = draw(profiles(most))
-    request = Request(
+    request = PlanRequest(
         profile,
         Topology(draw(levels(*counts)), kinds, kind_of),
         schedule,
@@ -170,7 +170,7 @@ def placements(topology: Topology, num_stages: int) -> Iterator[tuple[tuple[int,
     yield from place(tuple(topology.devices_of(kind) for kind in range(len(topology.kinds))), num_stages)
 
 
-def least_objective_s(request: Request) -> float:
+def least_objective_s(request: PlanRequest) -> float:
     """The objective of the best plan of all; `inf` if none fits."""
     best = math.inf
     choices = (False, True) if request.recompute is None else (request.recompute,)

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from functools import cache
 
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
@@ -21,7 +21,7 @@ from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 SHAPES = ((2, 2), (3, 2), (2, 3), (2, 2), (3, 2), (4, 1), (6, 1))
 
 
-def random_request(seed: int) -> Request:
+def random_request(seed: int) -> PlanRequest:
     """Up to 8 operators with skips and ties on up to 6 devices, with and without latency and limits of memory."""
     draw = random.Random(seed)
     num = draw.randint(2, 8)
@@ -51,7 +51,7 @@ def random_request(seed: int) -> Request:
     latencies = draw.choice([(0.0, 0.0), (0.0, 0.0), (0.0005, 0.002)])
     bandwidths = draw.choice([(1e8, 1e7), (1e8, 1e8), (1e9, 1e7), (1e7, 1e8)])
     levels = tuple(map(Level, (inside, servers), bandwidths, latencies))
-    return Request(
+    return PlanRequest(
         Profile(tuple(operators), tuple(edges)),
         Topology(levels[: 1 if servers == 1 else 2], (DeviceKind(),)),
         make_schedule(draw.choice(["one_f_one_b", "gpipe", "pipedream"])),
@@ -106,7 +106,7 @@ def placements(inside: int, servers: int) -> dict[int, set[tuple[tuple[int, int]
     return found
 
 
-def least_objective_s(request: Request) -> float:
+def least_objective_s(request: PlanRequest) -> float:
     """The objective of the best plan there is, `inf` if none fits."""
     levels = request.topology.levels
     inside, servers = levels[0].count, levels[1].count if len(levels) > 1 else 1

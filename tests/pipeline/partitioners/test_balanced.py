@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ropewalk.errors import NoPlanFits, ProfileInvalid
 from ropewalk.pipeline.cost import objective_s, plan_cost
 from ropewalk.pipeline.partitioners.balanced import Balanced, least_maximum_cells
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.plans import assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import make_schedule
@@ -26,9 +26,9 @@ def chain(*seconds: float, output_bytes: int = 0) -> Profile:
     return Profile(operators, tuple(pairwise(ids)))
 
 
-def request(profile: Profile, devices: int, schedule: str = "gpipe", **more) -> Request:
+def request(profile: Profile, devices: int, schedule: str = "gpipe", **more) -> PlanRequest:
     topology = Topology((Level(devices, 1e9),), more.pop("kinds", (DeviceKind(),)), more.pop("kind_of", ()))
-    return Request(profile, topology, make_schedule(schedule), micro_batches=8, **more)
+    return PlanRequest(profile, topology, make_schedule(schedule), micro_batches=8, **more)
 
 
 @settings(deadline=None, max_examples=150)

@@ -9,8 +9,8 @@ import pytest
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.partitioners import PARTITIONERS, make_partitioner
 from ropewalk.pipeline.partitioners.balanced import Balanced
-from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, Request
-from ropewalk.pipeline.partitioners.pipedream import PipeDream
+from ropewalk.pipeline.partitioners.partitioner import Partition, Partitioner, PlanRequest
+from ropewalk.pipeline.partitioners.pipedream import PipeDreamPartitioner
 from ropewalk.testing.partitioner_conformance import PartitionerConformance
 
 
@@ -21,12 +21,12 @@ class TestBalanced(PartitionerConformance):
 
 class TestPipeDream(PartitionerConformance):
     def make_partitioner(self) -> Partitioner:
-        return PipeDream(memory_test="counted")
+        return PipeDreamPartitioner(memory_test="counted")
 
 
 class TestPipeDreamOfThePaper(PartitionerConformance):
     def make_partitioner(self) -> Partitioner:
-        return PipeDream(cost_model="paper")
+        return PipeDreamPartitioner(cost_model="paper")
 
 
 class TestStraightPipeDream(PartitionerConformance):
@@ -35,7 +35,7 @@ class TestStraightPipeDream(PartitionerConformance):
     keeps_memory = False
 
     def make_partitioner(self) -> Partitioner:
-        return PipeDream(straight=True, fewer_machines=True)
+        return PipeDreamPartitioner(straight=True, fewer_machines=True)
 
 
 class TestExact(PartitionerConformance):
@@ -51,7 +51,7 @@ class TestFixed(PartitionerConformance):
     def make_partitioner(self) -> Partitioner:
         return make_partitioner("fixed")
 
-    def asked(self, request: Request) -> Request:
+    def asked(self, request: PlanRequest) -> PlanRequest:
         order = request.profile.order
         if request.fixed_cuts or request.num_stages is not None or request.topology.num_devices < 2 or len(order) < 2:
             return request
@@ -75,7 +75,7 @@ class Faulty(PartitionerConformance):
     def make_partitioner(self) -> Partitioner:
         return self
 
-    def partition(self, request: Request) -> Partition:
+    def partition(self, request: PlanRequest) -> Partition:
         self.calls += 1
         if self.fault == "forgets the memory":
             return Balanced().partition(replace(request, memory_bytes=None))
@@ -137,7 +137,7 @@ class OfHashes(PartitionerConformance):
     def make_partitioner(self) -> Partitioner:
         return self
 
-    def partition(self, request: Request) -> Partition:
+    def partition(self, request: PlanRequest) -> Partition:
         found = Balanced().partition(request)
         return replace(found, notes=(str(hash("x")),))
 

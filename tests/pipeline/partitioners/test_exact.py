@@ -24,7 +24,7 @@ from ropewalk.pipeline.down_sets import BitGraph
 from ropewalk.pipeline.partitioners import exact
 from ropewalk.pipeline.partitioners.exact import Exact
 from ropewalk.pipeline.partitioners.exact_search.family_search import Found, search
-from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.plans import assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import make_schedule
@@ -40,7 +40,7 @@ TWO_LEVELS = st.sampled_from([(2, 2), (1, 3), (3, 1)]).flatmap(requests)
 TWO_KINDS = st.sampled_from([(3,), (4,), (2, 2)]).flatmap(lambda counts: requests(counts, num_kinds=2, most=4))
 
 
-def check_against_brute_force(request: Request) -> None:
+def check_against_brute_force(request: PlanRequest) -> None:
     best = least_objective_s(request)
     if best == math.inf:
         with pytest.raises(NoPlanFits):
@@ -56,19 +56,19 @@ def check_against_brute_force(request: Request) -> None:
 # Some of the 3000 that the test after these asks in soak.
 @settings(max_examples=20, deadline=None)
 @given(ONE_LEVEL)
-def test_on_one_level_it_is_as_good_as_brute_force(request: Request) -> None:
+def test_on_one_level_it_is_as_good_as_brute_force(request: PlanRequest) -> None:
     check_against_brute_force(request)
 
 
 @settings(max_examples=20, deadline=None)
 @given(TWO_LEVELS)
-def test_on_two_levels_it_is_as_good_as_brute_force(request: Request) -> None:
+def test_on_two_levels_it_is_as_good_as_brute_force(request: PlanRequest) -> None:
     check_against_brute_force(request)
 
 
 @settings(max_examples=20, deadline=None)
 @given(TWO_KINDS)
-def test_with_two_kinds_of_devices_it_is_as_good_as_brute_force(request: Request) -> None:
+def test_with_two_kinds_of_devices_it_is_as_good_as_brute_force(request: PlanRequest) -> None:
     check_against_brute_force(request)
 
 
@@ -76,13 +76,13 @@ def test_with_two_kinds_of_devices_it_is_as_good_as_brute_force(request: Request
 @pytest.mark.timeout(1800)
 @settings(max_examples=3000, deadline=None)
 @given(ONE_LEVEL | TWO_LEVELS | TWO_KINDS)
-def test_on_any_devices_it_is_as_good_as_brute_force(request: Request) -> None:
+def test_on_any_devices_it_is_as_good_as_brute_force(request: PlanRequest) -> None:
     check_against_brute_force(request)
 
 
 @settings(max_examples=60, deadline=None)
 @given(requests((3,), most=9) | requests((2, 2), most=9) | requests((6,), most=9), st.integers(3, 12))
-def test_piece_by_piece_no_bound_is_above_the_best_and_no_plan_below(request: Request, max_sets: int) -> None:
+def test_piece_by_piece_no_bound_is_above_the_best_and_no_plan_below(request: PlanRequest, max_sets: int) -> None:
     try:
         best = Exact().partition(request)
     except NoPlanFits:
@@ -99,8 +99,8 @@ def test_piece_by_piece_no_bound_is_above_the_best_and_no_plan_below(request: Re
 # --- real models ------------------------------------------------------------------------------------------------------
 
 
-def wide(model: str, devices: tuple[Level, ...], schedule: str, micro_batches: int = 8) -> Request:
-    return Request(profile_of(model), Topology(devices), make_schedule(schedule), micro_batches)
+def wide(model: str, devices: tuple[Level, ...], schedule: str, micro_batches: int = 8) -> PlanRequest:
+    return PlanRequest(profile_of(model), Topology(devices), make_schedule(schedule), micro_batches)
 
 
 #: The first, and three rounds for each of six forms and three times for the best.
@@ -112,7 +112,7 @@ def counted_searches() -> Generator[list[int]]:
     """The number of sets of each search, which is what planning takes its time for."""
     searches: list[int] = []
 
-    def counted(request: Request, graph: BitGraph, sets: Sequence[int], *args: Any, **options: Any) -> Found | None:
+    def counted(request: PlanRequest, graph: BitGraph, sets: Sequence[int], *args: Any, **options: Any) -> Found | None:
         searches.append(len(sets))
         return search(request, graph, sets, *args, **options)
 
@@ -129,7 +129,7 @@ SERVERS = (Level(4, 12e9), Level(4, 1.25e9))
 
 
 @pytest.fixture(scope="module", params=WIDE_MODELS)
-def planned(request: pytest.FixtureRequest) -> tuple[Request, Partition]:
+def planned(request: pytest.FixtureRequest) -> tuple[PlanRequest, Partition]:
     """The plan of a wide model on 4 servers of 4, made within the searches it may take."""
     asked = wide(request.param, SERVERS, "pipedream")
     with counted_searches() as searches:
@@ -138,7 +138,7 @@ def planned(request: pytest.FixtureRequest) -> tuple[Request, Partition]:
     return asked, found
 
 
-def test_a_wide_model_is_planned_within_five_percent(planned: tuple[Request, Partition]) -> None:
+def test_a_wide_model_is_planned_within_five_percent(planned: tuple[PlanRequest, Partition]) -> None:
     request, found = planned
     assert found.gap is not None
     assert found.gap <= 0.05
@@ -192,7 +192,7 @@ def cuts_along(graph: BitGraph, draw: random.Random) -> list[int]:
     return cuts
 
 
-def check_random_orders(request: Request, found: Partition, num: int) -> None:
+def check_random_orders(request: PlanRequest, found: Partition, num: int) -> None:
     graph, draw = BitGraph.of(request.profile), random.Random(1)
     best = found.objective_s
     for _ in range(num):
@@ -201,7 +201,7 @@ def check_random_orders(request: Request, found: Partition, num: int) -> None:
         assert best <= contiguous.objective_s * (1 + 1e-9)
 
 
-def test_no_cut_of_a_wide_model_along_a_random_order_is_better(planned: tuple[Request, Partition]) -> None:
+def test_no_cut_of_a_wide_model_along_a_random_order_is_better(planned: tuple[PlanRequest, Partition]) -> None:
     check_random_orders(*planned, 4)
 
 
@@ -219,7 +219,7 @@ def test_no_cut_of_a_wide_model_along_a_hundred_random_orders_is_better(
 
 @pytest.mark.parametrize("model", ["skips", "translation", "line", *shipped("resnet50", "gnmt", "vgg16")])
 def test_sixteen_devices_take_few_searches(model: str) -> None:
-    request = Request(profile_of(model), Topology(SERVERS), make_schedule("pipedream"), micro_batches=8)
+    request = PlanRequest(profile_of(model), Topology(SERVERS), make_schedule("pipedream"), micro_batches=8)
     with counted_searches() as searches:
         Exact().partition(request)
     assert len(searches) <= MOST_SEARCHES
@@ -247,7 +247,7 @@ def branches(num: int, length: int) -> Profile:
 @pytest.mark.parametrize("levels", [(Level(4, 12e9),), (Level(2, 12e9), Level(2, 1e9))], ids=["4", "2x2"])
 def test_a_block_of_more_operators_than_a_mask_has_bits_is_planned(levels: tuple[Level, ...]) -> None:
     # Two branches of 40 operators, as a cell of NASNet has, ended in an OverflowError.
-    request = Request(branches(2, 40), Topology(levels), make_schedule("pipedream"), 8)
+    request = PlanRequest(branches(2, 40), Topology(levels), make_schedule("pipedream"), 8)
     found = Exact().partition(request)
     assert objective_s(request, found.stages) == found.objective_s
     assert found.gap is not None
@@ -256,7 +256,7 @@ def test_a_block_of_more_operators_than_a_mask_has_bits_is_planned(levels: tuple
 
 def test_two_thousand_operators_in_ten_branches_are_planned_in_few_searches() -> None:
     # The search around a plan's cuts went on for 219 rounds, two minutes.
-    request = Request(branches(10, 200), Topology((Level(4, 12e9),)), make_schedule("one_f_one_b"), 16)
+    request = PlanRequest(branches(10, 200), Topology((Level(4, 12e9),)), make_schedule("one_f_one_b"), 16)
     with counted_searches() as searches:
         found = Exact().partition(request)
     assert len(searches) <= MOST_SEARCHES
@@ -279,8 +279,8 @@ def line(*seconds: float, saved_bytes: int | None = None, output_bytes: int = 0)
 
 def request_for(
     profile: Profile, num_devices: int, schedule: str = "pipedream", *, num_stages: int | None = None
-) -> Request:
-    return Request(profile, Topology((Level(num_devices),)), make_schedule(schedule), 8, num_stages=num_stages)
+) -> PlanRequest:
+    return PlanRequest(profile, Topology((Level(num_devices),)), make_schedule(schedule), 8, num_stages=num_stages)
 
 
 def test_of_equal_plans_the_one_of_fewest_stages_and_devices_is_taken() -> None:
@@ -342,13 +342,13 @@ def test_a_schedule_that_needs_many_micro_batches_gets_fewer_stages(schedule: st
 # --- refusals ---------------------------------------------------------------------------------------------------------
 
 
-def heavy(limit: int, num_devices: int = 2, recompute: bool | None = None) -> Request:
+def heavy(limit: int, num_devices: int = 2, recompute: bool | None = None) -> PlanRequest:
     """Four operators of 100 bytes of weights and 1000 bytes to save, on devices of little memory."""
     profile = line(1.0, 1.0, 1.0, 1.0, saved_bytes=1000, output_bytes=10)
     weights = tuple(replace(o, parameters={f"{o.id}.weight": 100}) for o in profile.operators)
     made = replace(profile, operators=weights)
     topology = Topology((Level(num_devices),))
-    return Request(made, topology, PretendSchedule(), 8, memory_bytes=limit, optimizer_slots=0, recompute=recompute)
+    return PlanRequest(made, topology, PretendSchedule(), 8, memory_bytes=limit, optimizer_slots=0, recompute=recompute)
 
 
 def test_a_refusal_names_the_least_memory_and_that_is_enough() -> None:

@@ -11,7 +11,7 @@ from ropewalk.errors import NoPlanFits, ScheduleInvalid
 from ropewalk.pipeline.cost import objective_s
 from ropewalk.pipeline.partitioners.balanced import Balanced
 from ropewalk.pipeline.partitioners.exact import Exact
-from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.planning import choose
 from ropewalk.pipeline.plans import Stage, assemble
 from ropewalk.pipeline.predicting import mini_batch_s, simulated
@@ -66,7 +66,7 @@ def test_devices_of_the_last_server_may_stay_idle() -> None:
         for id, size in sizes.items()
     )
     profile = Profile(operators, (("a", "b"), ("b", "c")))
-    request = Request(profile, Topology((Level(2, 1e8), Level(2, 1e7))), make_schedule("one_f_one_b"), 8)
+    request = PlanRequest(profile, Topology((Level(2, 1e8), Level(2, 1e7))), make_schedule("one_f_one_b"), 8)
     found = Exact().partition(request)
     assert found.objective_s == pytest.approx(0.104)
     assert found.objective_s == pytest.approx(least_objective_s(request))
@@ -77,7 +77,7 @@ def test_devices_of_the_last_server_may_stay_idle() -> None:
 # --- against simple plans, by the objective and in the simulator ------------------------------------------------------
 
 
-def simple(request: Request) -> list[Partition]:
+def simple(request: PlanRequest) -> list[Partition]:
     """What anybody would try first, as far as it fits: a stage on each device, whole copies, one device."""
     found: list[Partition] = []
     with contextlib.suppress(NoPlanFits):
@@ -89,7 +89,7 @@ def simple(request: Request) -> list[Partition]:
     return [of for of in found if of.objective_s < math.inf and taken(request, of)]
 
 
-def taken(request: Request, of: Partition) -> bool:
+def taken(request: PlanRequest, of: Partition) -> bool:
     """Whether the schedule takes these stages."""
     name, batches = request.schedule.name, request.micro_batches
     try:

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ropewalk.pipeline.partitioners.exact import Exact
-from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.partitioners.pipedream import PipeDream
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
+from ropewalk.pipeline.partitioners.pipedream import PipeDreamPartitioner
 from ropewalk.pipeline.partitioners.pipedream_costs import COST_MODELS, make_cost_model
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.schedules import make_schedule
@@ -21,9 +21,9 @@ from tests.profiles import profile_of, shipped
 def objectives_s(
     profile: Profile, level: Level, cost_model: str, *, free_transfers: bool = False
 ) -> tuple[float, float]:
-    request = Request(profile, Topology((level,)), make_schedule("pipedream"))
+    request = PlanRequest(profile, Topology((level,)), make_schedule("pipedream"))
     exact = Exact(cost_model=make_cost_model(cost_model, free_transfers=free_transfers))
-    theirs = PipeDream(cost_model=cost_model, free_transfers=free_transfers)
+    theirs = PipeDreamPartitioner(cost_model=cost_model, free_transfers=free_transfers)
     return exact.partition(request).objective_s, theirs.partition(request).objective_s
 
 

@@ -10,7 +10,7 @@ import pytest
 from ropewalk.errors import NoPlanFits, PlanInvalid
 from ropewalk.pipeline.partitioners.exact import Exact
 from ropewalk.pipeline.partitioners.fixed import Fixed
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.topology import Level, Topology
@@ -28,11 +28,13 @@ OPERATORS = (
 EDGES = (("input.x", "a"), ("a", "b"), ("b", "mark"), ("mark", "c"), ("c", "d"), ("input.mask", "d"))
 
 
-def request_for(cuts: tuple[str, ...] | Mapping[str, int], operators: tuple[Operator, ...] = OPERATORS) -> Request:
-    return Request(Profile(operators, EDGES), Topology((Level(4),)), make_schedule("one_f_one_b"), 4, fixed_cuts=cuts)
+def request_for(cuts: tuple[str, ...] | Mapping[str, int], operators: tuple[Operator, ...] = OPERATORS) -> PlanRequest:
+    return PlanRequest(
+        Profile(operators, EDGES), Topology((Level(4),)), make_schedule("one_f_one_b"), 4, fixed_cuts=cuts
+    )
 
 
-def stages(request: Request) -> list[str]:
+def stages(request: PlanRequest) -> list[str]:
     return [" ".join(stage.operators) for stage in Fixed().partition(request).stages]
 
 
@@ -56,7 +58,7 @@ def test_each_operator_may_be_given_its_stage() -> None:
 def test_without_cuts_and_marks_there_is_one_stage() -> None:
     plain = tuple(operator for operator in OPERATORS if operator.id != "mark")
     edges = (("a", "b"), ("b", "c"), ("c", "d"), ("input.x", "a"), ("input.mask", "d"))
-    request = Request(Profile(plain, edges), Topology((Level(4),)), make_schedule("one_f_one_b"), 4)
+    request = PlanRequest(Profile(plain, edges), Topology((Level(4),)), make_schedule("one_f_one_b"), 4)
     assert len(Fixed().partition(request).stages) == 1
 
 
@@ -82,7 +84,7 @@ def test_cuts_that_make_no_stages_are_refused(cuts: tuple[str, ...] | Mapping[st
 
 
 def test_another_number_of_stages_is_refused() -> None:
-    request = Request(
+    request = PlanRequest(
         Profile(OPERATORS, EDGES), Topology((Level(4),)), make_schedule("gpipe"), 4, num_stages=3, fixed_cuts=("a",)
     )
     with pytest.raises(PlanInvalid, match="make 2 stages, and num_stages is 3"):
@@ -91,6 +93,6 @@ def test_another_number_of_stages_is_refused() -> None:
 
 def test_more_stages_than_devices_are_refused() -> None:
     profile = Profile(OPERATORS, EDGES)
-    request = Request(profile, Topology((Level(1),)), make_schedule("gpipe"), 4, fixed_cuts=("a",))
+    request = PlanRequest(profile, Topology((Level(1),)), make_schedule("gpipe"), 4, fixed_cuts=("a",))
     with pytest.raises(NoPlanFits, match=r"1 device.*num_stages <= 1"):
         Fixed().partition(request)

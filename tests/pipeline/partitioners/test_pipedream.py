@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from ropewalk.errors import NoPlanFits, PlanInvalid, ProfileInvalid
 from ropewalk.pipeline.graph_text import read_graph_text, write_graph_text
 from ropewalk.pipeline.partitioners import pipedream_search
-from ropewalk.pipeline.partitioners.antichains import Graph, States
-from ropewalk.pipeline.partitioners.partitioner import Partition, Request
-from ropewalk.pipeline.partitioners.pipedream import PipeDream
+from ropewalk.pipeline.partitioners.antichains import OperatorGraph, States
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
+from ropewalk.pipeline.partitioners.pipedream import PipeDreamPartitioner
 from ropewalk.pipeline.partitioners.pipedream_search import Search
 from ropewalk.pipeline.plans import assemble
 from ropewalk.pipeline.profiles import Operator, Profile
@@ -42,14 +42,14 @@ class Row:
     objective_s: float
     replicas: list[int]
 
-    def partitioner(self) -> PipeDream:
-        return PipeDream(
+    def partitioner(self) -> PipeDreamPartitioner:
+        return PipeDreamPartitioner(
             free_transfers="--activation_compression_ratio" not in self.arguments,
             straight="--straight_pipeline" in self.arguments,
             fewer_machines="--use_fewer_machines" in self.arguments,
         )
 
-    def request(self, profile: Profile) -> Request:
+    def request(self, profile: Profile) -> PlanRequest:
         counts = [int(text) for text in self._values("-n")]
         speeds = [float(text) for text in self._values("-b")] or [1e9]
         levels = tuple(Level(count, speed) for count, speed in zip(counts, speeds, strict=True))
@@ -64,10 +64,10 @@ class Row:
         return self.arguments[begin:end]
 
 
-def request(profile: Profile, *levels: Level, kinds: tuple[DeviceKind, ...] = (DeviceKind(),), **more) -> Request:
+def request(profile: Profile, *levels: Level, kinds: tuple[DeviceKind, ...] = (DeviceKind(),), **more) -> PlanRequest:
     schedule = more.pop("schedule", "pipedream")
     topology = Topology(levels, kinds, more.pop("kind_of", ()))
-    return Request(profile, topology, make_schedule(schedule), **more)
+    return PlanRequest(profile, topology, make_schedule(schedule), **more)
 
 
 @pytest.fixture(scope="module")
@@ -114,9 +114,9 @@ def test_every_objective_is_that_of_pipedreams_own_optimizer(of: str, made: dict
     check(rows, made if of == "made" else {model: profile_of(model) for model in SHIPPED})
 
 
-def slowest_s(asked: Request, partition: Partition, free_transfers: bool) -> float:
+def slowest_s(asked: PlanRequest, partition: Partition, free_transfers: bool) -> float:
     profile, (level,) = asked.profile, asked.topology.levels
-    graph = Graph.of(profile)
+    graph = OperatorGraph.of(profile)
     number = {operator.id: place for place, operator in enumerate(graph.operators)}
     covered, slowest, incoming = 0, 0.0, 0.0
     for stage in partition.stages:
@@ -169,7 +169,7 @@ def test_the_papers_cost_model_gives_the_papers_plans(
     model: str, devices: int, objective_s: float, plan: list[int]
 ) -> None:
     """What is like ResNet-50 runs as plain data parallelism: only the text's version of the cost gives that."""
-    partition = PipeDream(cost_model="paper").partition(request(profile_of(model), Level(devices, 1e9)))
+    partition = PipeDreamPartitioner(cost_model="paper").partition(request(profile_of(model), Level(devices, 1e9)))
     assert partition.objective_s == pytest.approx(objective_s, abs=5e-5)
     assert replicas(partition) == plan
 
@@ -187,7 +187,7 @@ def test_speed_ups_are_over_one_machine_and_over_data_parallelism(
     one = request(profile_of(model), Level(4, 1e9))
     two = request(profile_of(model), Level(4, 12e9), Level(4, 1.25e9))
     for asked, (over_one, over_copies) in ((one, on_4), (two, on_4x4)):
-        planner = PipeDream()
+        planner = PipeDreamPartitioner()
         found = planner.partition(asked).objective_s
         assert planner.one_device_s(asked) / found == pytest.approx(over_one, rel=5e-3)
         assert planner.data_parallel_s(asked) / found == pytest.approx(over_copies, rel=5e-3)
@@ -196,7 +196,7 @@ def test_speed_ups_are_over_one_machine_and_over_data_parallelism(
 def test_replicas_of_a_pipeline_each_stay_in_their_server(made: dict[str, Profile]) -> None:
     """On 4 servers of 4 these are four pipelines: a micro-batch goes through one server only."""
     asked = request(made["branches"], Level(4, 1e10), Level(4, 1e10))
-    stages = PipeDream().partition(asked).stages
+    stages = PipeDreamPartitioner().partition(asked).stages
     assert [stage.replicas for stage in stages] == [4, 4, 4, 4]
     for micro_batch in range(20):
         assert len({stage.devices[micro_batch % stage.replicas] // 4 for stage in stages}) == 1
@@ -206,13 +206,15 @@ def test_replicas_of_a_pipeline_each_stay_in_their_server(made: dict[str, Profil
 def test_twice_the_speed_halves_the_work(made: dict[str, Profile]) -> None:
     free = Level(4, math.inf)
     slow, fast = (request(made["translation"], free, kinds=(DeviceKind(speed=s),)) for s in (1.0, 2.0))
-    assert PipeDream().partition(fast).objective_s == pytest.approx(PipeDream().partition(slow).objective_s / 2)
+    assert PipeDreamPartitioner().partition(fast).objective_s == pytest.approx(
+        PipeDreamPartitioner().partition(slow).objective_s / 2
+    )
 
 
 def test_operators_without_time_and_bytes_do_not_multiply_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     # The states of a decoder's hidden ones made this graph of 93 operators take 42 s on two levels.
     profile = read_graph_text(write_graph_text(translation(7)))
-    states = Graph.of(profile).states(2000)
+    states = OperatorGraph.of(profile).states(2000)
     assert len(states) == 1495
     searched: list[int] = []
     once = Search.__init__
@@ -222,7 +224,7 @@ def test_operators_without_time_and_bytes_do_not_multiply_the_work(monkeypatch: 
         once(search, states, *args, **options)
 
     monkeypatch.setattr(Search, "__init__", noted)
-    found = PipeDream().partition(request(profile, Level(4, 12e9), Level(4, 1.25e9)))
+    found = PipeDreamPartitioner().partition(request(profile, Level(4, 12e9), Level(4, 1.25e9)))
     assert found.objective_s == pytest.approx(0.024672, rel=1e-9)  # over all states
     assert max(searched) < 250
 
@@ -266,7 +268,7 @@ def test_the_search_equals_trying_every_plan(
     if all(operator.is_input for operator in profile.operators):
         return
     levels = tuple(Level(count, speed) for count, speed in zip(counts, (3.0, 1.0, 0.5), strict=False))
-    planner = PipeDream(**options)
+    planner = PipeDreamPartitioner(**options)
     asked = request(profile, *levels, memory_bytes=memory_bytes)
     partition = planner.partition(asked)
     brute = Brute(profile, planner, levels, memory_bytes)
@@ -281,8 +283,10 @@ def test_the_search_equals_trying_every_plan(
 class Brute:
     """The recurrence, word by word and without tables; states 1, 2, ... and 0 for nothing."""
 
-    def __init__(self, profile: Profile, planner: PipeDream, levels: tuple[Level, ...], memory: int | None) -> None:
-        self.graph = Graph.of(profile)
+    def __init__(
+        self, profile: Profile, planner: PipeDreamPartitioner, levels: tuple[Level, ...], memory: int | None
+    ) -> None:
+        self.graph = OperatorGraph.of(profile)
         self.costs, self.levels = planner.costs, levels
         self.memory = math.inf if memory is None else memory
         self.best = cache(self.best)
@@ -355,7 +359,7 @@ def test_a_state_can_follow_another_exactly_if_it_covers_more(profile: Profile) 
     """The recurrence looks at pairs that are reached from each other, the tables at pairs that are nested."""
     if all(operator.is_input for operator in profile.operators):
         return
-    graph = Graph.of(profile)
+    graph = OperatorGraph.of(profile)
     states = graph.states(10_000)
     sets = [sum(1 << int(place) for place in row.nonzero()[0]) for row in states.covered]
     assert sets[0] == graph.start and sets[-1] == graph.everything and len(set(sets)) == len(sets)
@@ -389,7 +393,7 @@ def test_operators_without_a_state_still_get_a_stage() -> None:
     operators[5] = replace(operators[5], description="__getitem__(0)")
     edges = (("a", "b"), ("b", "c"), ("mask", "c"), ("b", "list"), ("list", "item"), ("list", "c"), ("lone", "after"))
     profile = Profile(tuple(operators), edges)
-    partition = PipeDream(straight=True).partition(request(profile, Level(3, 1e9)))
+    partition = PipeDreamPartitioner(straight=True).partition(request(profile, Level(3, 1e9)))
     stage_of = {id: stage.id for stage in partition.stages for id in stage.operators}
     assert set(stage_of) == set(ids) and stage_of["c"] == 2 == stage_of["mask"]
     assert stage_of["item"] == stage_of["list"] and stage_of["lone"] == stage_of["after"] == 0
@@ -398,20 +402,20 @@ def test_operators_without_a_state_still_get_a_stage() -> None:
 
 def test_a_stage_recomputes_where_that_is_asked() -> None:
     for asked, done in ((None, False), (False, False), (True, True)):
-        stages = PipeDream().partition(request(chain(1, 1), Level(2, 1e9), recompute=asked)).stages
+        stages = PipeDreamPartitioner().partition(request(chain(1, 1), Level(2, 1e9), recompute=asked)).stages
         assert all(stage.recompute is done for stage in stages)
 
 
 def test_more_antichains_than_the_limit_are_refused() -> None:
     with pytest.raises(NoPlanFits, match=r"more than 2000 antichains.*'exact'.*or raise max_states") as caught:
-        PipeDream().partition(request(branches(20), Level(4, 1e9)))
+        PipeDreamPartitioner().partition(request(branches(20), Level(4, 1e9)))
     assert caught.value.available == 2000 < caught.value.needed
 
 
 def test_a_straight_pipeline_longer_than_the_graph_is_refused() -> None:
     with pytest.raises(NoPlanFits, match=r"over all 4 devices.*the graph has 3; take 3 devices"):
-        PipeDream(straight=True).partition(request(chain(1, 1, 1), Level(4, 1e9)))
-    found = PipeDream(straight=True, fewer_machines=True).partition(request(chain(1, 1, 1), Level(4, 1e9)))
+        PipeDreamPartitioner(straight=True).partition(request(chain(1, 1, 1), Level(4, 1e9)))
+    found = PipeDreamPartitioner(straight=True, fewer_machines=True).partition(request(chain(1, 1, 1), Level(4, 1e9)))
     assert replicas(found) == [1, 1, 1]
 
 
@@ -419,10 +423,10 @@ def test_a_straight_pipeline_without_the_memory_names_the_least_that_does() -> N
     """Stage s of 3 keeps (2 - s) times its weights and values: with cuts 1, 1, 2 of 4 equal operators that is 20."""
     asked = request(chain(1, 1, 1, 1, weights=7, values=3), Level(3, 1e9), memory_bytes=19)
     with pytest.raises(NoPlanFits, match=r"with 19 bytes .* on each; allow 20 bytes") as caught:
-        PipeDream(straight=True).partition(asked)
+        PipeDreamPartitioner(straight=True).partition(asked)
     assert (caught.value.needed, caught.value.available) == (20, 19)
     enough = replace(asked, memory_bytes=20)
-    assert len(PipeDream(straight=True).partition(enough).stages) == 3
+    assert len(PipeDreamPartitioner(straight=True).partition(enough).stages) == 3
 
 
 def test_a_stage_pays_for_its_own_side_of_both_cuts_and_holds_what_those_after_it_make_it_hold() -> None:
@@ -431,12 +435,12 @@ def test_a_stage_pays_for_its_own_side_of_both_cuts_and_holds_what_those_after_i
     b = Operator("b", forward_s=2, output_bytes=3, parameters={"b": 10})
     c = Operator("c", forward_s=4)
     asked = request(Profile((a, b, c), (("a", "b"), ("b", "c"))), Level(4, 2.0))
-    free = PipeDream(free_transfers=True).partition(asked)
+    free = PipeDreamPartitioner(free_transfers=True).partition(asked)
     assert (free.objective_s, replicas(free)) == (2.0, [1, 1, 2])
-    paid = PipeDream().partition(asked)
+    paid = PipeDreamPartitioner().partition(asked)
     assert (paid.objective_s, replicas(paid)) == (3.0, [1, 1, 2])
     # With two devices after it b holds 13 bytes twice, with one once: 2-1-1.
-    tight = PipeDream().partition(replace(asked, memory_bytes=20))
+    tight = PipeDreamPartitioner().partition(replace(asked, memory_bytes=20))
     assert (tight.objective_s, replicas(tight)) == (4.0, [2, 1, 1])
 
 
@@ -446,7 +450,7 @@ def test_fewer_machines_win_where_that_is_quicker_and_there_is_a_place_to_cut() 
     light = chain(1, 1, weights=10**9)
     cases = ((one, 2, 1.5, [(0, 1)]), (two, 2, 1.0, [(0,)]), (light, 4, 1.0, [(0,), (1,)]))
     for profile, num_devices, objective_s, devices in cases:
-        partition = PipeDream(fewer_machines=True).partition(request(profile, Level(num_devices, 1e9)))
+        partition = PipeDreamPartitioner(fewer_machines=True).partition(request(profile, Level(num_devices, 1e9)))
         assert partition.objective_s == objective_s
         assert [stage.devices for stage in partition.stages] == devices
 
@@ -454,14 +458,14 @@ def test_fewer_machines_win_where_that_is_quicker_and_there_is_a_place_to_cut() 
 def test_their_memory_test_lets_pass_what_ours_refuses() -> None:
     """A whole copy on each device "needs" nothing by PipeDream's test."""
     asked = request(chain(1, 1, weights=1000), Level(2, 1e9), memory_bytes=100)
-    (note,) = PipeDream().partition(asked).notes
+    (note,) = PipeDreamPartitioner().partition(asked).notes
     assert "does not count all there is: stage 0 needs" in note
     with pytest.raises(NoPlanFits, match=r"fastest plan does not fit: stage 0 needs .* there are 100 bytes") as caught:
-        PipeDream(memory_test="counted").partition(asked)
+        PipeDreamPartitioner(memory_test="counted").partition(asked)
     assert caught.value.needed > caught.value.available == 100
     with pytest.raises(NoPlanFits):
-        PipeDream(cost_model="paper").partition(asked)
-    assert PipeDream().partition(replace(asked, memory_bytes=10**9)).notes == ()
+        PipeDreamPartitioner(cost_model="paper").partition(asked)
+    assert PipeDreamPartitioner().partition(replace(asked, memory_bytes=10**9)).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -479,9 +483,9 @@ def test_their_memory_test_lets_pass_what_ours_refuses() -> None:
 )
 def test_what_pipedream_knows_nothing_of_is_refused(options: dict, more: dict, message: str) -> None:
     with pytest.raises(PlanInvalid, match=message):
-        PipeDream(**options).partition(request(chain(1, 1), Level(2, 1e9), **more))
+        PipeDreamPartitioner(**options).partition(request(chain(1, 1), Level(2, 1e9), **more))
 
 
 def test_a_profile_of_inputs_alone_is_refused() -> None:
     with pytest.raises(ProfileInvalid, match="none of the 1 operators is more than an input"):
-        PipeDream().partition(request(Profile((Operator("x", is_input=True),), ()), Level(2, 1e9)))
+        PipeDreamPartitioner().partition(request(Profile((Operator("x", is_input=True),), ()), Level(2, 1e9)))

@@ -8,8 +8,8 @@ from itertools import islice
 import pytest
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import SCHEDULES, Schedule, Task, make_schedule, register_schedule
 from ropewalk.pipeline.schedules.pipedream import PipeDream
 from ropewalk.testing.schedule_conformance import ScheduleConformance
@@ -49,11 +49,11 @@ class OneAtATime(Schedule):
 
     name = "one_at_a_time"
 
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         (stage,) = plan.groups[worker.group]
         for b in range(worker.replica, plan.micro_batches, plan.stages[stage].replicas):
-            yield Task(Kind.FORWARD, stage, b)
-            yield Task(Kind.BACKWARD, stage, b)
+            yield Task(ActionKind.FORWARD, stage, b)
+            yield Task(ActionKind.BACKWARD, stage, b)
 
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
         return 1
@@ -70,8 +70,9 @@ class Boastful(OneAtATime):
 
 
 class Hasty(OneAtATime):
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
-        return (Task(Kind.BACKWARD, stage, b) if kind is Kind.FORWARD else Task(Kind.FORWARD, stage, b)
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
+        there = {ActionKind.FORWARD: ActionKind.BACKWARD}
+        return (Task(there.get(kind, ActionKind.FORWARD), stage, b)
                 for kind, stage, b in super().order(plan, worker))  # fmt: skip
 
 
@@ -82,7 +83,7 @@ class Wavering(PipeDream):
         super().__init__()
         self.at = at
 
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         tasks = super().order(plan, worker)
         if worker.group == 0:
             yield from islice(tasks, self.at)

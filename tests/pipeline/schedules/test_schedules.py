@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.grid import draw_grid
-from ropewalk.pipeline.plans import Plan, Tie, Worker
-from ropewalk.pipeline.schedules import SCHEDULES, Schedule, Stream, make_schedule
+from ropewalk.pipeline.plans import Plan, PlanWorker, Tie
+from ropewalk.pipeline.schedules import SCHEDULES, ActionStream, Schedule, make_schedule
 from ropewalk.pipeline.verifier import verify
 from ropewalk.testing.schedule_conformance import Lists, joined, sample_plan, without_receives
 
@@ -30,19 +30,19 @@ def _bubble(schedule: Schedule, plan: Plan, times: tuple[float, float, float]) -
     """Idle time by a loop of its own: each action begins when its worker is free and what it needs was sent."""
     forward_s, input_s, weight_s = (seconds / schedule.stages_per_worker for seconds in times)
     seconds = {
-        Kind.FORWARD: forward_s,
-        Kind.BACKWARD: input_s + weight_s,
-        Kind.INPUT_GRADIENT: input_s,
-        Kind.WEIGHT_GRADIENT: weight_s,
+        ActionKind.FORWARD: forward_s,
+        ActionKind.BACKWARD: input_s + weight_s,
+        ActionKind.INPUT_GRADIENT: input_s,
+        ActionKind.WEIGHT_GRADIENT: weight_s,
     }
     lists = schedule.actions(plan)
     left = {worker: iter(row) for worker, row in lists.items()}
     now = {worker: next(row) for worker, row in left.items()}
-    free_at, first, last = dict.fromkeys(lists, 0.0), dict[Worker, float](), dict[Worker, float]()
+    free_at, first, last = dict.fromkeys(lists, 0.0), dict[PlanWorker, float](), dict[PlanWorker, float]()
     sent: dict[tuple[int | None, int | None, int | None], float] = {}
     while now:
         for worker, action in list(now.items()):
-            if action.kind is Kind.RECEIVE:
+            if action.kind is ActionKind.RECEIVE:
                 message = (action.peer, action.stage, action.micro_batch)
                 if message not in sent:
                     continue
@@ -51,7 +51,7 @@ def _bubble(schedule: Schedule, plan: Plan, times: tuple[float, float, float]) -
                 first.setdefault(worker, free_at[worker])
                 free_at[worker] += seconds[action.kind]
                 last[worker] = free_at[worker]
-            elif action.kind is Kind.SEND:
+            elif action.kind is ActionKind.SEND:
                 sent[action.stage, action.peer, action.micro_batch] = free_at[worker]
             following = next(left[worker], None)
             if following is None:
@@ -110,7 +110,7 @@ def test_pipedream_uses_the_versions_of_weight_stashing() -> None:
     schedule = make_schedule("pipedream")
     plan = _plain(schedule, 3, 5)
     versions = {
-        worker.group: [a.version for a in row if a.kind is Kind.FORWARD]
+        worker.group: [a.version for a in row if a.kind is ActionKind.FORWARD]
         for worker, row in schedule.actions(plan).items()
     }
     assert versions == {0: [0, 0, 0, 1, 2], 1: [0, 0, 1, 2, 3], 2: [0, 1, 2, 3, 4]}
@@ -121,13 +121,16 @@ def test_replicas_of_pipedream_update_once_a_round_and_count_their_own_pieces() 
     plan = sample_plan(schedule, (2, 1), 6, is_plain=True)
     lists = schedule.actions(plan)
     # W_0 = ceil(1 / 2) = 1: piece b = 2j + k uses max(0, j - 1). W_1 = 0: the version is the piece.
-    codes = {worker: [str(a) for a in row if a.kind not in (Kind.SEND, Kind.RECEIVE)] for worker, row in lists.items()}
-    assert codes[Worker(0, 0)] == [
+    codes = {
+        worker: [str(a) for a in row if a.kind not in (ActionKind.SEND, ActionKind.RECEIVE)]
+        for worker, row in lists.items()
+    }
+    assert codes[PlanWorker(0, 0)] == [
         *["F0:0v0", "F0:2v0", "B0:0v0", "A0v1/replicas", "U0v1"],
         *["F0:4v1", "B0:2v0", "A0v2/replicas", "U0v2", "B0:4v1", "A0v3/replicas", "U0v3"],
     ]
-    assert [code for code in codes[Worker(1, 0)] if code[0] == "F"] == [f"F1:{b}v{b}" for b in range(6)]
-    assert [code for code in codes[Worker(1, 0)] if code[0] == "U"] == [f"U1v{u}" for u in range(1, 7)]
+    assert [code for code in codes[PlanWorker(1, 0)] if code[0] == "F"] == [f"F1:{b}v{b}" for b in range(6)]
+    assert [code for code in codes[PlanWorker(1, 0)] if code[0] == "U"] == [f"U1v{u}" for u in range(1, 7)]
 
 
 def test_vertical_sync_uses_the_version_of_the_first_stage_everywhere() -> None:
@@ -135,7 +138,7 @@ def test_vertical_sync_uses_the_version_of_the_first_stage_everywhere() -> None:
     plan = _plain(schedule, 3, 7)
     lists = schedule.actions(plan)
     for row in lists.values():
-        assert [a.version for a in row if a.kind is Kind.FORWARD] == [0, 0, 0, 1, 2, 3, 4]
+        assert [a.version for a in row if a.kind is ActionKind.FORWARD] == [0, 0, 0, 1, 2, 3, 4]
     assert [schedule.extra_versions(after, 1, 3) for after in (2, 1, 0)] == [2, 2, 2]
     assert [schedule.lag(plan, stage) for stage in range(3)] == [0, 1, 2]
 
@@ -149,8 +152,8 @@ def test_a_forward_never_asks_for_an_older_version_than_the_lag_says() -> None:
         for worker, row in lists.items():
             newest, lags = 0, list[int]()
             for action in row:
-                newest += action.kind is Kind.STEP
-                if action.kind is Kind.FORWARD:
+                newest += action.kind is ActionKind.STEP
+                if action.kind is ActionKind.FORWARD:
                     lags.append(newest - (action.version or 0))
             assert max(lags) == schedule.lag(plan, worker.group)
 
@@ -162,15 +165,15 @@ def test_two_versions_do_for_2bw_and_each_mini_batch_uses_that_before_the_last()
     lists = joined([*(stream.admit(3) for _ in range(4)), stream.drain()])
     verify(plan, lists, num_micro_batches=12)
     for row in lists.values():
-        assert [a.version for a in row if a.kind is Kind.FORWARD] == [0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
-        assert [a.version for a in row if a.kind is Kind.STEP] == [1, 2, 3, 4]
+        assert [a.version for a in row if a.kind is ActionKind.FORWARD] == [0, 0, 0, 0, 0, 0, 1, 1, 1, 2, 2, 2]
+        assert [a.version for a in row if a.kind is ActionKind.STEP] == [1, 2, 3, 4]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
 def _codes(lists: Lists, group: int) -> list[str]:
-    return [str(a) for a in lists[Worker(group, 0)] if a.kind not in (Kind.SEND, Kind.RECEIVE)]
+    return [str(a) for a in lists[PlanWorker(group, 0)] if a.kind not in (ActionKind.SEND, ActionKind.RECEIVE)]
 
 
 def test_a_stream_gives_what_comes_before_the_next_piece_then_all_it_can_and_a_drain_the_rest() -> None:
@@ -193,7 +196,7 @@ def test_every_forward_of_an_admitted_piece_is_certain_if_more_are_not_waited_fo
     for num in range(1, 20):
         for row in joined([stream.admit(1), stream.admit(0)]).values():
             for action in row:
-                if action.kind is Kind.FORWARD:
+                if action.kind is ActionKind.FORWARD:
                     forwards[action.stage].append(action.micro_batch or 0)
         assert all(sorted(found) == list(range(num)) for found in forwards.values())
 
@@ -212,18 +215,18 @@ def test_a_partial_round_updates_all_replicas_also_those_without_a_piece() -> No
     stream = schedule.stream(plan)
     lists = joined([stream.admit(4), stream.drain()])
     for replica in range(3):
-        steps = [a.version for a in lists[Worker(1, replica)] if a.kind is Kind.STEP]
+        steps = [a.version for a in lists[PlanWorker(1, replica)] if a.kind is ActionKind.STEP]
         assert steps == [1, 2], "pieces 0 1 2 and, alone in its round, 3"
     lists = joined([stream.admit(2), stream.drain()])
-    computing = {w: [a.micro_batch for a in row if a.kind is Kind.FORWARD] for w, row in lists.items()}
-    assert computing == {Worker(0, 0): [4, 5], Worker(1, 0): [], Worker(1, 1): [4], Worker(1, 2): [5]}
+    computing = {w: [a.micro_batch for a in row if a.kind is ActionKind.FORWARD] for w, row in lists.items()}
+    assert computing == {PlanWorker(0, 0): [4, 5], PlanWorker(1, 0): [], PlanWorker(1, 1): [4], PlanWorker(1, 2): [5]}
 
 
 def _check_portions(name: str, replicas: tuple[int, ...], portions: list[int], micro_batches: int = 12) -> None:
     schedule = make_schedule(name)
     plan = sample_plan(schedule, replicas, micro_batches)
 
-    def run(stream: Stream, numbers: list[int]) -> Lists:
+    def run(stream: ActionStream, numbers: list[int]) -> Lists:
         return joined([*(stream.admit(num) for num in numbers), stream.drain()])
 
     total = sum(portions)

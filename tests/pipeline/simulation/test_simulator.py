@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.errors import PlanInvalid, ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Stage, Worker, assemble
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker, Stage, assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.simulation.simulator import simulate
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
@@ -44,29 +44,29 @@ def chain(
     return profile, assemble(profile, stages, schedule="by hand", micro_batches=micro_batches)
 
 
-def lists(text: Mapping[str, str]) -> dict[Worker, list[Action]]:
+def lists(text: Mapping[str, str]) -> dict[PlanWorker, list[Action]]:
     """Action lists from their codes: {"0.0": "F0:0 S0:0>1/op0 ..."}."""
-    found: dict[Worker, list[Action]] = {}
+    found: dict[PlanWorker, list[Action]] = {}
     for name, codes in text.items():
         group, replica = map(int, name.split("."))
-        found[Worker(group, replica)] = [Action.parse(code, replica) for code in codes.split()]
+        found[PlanWorker(group, replica)] = [Action.parse(code, replica) for code in codes.split()]
     return found
 
 
-def one_f_one_b(plan: Plan) -> dict[Worker, list[Action]]:
+def one_f_one_b(plan: Plan) -> dict[PlanWorker, list[Action]]:
     """A flush schedule of chains, for any replicas: each worker warms up, alternates, and ends with its backwards."""
-    found: dict[Worker, list[Action]] = {}
+    found: dict[PlanWorker, list[Action]] = {}
     for worker in plan.workers:
         stage, replicas = worker.group, plan.stages[worker.group].replicas
         pieces = range(worker.replica, plan.micro_batches, replicas)
         warm = min(len(pieces), math.ceil(plan.workers_after(stage) / replicas))
-        order = [(Kind.FORWARD, b) for b in pieces[:warm]]
+        order = [(ActionKind.FORWARD, b) for b in pieces[:warm]]
         for done, b in enumerate(pieces[warm:]):
-            order += [(Kind.FORWARD, b), (Kind.BACKWARD, pieces[done])]
-        order += [(Kind.BACKWARD, b) for b in pieces[max(0, len(pieces) - warm) :]]
+            order += [(ActionKind.FORWARD, b), (ActionKind.BACKWARD, pieces[done])]
+        order += [(ActionKind.BACKWARD, b) for b in pieces[max(0, len(pieces) - warm) :]]
         codes: list[str] = []
         for kind, b in order:
-            before, after = (stage - 1, stage + 1) if kind is Kind.FORWARD else (stage + 1, stage - 1)
+            before, after = (stage - 1, stage + 1) if kind is ActionKind.FORWARD else (stage + 1, stage - 1)
             if 0 <= before < len(plan.stages):
                 codes.append(f"R{stage}:{b}<{before}/op{min(stage, before)}")
             codes.append(f"{kind.value}{stage}:{b}")
@@ -90,10 +90,13 @@ def test_a_step_of_one_micro_batch_is_the_sum_of_its_parts() -> None:
     timeline = simulate(plan, profile, flat(2, MB / 0.5, 0.25), one_f_one_b(plan))
     # forward 1, half a second on the link and a quarter of latency, 3 + 4, back over the link, backward 2
     assert timeline.length_s == timeline.step_s == pytest.approx(1 + 0.75 + 7 + 0.75 + 2, abs=1e-12)
-    assert timeline.compute_s == {Worker(0, 0): 3, Worker(1, 0): 7}
-    assert timeline.idle_s == pytest.approx({Worker(0, 0): 8.5, Worker(1, 0): 4.5})
+    assert timeline.compute_s == {PlanWorker(0, 0): 3, PlanWorker(1, 0): 7}
+    assert timeline.idle_s == pytest.approx({PlanWorker(0, 0): 8.5, PlanWorker(1, 0): 4.5})
     assert timeline.bytes_of_level == (2 * MB,)
-    assert timeline.bytes_between == {(Worker(0, 0), Worker(1, 0)): MB, (Worker(1, 0), Worker(0, 0)): MB}
+    assert timeline.bytes_between == {
+        (PlanWorker(0, 0), PlanWorker(1, 0)): MB,
+        (PlanWorker(1, 0), PlanWorker(0, 0)): MB,
+    }
 
 
 def test_a_slow_link_sets_the_pace() -> None:
@@ -134,9 +137,9 @@ def test_without_overlap_the_worker_waits_for_its_transfer() -> None:
     topology = flat(2, MB / 4, 0.5)
     with_overlap = simulate(plan, profile, topology, actions)
     without = simulate(plan, profile, topology, actions, overlap=False)
-    assert with_overlap.starts[Worker(0, 0)] == [0, 1, 1, 2]
-    assert without.starts[Worker(0, 0)] == [0, 1, 5, 6]  # busy with sending from 1 to 5
-    assert without.ends[Worker(0, 0)] == [1, 5, 6, 10]
+    assert with_overlap.starts[PlanWorker(0, 0)] == [0, 1, 1, 2]
+    assert without.starts[PlanWorker(0, 0)] == [0, 1, 5, 6]  # busy with sending from 1 to 5
+    assert without.ends[PlanWorker(0, 0)] == [1, 5, 6, 10]
     assert with_overlap.length_s == 1 + 4 + 4 + 0.5 + 1
     assert without.length_s == 10 + 0.5 + 1
 
@@ -150,7 +153,7 @@ def test_senders_to_one_device_share_its_port_in_the_order_of_their_coming() -> 
         (0, 1, 3),
         (1, 3, 5),
     ]
-    assert timeline.port_busy_s[Worker(1, 0), 0, "in"] == 4
+    assert timeline.port_busy_s[PlanWorker(1, 0), 0, "in"] == 4
 
 
 def test_levels_have_ports_of_their_own() -> None:
@@ -175,7 +178,7 @@ def test_replicas_sum_their_gradients_when_all_have_come() -> None:
     timeline = simulate(plan, profile, flat(3, 4 * MB, 0.5), one_f_one_b(plan))
     # worker 0 has two micro-batches and comes at 8; then 2 (2/3) 8 MB at 4 MB/s and 4 latencies
     assert timeline.length_s == pytest.approx(8 + 2 * 2 / 3 * 2 + 4 * 0.5)
-    assert timeline.idle_s[Worker(0, 2)] == pytest.approx(4)
+    assert timeline.idle_s[PlanWorker(0, 2)] == pytest.approx(4)
     assert timeline.bytes_of_level == (4 * 8 * MB,)
 
 
@@ -244,7 +247,7 @@ def test_a_faster_kind_of_device_takes_less_time_and_stages_on_one_device_pass_f
 def test_a_receive_without_its_send_is_named_before_those_it_holds_up() -> None:
     profile, plan = chain([(1, 1), (1, 1), (1, 1)])
     actions = one_f_one_b(plan)
-    actions[Worker(1, 0)] = [action for action in actions[Worker(1, 0)] if str(action) != "S1:0>2/op1"]
+    actions[PlanWorker(1, 0)] = [action for action in actions[PlanWorker(1, 0)] if str(action) != "S1:0>2/op1"]
     with pytest.raises(
         ScheduleInvalid, match=r"worker 2.0 waits at R2:0<1/op1 .* for worker 1.0 to send it, which"
     ) as info:

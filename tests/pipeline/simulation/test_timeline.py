@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.cost import plan_cost
-from ropewalk.pipeline.partitioners.partitioner import Request
-from ropewalk.pipeline.plans import Stage, Worker, assemble
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
+from ropewalk.pipeline.plans import PlanWorker, Stage, assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import SCHEDULES, make_schedule
 from ropewalk.pipeline.simulation.simulator import simulate
@@ -101,7 +101,7 @@ def test_recomputation_keeps_inputs_and_one_forward() -> None:
     plan = dataclasses.replace(plan, stages=(plan.stages[0], dataclasses.replace(plan.stages[1], recompute=True)))
     timeline = simulate(plan, case.profile(), case.topology)
     assert [memory.activations for memory in timeline.peak_memory.values()] == [5 * 1000, 5 * 8 + 1000]
-    assert timeline.compute_s == {Worker(0, 0): 15, Worker(1, 0): 20}
+    assert timeline.compute_s == {PlanWorker(0, 0): 15, PlanWorker(1, 0): 20}
 
 
 def test_no_device_needs_more_memory_than_its_plan_says() -> None:
@@ -109,7 +109,7 @@ def test_no_device_needs_more_memory_than_its_plan_says() -> None:
         for case in cases(name, most=3):
             if case.times != EQUAL:
                 continue
-            request = Request(case.profile(), case.topology, case.schedule, micro_batches=case.m)
+            request = PlanRequest(case.profile(), case.topology, case.schedule, micro_batches=case.m)
             cost = plan_cost(request, case.plan().stages)
             for worker, memory in played(case).peak_memory.items():
                 stage = case.plan().groups[worker.group][0]
@@ -129,9 +129,9 @@ def test_input_gradients_leave_what_weight_gradients_need() -> None:
     )
     profile = Profile((operator,), ())
     plan = assemble(profile, [Stage(0, ("op",), (0,))], schedule="", micro_batches=1)
-    actions = {Worker(0, 0): [Action(Kind(kind), 0, 0, 0) for kind in "FIW"]}
+    actions = {PlanWorker(0, 0): [Action(ActionKind(kind), 0, 0, 0) for kind in "FIW"]}
     timeline = simulate(plan, profile, Topology((Level(1),)), actions, optimizer_slots=0)
-    curve = [(memory.time_s, memory.activations) for memory in timeline.memory(Worker(0, 0))]
+    curve = [(memory.time_s, memory.activations) for memory in timeline.memory(PlanWorker(0, 0))]
     assert curve == [(0, 100), (2.5, 30), (4.5, 0)]
     assert timeline.length_s == 4.5
 
@@ -140,8 +140,8 @@ def test_halves_that_were_not_measured_are_halves_where_there_are_weights() -> N
     operators = (Operator("linear", backward_s=4, parameters={"w": 1}), Operator("relu", backward_s=1))
     profile = Profile(operators, (("linear", "relu"),))
     plan = assemble(profile, [Stage(0, ("linear", "relu"), (0,))], schedule="", micro_batches=1)
-    actions = {Worker(0, 0): [Action(Kind(kind), 0, 0, 0) for kind in "FIW"]}
-    assert simulate(plan, profile, Topology((Level(1),)), actions).ends[Worker(0, 0)] == [0, 3, 5]
+    actions = {PlanWorker(0, 0): [Action(ActionKind(kind), 0, 0, 0) for kind in "FIW"]}
+    assert simulate(plan, profile, Topology((Level(1),)), actions).ends[PlanWorker(0, 0)] == [0, 3, 5]
 
 
 def test_without_a_flush_a_step_takes_as_long_as_in_the_long_run() -> None:

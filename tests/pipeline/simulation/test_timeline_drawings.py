@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plans import Edge
 from ropewalk.pipeline.schedules import make_schedule
 from ropewalk.pipeline.simulation.simulator import simulate
@@ -107,7 +107,7 @@ def test_the_trace_has_all_slices_in_order_and_arrows_with_both_ends(name: str, 
     computed = [event["name"] for (_, thread), row in rows.items() for event in row if thread == 0]
     spans = [span for worker in timeline.workers for span in timeline.spans(worker)]
     assert sorted(computed) == sorted(
-        str(span.action) for span in spans if span.action.kind not in (Kind.SEND, Kind.RECEIVE)
+        str(span.action) for span in spans if span.action.kind not in (ActionKind.SEND, ActionKind.RECEIVE)
     )
     named = {(event["pid"], event["tid"]) for event in by_phase["M"] if event["name"] == "thread_name"}
     assert set(rows) <= named

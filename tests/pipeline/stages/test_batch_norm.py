@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ropewalk.pipeline.player import Player
+from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.stages.batch_norm import Moments
 from ropewalk.pipeline.tracing.tracer import trace
 from tests.pipeline.played_plans import even_cut, plan_of
@@ -42,7 +42,7 @@ def test_a_batch_norm_at_the_input_has_the_statistics_of_the_full_batch(
         graph, even_cut(graph, 2), schedule=schedule, micro_batches=4, replicas=replicas, recompute=[True, False]
     )
     plain = copy.deepcopy(norm).train()
-    player = Player(graph, functional.cross_entropy, lambda ps: torch.optim.SGD(ps, 0.1), plan)
+    player = LocalExecutor(graph, functional.cross_entropy, lambda ps: torch.optim.SGD(ps, 0.1), plan)
     for _ in range(3):
         x = torch.randn(14, 3, 4, 4) * 3 + 5
         player.step(x, torch.zeros(14, dtype=torch.long))
@@ -64,7 +64,7 @@ def test_a_frozen_batch_norm_keeps_its_statistics_and_normalises_by_them() -> No
     model = nn.Sequential(norm, nn.Linear(3, 2))
     graph = trace(model, (torch.randn(4, 3),))
     plan = plan_of(graph, even_cut(graph, 2), micro_batches=2)
-    player = Player(graph, functional.mse_loss, lambda ps: torch.optim.SGD(ps, 0.1), plan)
+    player = LocalExecutor(graph, functional.mse_loss, lambda ps: torch.optim.SGD(ps, 0.1), plan)
     x, y = torch.randn(6, 3), torch.randn(6, 2)
     assert torch.allclose(player.step(x, y).loss, functional.mse_loss(model(x), y))
     assert torch.equal(player.state_dict()["buffers"]["0.running_mean"], torch.ones(3))
@@ -90,7 +90,7 @@ def test_other_buffers_change_once_a_micro_batch_even_if_forwards_run_again() ->
     found: list[dict[str, Tensor]] = []
     for recompute in (False, True):
         plan = plan_of(graph, [["input.input", "0:0", "1:0"]], schedule="gpipe", micro_batches=3, recompute=recompute)
-        player = Player(graph, functional.mse_loss, lambda ps: torch.optim.SGD(ps, 0.1), plan)
+        player = LocalExecutor(graph, functional.mse_loss, lambda ps: torch.optim.SGD(ps, 0.1), plan)
         torch.manual_seed(0)
         player.step(torch.randn(6, 2), torch.randn(6, 2))
         state = player.state_dict()

@@ -7,15 +7,15 @@ import itertools
 import torch
 
 from ropewalk.pipeline.stages.batch_norm import Moments
-from ropewalk.pipeline.stages.gradient_sums import Contribution, InMemorySums, Member, SumKey
+from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, InMemorySums, SumKey
 
-MEMBERS = tuple(Member(2, replica) for replica in range(3))
+MEMBERS = tuple(Contributor(2, replica) for replica in range(3))
 KEY = SumKey("replicas of stage 2", MEMBERS, 1)
 
 
-def contribution(member: Member) -> Contribution:
+def contribution(member: Contributor) -> GradientContribution:
     value = torch.tensor([1e8, -1e8, 1.0][member.replica])
-    return Contribution(
+    return GradientContribution(
         {"w": value.clone(), "unused": None}, float(member.replica), {"norm": Moments(2, value, value * 0)}
     )
 
@@ -41,7 +41,7 @@ def test_everybody_gets_the_same_sum_in_whichever_order_they_come() -> None:
 
 
 def test_a_member_without_micro_batches_adds_nothing() -> None:
-    some, none = Contribution({"w": torch.ones(1)}, 2.0), Contribution({"w": None})
+    some, none = GradientContribution({"w": torch.ones(1)}, 2.0), GradientContribution({"w": None})
     for total in (some + none, none + some):
         assert total.weight == 2.0
         assert total.gradients["w"] is some.gradients["w"]

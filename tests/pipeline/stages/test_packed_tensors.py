@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ropewalk.pipeline.stages.packed_tensors import Block, unpacked
+from ropewalk.pipeline.stages.packed_tensors import TensorBlock, unpacked
 
 
 def tensors() -> dict[str, Tensor]:
@@ -34,7 +34,7 @@ def tensors() -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", tensors())
 def test_a_tensor_comes_back_with_its_numbers_and_strides(name: str) -> None:
-    tensor, block = tensors()[name], Block()
+    tensor, block = tensors()[name], TensorBlock()
     back: Tensor = unpacked(block.pack(tensor), block.memory)
     assert torch.equal(back, tensor)
     assert back.dtype == tensor.dtype
@@ -51,7 +51,7 @@ def test_what_surrounds_tensors_comes_back_and_is_copied() -> None:
         "names": ["a", None, True],
     }
     value: dict[Any, Any] = {"tensors": [tensors()["plain"], (torch.ones(2), "text")], "options": options, 7: None}
-    block = Block()
+    block = TensorBlock()
     packed = pickle.loads(pickle.dumps(block.pack(value)))
     options["milestones"][3] = 9
     options["names"].append("later")
@@ -66,7 +66,7 @@ def test_what_surrounds_tensors_comes_back_and_is_copied() -> None:
 
 
 def test_memory_is_used_again_while_shapes_stay_and_for_what_is_smaller() -> None:
-    block = Block()
+    block = TensorBlock()
     block.pack([torch.zeros(100), torch.zeros(50)])
     memory = block.memory
     packed = block.pack([torch.ones(100), torch.full((50,), 2.0)])
@@ -81,7 +81,7 @@ def test_memory_is_used_again_while_shapes_stay_and_for_what_is_smaller() -> Non
 
 
 def test_what_comes_twice_is_copied_once() -> None:
-    block, tensor = Block(), torch.ones(100)
+    block, tensor = TensorBlock(), torch.ones(100)
     packed = block.pack({"a": tensor, "b": tensor, "c": tensor.clone()})
     assert block.size_bytes == 2 * 448
     assert packed["a"] is packed["b"]
@@ -90,7 +90,7 @@ def test_what_comes_twice_is_copied_once() -> None:
 
 
 def test_what_comes_back_has_memory_of_its_own() -> None:
-    block = Block()
+    block = TensorBlock()
     packed = block.pack([torch.ones(4), torch.ones(4)])
     back: list[Tensor] = unpacked(packed, block.memory)
     block.memory.zero_()

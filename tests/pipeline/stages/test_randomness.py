@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ropewalk.pipeline.stages.randomness import Stretch, micro_batch_seed, seeded_state
+from ropewalk.pipeline.stages.randomness import SeededBlock, micro_batch_seed, seeded_state
 
 CPU = torch.device("cpu")
 
@@ -20,13 +20,13 @@ def test_the_state_behind_a_stretch_carries_on_its_numbers() -> None:
     state = seeded_state(5, CPU)
     torch.manual_seed(5)
     whole = torch.rand(6)
-    first = Stretch(state, CPU)
+    first = SeededBlock(state, CPU)
     with first:
         head = torch.rand(4)
-    with Stretch(first.state, CPU):
+    with SeededBlock(first.state, CPU):
         tail = torch.rand(2)
     assert torch.equal(torch.cat([head, tail]), whole)
-    with Stretch(state, CPU):
+    with SeededBlock(state, CPU):
         assert torch.equal(torch.rand(4), head), "the state at the entry is not changed"
 
 
@@ -35,12 +35,12 @@ def test_the_numbers_outside_are_not_disturbed() -> None:
         torch.manual_seed(9)
         expected = torch.rand(2)
         torch.manual_seed(9)
-        with Stretch(seeded_state(5, CPU), CPU):
+        with SeededBlock(seeded_state(5, CPU), CPU):
             torch.rand(3)
         assert torch.equal(torch.rand(2), expected)
 
 
 def test_without_a_state_nothing_is_touched() -> None:
-    with Stretch(None, CPU) as stretch:
+    with SeededBlock(None, CPU) as stretch:
         pass
     assert stretch.state is None

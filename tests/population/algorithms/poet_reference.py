@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ropewalk.population.open_ended.environment_space import EnvironmentSpace
-from ropewalk.population.open_ended.niche import Learning
+from ropewalk.population.open_ended.niche import ESConfig
 from ropewalk.population.open_ended.reproduction import Reproduction
 from ropewalk.population.optimizers import Adam
 from ropewalk.population.weighted_sum import Draws
@@ -25,7 +25,7 @@ class ReferencePOET:
         space: EnvironmentSpace,
         fitness: Fitness,
         draws: Draws,
-        learning: Learning,
+        learning: ESConfig,
         reproduction: Reproduction,
         transfer_every: int,
     ) -> None:

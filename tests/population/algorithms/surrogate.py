@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ropewalk.population.algorithm import Algorithm
-from ropewalk.population.algorithms.pbt_member import Interval, Member
+from ropewalk.population.algorithms.pbt_member import Interval, PBTMember
 from ropewalk.population.hyperparameters import Uniform
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
@@ -24,7 +24,7 @@ TOP = 1.2
 NOISE = 0.0
 
 
-def train(member: Member, trial: Trial) -> float:
+def train(member: PBTMember, trial: Trial) -> float:
     """Gradient ascent on the surrogate; the score is of the true objective."""
     x = np.array([0.9, 0.9]) if member.state is None else member.state
     h = np.array([member.hyperparameters["h0"], member.hyperparameters["h1"]])
@@ -34,14 +34,14 @@ def train(member: Member, trial: Trial) -> float:
     return TOP - float(x @ x)
 
 
-def train_with_noise(member: Member, trial: Trial) -> float:
+def train_with_noise(member: PBTMember, trial: Trial) -> float:
     """The same, with noise from the trial in every interval."""
     train(member, trial)
     member.state = member.state + trial.rng.normal(0.0, 0.01, 2)
     return TOP - float(member.state @ member.state)
 
 
-def train_measured(member: Member, trial: Trial) -> float:
+def train_measured(member: PBTMember, trial: Trial) -> float:
     """The same, but scores are never equal: what is measured has some noise, and a tie is not copied."""
     return train(member, trial) + 1e-9 * trial.rng.random()
 

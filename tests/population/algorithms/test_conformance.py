@@ -26,7 +26,7 @@ from ropewalk.population import (
     evaluate,
 )
 from ropewalk.population.algorithms import ALGORITHMS
-from ropewalk.population.open_ended.niche import Learning
+from ropewalk.population.open_ended.niche import ESConfig
 from ropewalk.population.open_ended.reproduction import Reproduction
 from ropewalk.testing.algorithm_conformance import AlgorithmConformance
 from tests.population.algorithms import surrogate
@@ -69,7 +69,7 @@ class TestMAPElites(AlgorithmConformance):
 
 class TestPOET(AlgorithmConformance):
     def make_algorithm(self) -> Algorithm[Any]:
-        learning = Learning(pairs=4, sigma=0.3, learning_rate=0.1)
+        learning = ESConfig(pairs=4, sigma=0.3, learning_rate=0.1)
         reproduction = Reproduction(every=2, children=4, capacity=4)
         return POET(2, Islands(), learning=learning, reproduction=reproduction, transfer_every=2, noise=NOISE, seed=1)
 

@@ -13,10 +13,10 @@ import pytest
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithms.pbt import PBT
 from ropewalk.population.algorithms.pbt_explorer import quantiles
-from ropewalk.population.algorithms.pbt_member import LOST, Interval, Member
+from ropewalk.population.algorithms.pbt_member import LOST, Interval, PBTMember
 from ropewalk.population.algorithms.pbt_standing import MOST_IN_VAIN
 from ropewalk.population.algorithms.pbt_states import StateFile
-from ropewalk.population.evaluating import Run, evaluate
+from ropewalk.population.evaluating import RunResult, evaluate
 from ropewalk.population.hyperparameters import LogUniform, Uniform
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.state_file import pack_state, unpack_state
@@ -215,7 +215,7 @@ def test_the_best_member_comes_with_what_it_was_trained_with() -> None:
     algorithm.tell(asked, outcomes)
     assert [(each.member, each.donor) for each in algorithm.mutations] == [(1, 0)]
     best = algorithm.incumbent()
-    assert isinstance(best, Member)
+    assert isinstance(best, PBTMember)
     assert best.hyperparameters == CORNERS[0]
     assert best.state == pytest.approx(np.array([0.9 * 0.98, 0.9]))
     assert algorithm.figures() == {"exploits": 1, "lost": 0, "best_h0": 1.0, "best_h1": 0.0}
@@ -224,7 +224,7 @@ def test_the_best_member_comes_with_what_it_was_trained_with() -> None:
 # --- every run with steps ends ----------------------------------------------------------------------------------------
 
 
-def ended(algorithm: PBT, function: Any, **options: Any) -> Run:
+def ended(algorithm: PBT, function: Any, **options: Any) -> RunResult:
     """The run, which must need no more than a thousand generations to end by itself."""
     run = evaluate(algorithm, function, generations=1000, progress=False, **options)
     assert algorithm.finished and len(run.table) < 1000
@@ -234,7 +234,7 @@ def ended(algorithm: PBT, function: Any, **options: Any) -> Run:
 @pytest.mark.parametrize("synchronous", [False, True])
 @pytest.mark.parametrize("mode", ["generation", "steady"])
 def test_members_with_the_same_score_train_each_step_once(synchronous: bool, mode: Any) -> None:
-    def constant(member: Member, trial: Trial) -> float:
+    def constant(member: PBTMember, trial: Trial) -> float:
         member.state = {}
         return 0.0
 
@@ -245,7 +245,7 @@ def test_members_with_the_same_score_train_each_step_once(synchronous: bool, mod
 
 @pytest.mark.parametrize("synchronous", [False, True])
 def test_a_member_that_is_always_nan_is_worse_than_those_whose_score_it_is_told(synchronous: bool) -> None:
-    def without_the_first(member: Member, trial: Trial) -> float:
+    def without_the_first(member: PBTMember, trial: Trial) -> float:
         member.state = {}
         return np.nan if member.number == 0 else 1.0
 
@@ -255,7 +255,7 @@ def test_a_member_that_is_always_nan_is_worse_than_those_whose_score_it_is_told(
 
 
 def test_copying_what_is_not_as_far_repeats_no_more_steps_than_a_member_has() -> None:
-    def worse_with_every_step(member: Member, trial: Trial) -> float:
+    def worse_with_every_step(member: PBTMember, trial: Trial) -> float:
         member.state = member.steps + member.interval
         return -float(member.state)
 
@@ -267,7 +267,7 @@ def test_copying_what_is_not_as_far_repeats_no_more_steps_than_a_member_has() ->
 
 @pytest.mark.parametrize("policy", ["worst", "drop"])
 def test_a_member_that_always_fails_is_given_up(policy: Any, caplog: pytest.LogCaptureFixture) -> None:
-    def fails_later(member: Member, trial: Trial) -> float:
+    def fails_later(member: PBTMember, trial: Trial) -> float:
         member.state = member.steps + member.interval
         return np.nan if member.steps == 2 else 1.0
 
@@ -279,7 +279,7 @@ def test_a_member_that_always_fails_is_given_up(policy: Any, caplog: pytest.LogC
 
 @pytest.mark.parametrize("policy", ["copy", "restart"])
 def test_members_whose_states_are_lost_every_time_are_given_up(tmp_path: Path, policy: Any) -> None:
-    def forgotten(member: Member, trial: Trial) -> float:
+    def forgotten(member: PBTMember, trial: Trial) -> float:
         member.state = 1
         return 1.0
 
@@ -342,7 +342,7 @@ def test_nan_is_left_to_the_loop_and_its_state_is_not_kept() -> None:
     assert not outcome.has_fitness and outcome.held is None
 
 
-def train_and_forget(member: Member) -> float:
+def train_and_forget(member: PBTMember) -> float:
     return 1.0
 
 
@@ -353,7 +353,7 @@ def test_training_must_set_a_state_and_an_empty_one_is_one(tmp_path: Path, folde
     with pytest.raises(ValueError, match=message):
         evaluate(algorithm, train_and_forget, progress=False)
 
-    def train_nothing(member: Member, trial: Trial) -> float:
+    def train_nothing(member: PBTMember, trial: Trial) -> float:
         member.state = {}
         return 1.0
 
@@ -363,7 +363,7 @@ def test_training_must_set_a_state_and_an_empty_one_is_one(tmp_path: Path, folde
 
 
 def test_each_episode_of_a_test_begins_with_the_state_that_was_trained() -> None:
-    def count(member: Member, trial: Trial) -> float:
+    def count(member: PBTMember, trial: Trial) -> float:
         member.state = member.state or []
         member.state.append(member.interval)  # in place as well
         return float(len(member.state))

@@ -15,20 +15,20 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.population.algorithms.pbt import PBT
-from ropewalk.population.algorithms.pbt_member import Member
-from ropewalk.population.evaluating import Run, evaluate
+from ropewalk.population.algorithms.pbt_member import PBTMember
+from ropewalk.population.evaluating import RunResult, evaluate
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
 from tests.population.algorithms.surrogate import SPACE, train_with_noise
 from tests.population.neighbours import lose_host, session_of_neighbours
 
 
-def best_state(run: Run) -> Any:
+def best_state(run: RunResult) -> Any:
     assert run.best is not None
     return run.best.state
 
 
-def train_and_say_where(member: Member, trial: Trial) -> Outcome:
+def train_and_say_where(member: PBTMember, trial: Trial) -> Outcome:
     return Outcome(train_with_noise(member, trial), values={"agent": float(os.getppid())})
 
 
@@ -89,7 +89,7 @@ class Stopped(Exception):
 
 
 def test_an_asynchronous_run_goes_on_with_what_was_under_way(tmp_path: Path) -> None:
-    def go_on(name: str, **options: Any) -> Run:
+    def go_on(name: str, **options: Any) -> RunResult:
         algorithm = PBT(SPACE, population=4, interval=2, steps=12, folder=tmp_path / name)
         return evaluate(algorithm, train_with_noise, mode="steady", ahead=3, progress=False, **options)
 

@@ -13,9 +13,9 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.population.algorithms.pbt import PBT
-from ropewalk.population.algorithms.pbt_member import Member
+from ropewalk.population.algorithms.pbt_member import PBTMember
 from ropewalk.population.algorithms.pbt_replay import PBTReplay
-from ropewalk.population.evaluating import Run, evaluate
+from ropewalk.population.evaluating import RunResult, evaluate
 from ropewalk.population.trial import Trial
 from tests import conftest
 from tests.left_behind import Snapshot
@@ -45,7 +45,7 @@ def received_bytes(pool: rw.Pool) -> int:
     return sum(worker.link.received_bytes for worker in workers if worker.link)
 
 
-def train_large(member: Member, trial: Trial) -> float:
+def train_large(member: PBTMember, trial: Trial) -> float:
     """The toy problem, with a megabyte beside its two numbers that has to come along."""
     if member.state is not None:
         member.state, ballast = member.state
@@ -61,7 +61,7 @@ class TrainAndDieTwice:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def __call__(self, member: Member, trial: Trial) -> float:
+    def __call__(self, member: PBTMember, trial: Trial) -> float:
         score = train_with_noise(member, trial)
         mark = self.folder / f"{member.number}-{member.steps}"
         if mark.name in ("1-4", "3-0") and not mark.exists():
@@ -70,7 +70,7 @@ class TrainAndDieTwice:
         return score
 
 
-def best_state(run: Run) -> Any:
+def best_state(run: RunResult) -> Any:
     assert run.best is not None
     return run.best.state
 

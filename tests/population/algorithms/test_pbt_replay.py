@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ropewalk.population.algorithms.pbt import PBT
-from ropewalk.population.algorithms.pbt_history import Schedule
+from ropewalk.population.algorithms.pbt_history import PBTSchedule
 from ropewalk.population.algorithms.pbt_replay import PBTReplay
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.state_file import pack_state, unpack_state
@@ -54,7 +54,7 @@ def test_other_trials_give_another_state_and_the_same_again(found: PBT) -> None:
 def test_a_schedule_is_a_file(found: PBT, tmp_path: Path) -> None:
     schedule = found.schedule()
     schedule.save(tmp_path / "schedule.json")
-    assert Schedule.load(tmp_path / "schedule.json") == schedule
+    assert PBTSchedule.load(tmp_path / "schedule.json") == schedule
 
 
 def test_a_schedule_tells_when_hyperparameters_changed_and_leaves_no_gap(found: PBT) -> None:
@@ -73,7 +73,7 @@ def test_it_goes_on_from_a_checkpoint(found: PBT, tmp_path: Path) -> None:
     run(resumed, 1, function=train_with_noise)
     assert np.array_equal(state_of(resumed), state_of(found))
     with pytest.raises(ValueError, match="stretches 20 there and 1 here"):
-        PBTReplay(Schedule(found.schedule().stretches[:1])).load_state_dict(broken.state_dict())
+        PBTReplay(PBTSchedule(found.schedule().stretches[:1])).load_state_dict(broken.state_dict())
 
 
 def test_an_interval_is_asked_for_once_until_it_is_told_or_dropped(found: PBT) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from ropewalk.errors import CheckpointCorrupt, FileNotTrusted
 from ropewalk.population.algorithms.pbt import PBT
-from ropewalk.population.algorithms.pbt_member import LOST, Interval, Member
+from ropewalk.population.algorithms.pbt_member import LOST, Interval, PBTMember
 from ropewalk.population.algorithms.pbt_states import StateFile, StateFolder, write_file
 from ropewalk.population.trial import Trial
 from tests.population.algorithms.surrogate import SPACE, outcomes_of, run, train
@@ -122,7 +122,7 @@ def test_there_is_one_object_for_a_file_in_a_process() -> None:
 
 def test_a_member_fetches_its_state_when_it_is_read_and_not_when_it_travels(tmp_path: Path) -> None:
     file = write_file(str(tmp_path), 0, 0, np.zeros(100_000))
-    member = Member(0, 1, 1, {"h0": 1.0}, file)
+    member = PBTMember(0, 1, 1, {"h0": 1.0}, file)
     assert len(pickle.dumps(member)) < 1000
     member.state += 1
     assert member.state[0] == 1 and np.array_equal(file.get(), np.zeros(100_000))
@@ -133,7 +133,7 @@ def test_the_state_of_an_interval_that_fails_while_training_is_as_before(tmp_pat
     run(algorithm, 1, most=1)
     (interval,) = algorithm.ask(1)
 
-    def fail(member: Member, trial: Trial) -> float:
+    def fail(member: PBTMember, trial: Trial) -> float:
         member.state += 99
         raise ArithmeticError("diverged")
 

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.pool.seeds import derive
-from ropewalk.population.algorithms.poet import POET, Phase
+from ropewalk.population.algorithms.poet import POET, RoundPhase
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.open_ended.environment_space import EnvironmentSpace
-from ropewalk.population.open_ended.niche import Learning
+from ropewalk.population.open_ended.niche import ESConfig
 from ropewalk.population.open_ended.reproduction import Reproduction
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.state_file import read_state, write_state
@@ -28,8 +28,8 @@ from tests.population.local_loop import is_plain, same_state
 from tests.population.open_ended.islands import Islands, fitness
 
 TABLE = NoiseTable(2**14)
-LEARNING = Learning(pairs=8, sigma=0.3, sigma_decay=0.99, learning_rate=0.1, least_learning_rate=0.01, weight_decay=0)
-TINY = Learning(pairs=3, sigma=0.3, sigma_decay=0.9, learning_rate=0.1, learning_rate_decay=0.9, weight_decay=0.01)
+LEARNING = ESConfig(pairs=8, sigma=0.3, sigma_decay=0.99, learning_rate=0.1, least_learning_rate=0.01, weight_decay=0)
+TINY = ESConfig(pairs=3, sigma=0.3, sigma_decay=0.9, learning_rate=0.1, learning_rate_decay=0.9, weight_decay=0.01)
 REPRODUCTION = Reproduction(every=5, children=8, capacity=6)
 
 
@@ -150,8 +150,8 @@ def test_what_comes_after_it_was_dropped_is_counted_as_late() -> None:
     assert poet.figures()["late"] == len(candidates)
 
 
-@pytest.mark.parametrize("phase", Phase)
-def test_it_goes_on_from_a_state_in_the_middle_of_any_round(phase: Phase, tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", RoundPhase)
+def test_it_goes_on_from_a_state_in_the_middle_of_any_round(phase: RoundPhase, tmp_path: Path) -> None:
     poet, again = play(busy(), 7), busy()
     while poet.state_dict()["phase"] != phase.value:
         play_round(poet)
@@ -224,12 +224,17 @@ def test_children_that_are_too_hard_or_too_easy_are_not_admitted(step: float) ->
 
 
 def test_a_child_that_becomes_too_easy_with_the_best_agent_is_not_admitted() -> None:
-    scores = {Phase.CHILDREN: 100.0, Phase.CANDIDATES: 100.0, Phase.PROPOSALS: 301.0, Phase.STEP: 250.0}
+    scores = {
+        RoundPhase.CHILDREN: 100.0,
+        RoundPhase.CANDIDATES: 100.0,
+        RoundPhase.PROPOSALS: 301.0,
+        RoundPhase.STEP: 250.0,
+    }
     poet = islands(reproduction=Reproduction(every=1, children=3))
     phases: list[str] = []
     while poet.generation < 4:
         phases.append(poet.state_dict()["phase"])
-        score = scores[Phase(phases[-1])]
+        score = scores[RoundPhase(phases[-1])]
         play_round(poet, lambda *_: score)  # noqa: B023  # called at once
     assert len(poet.pairs) == 1
     assert phases == ["step"] + 3 * ["children", *3 * ["candidates", "proposals"], "step"]

@@ -12,10 +12,10 @@ import psutil
 import pytest
 
 import ropewalk as rw
-from ropewalk.population import Follow, Run, StragglerPolicy, Test, evaluate
+from ropewalk.population import EvalConfig, RunResult, StragglerPolicy, WorkerAutoscaler, evaluate
 from ropewalk.population.algorithms.poet import POET
 from ropewalk.population.noise_table import NoiseTable
-from ropewalk.population.open_ended.niche import Learning
+from ropewalk.population.open_ended.niche import ESConfig
 from ropewalk.population.open_ended.reproduction import Reproduction
 from ropewalk.population.trial import Trial
 from tests.population.local_loop import same_state
@@ -25,7 +25,7 @@ GENERATIONS = 10
 
 
 def busy() -> POET:
-    learning = Learning(pairs=3, sigma=0.3, learning_rate=0.1, weight_decay=0)
+    learning = ESConfig(pairs=3, sigma=0.3, learning_rate=0.1, weight_decay=0)
     reproduction = Reproduction(every=2, children=4, capacity=3)
     return POET(2, Islands(), learning=learning, reproduction=reproduction, transfer_every=3, noise=NoiseTable(2**14))
 
@@ -36,7 +36,7 @@ def noisy(parameters: Any, island: list[float], trial: Trial) -> float:
     )
 
 
-class Noting(Follow):
+class Noting(WorkerAutoscaler):
     """Remembers the sizes of the asks."""
 
     def __init__(self) -> None:
@@ -61,8 +61,8 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> Run:
-    return evaluate(busy(), noisy, generations=GENERATIONS, test=Test(2, every=5))
+def alone() -> RunResult:
+    return evaluate(busy(), noisy, generations=GENERATIONS, test=EvalConfig(2, every=5))
 
 
 def wait_until(true: Callable[[], bool], what: str) -> None:
@@ -72,14 +72,16 @@ def wait_until(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-def test_the_pool_follows_the_niches_and_gives_idle_workers_back(pool: rw.Pool, alone: Run) -> None:
+def test_the_pool_follows_the_niches_and_gives_idle_workers_back(pool: rw.Pool, alone: RunResult) -> None:
     follow, pids = Noting(), set[int]()
 
     def report(generation: int, **row: float) -> None:
         assert row["workers"] == pool.num_workers == follow.asks[-1][1]
         pids.update(worker.pid for worker in pool.status().workers if worker.pid)
 
-    run = evaluate(busy(), noisy, pool, generations=GENERATIONS, test=Test(2, every=5), workers=follow, report=report)
+    run = evaluate(
+        busy(), noisy, pool, generations=GENERATIONS, test=EvalConfig(2, every=5), workers=follow, report=report
+    )
     sizes = [size for size, _ in follow.asks]
     assert max(sizes) == 9 + 6 * 6 and min(sizes) <= 6 and sizes[0] == 7  # transfers of 3 niches, proposals, 1 niche
     assert {workers for _, workers in follow.asks} == {1, 2, 3}
@@ -92,10 +94,12 @@ def test_the_pool_follows_the_niches_and_gives_idle_workers_back(pool: rw.Pool, 
     assert run.best.score == alone.best.score and run.best_fitness == alone.best_fitness
 
 
-def test_a_run_of_niches_goes_on_from_its_checkpoint(threads: ThreadPoolExecutor, alone: Run, tmp_path: Path) -> None:
+def test_a_run_of_niches_goes_on_from_its_checkpoint(
+    threads: ThreadPoolExecutor, alone: RunResult, tmp_path: Path
+) -> None:
     for generations in (4, 7, GENERATIONS):
         where = threads if generations == 7 else None
-        run = evaluate(busy(), noisy, where, generations=generations, test=Test(2, every=5), checkpoint=tmp_path)
+        run = evaluate(busy(), noisy, where, generations=generations, test=EvalConfig(2, every=5), checkpoint=tmp_path)
     assert same_state(run.algorithm.state_dict(), alone.algorithm.state_dict())
     assert run.algorithm.lineage == alone.algorithm.lineage
 

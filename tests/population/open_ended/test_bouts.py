@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ropewalk.population.noise_table import NoiseTable
-from ropewalk.population.open_ended.bouts import Bout, Pair, Round
+from ropewalk.population.open_ended.bouts import AgentEnvPair, Bout, BoutRound
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.ranks import centred_ranks
 from ropewalk.population.trial import Trial
@@ -23,8 +23,8 @@ BOUTS = [Bout(0, 1, 4, 0.5, 90), Bout(1, 0, 2)]
 ENVIRONMENTS = [{"name": "plain"}, {"name": "hill"}]
 
 
-def a_round() -> Round:
-    return Round(40, BOUTS, AGENTS, ENVIRONMENTS, DRAWS)
+def a_round() -> BoutRound:
+    return BoutRound(40, BOUTS, AGENTS, ENVIRONMENTS, DRAWS)
 
 
 def outcomes(*fitnesses: float) -> list[Outcome]:
@@ -46,7 +46,7 @@ def test_the_fitness_function_gets_parameters_environment_and_trial() -> None:
 
     evaluator = a_round().evaluator
     assert evaluator(fitness, 45, Trial(1000)).fitness == 60 + 5 + 1000
-    assert evaluator.test(fitness, Pair(0, ENVIRONMENTS[1], AGENTS[0], None), Trial(0)).fitness == 6 + 4
+    assert evaluator.test(fitness, AgentEnvPair(0, ENVIRONMENTS[1], AGENTS[0], None), Trial(0)).fitness == 6 + 4
 
 
 def test_no_agent_can_be_changed_by_its_evaluation() -> None:
@@ -123,7 +123,7 @@ def test_a_round_goes_on_from_its_state() -> None:
     this.drop([40])
     state = this.state_dict()
     json.dumps({name: value for name, value in state.items() if name not in ("fitness", "status")})
-    again = Round.from_state_dict(state, AGENTS, ENVIRONMENTS, DRAWS)
+    again = BoutRound.from_state_dict(state, AGENTS, ENVIRONMENTS, DRAWS)
     for each in (this, again):
         assert list(each.ask(5)) == [45]
         assert each.tell([40, 42, 43, 45], outcomes(1, 2, 3, 4)) == 3

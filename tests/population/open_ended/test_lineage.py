@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from ropewalk.population.open_ended.lineage import Lineage, Transfer
+from ropewalk.population.open_ended.lineage import AgentTransfer, Lineage
 
 
 def a_lineage() -> Lineage:
     lineage = Lineage()
     for parent, born in [(None, 0), (0, 10), (1, 20), (1, 25)]:
         lineage.add([float(born)], parent, born)
-    lineage.transfers.append(Transfer(30, 3, 0, fine_tuned=True))
+    lineage.transfers.append(AgentTransfer(30, 3, 0, fine_tuned=True))
     return lineage
 
 

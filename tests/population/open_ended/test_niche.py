@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ropewalk.population.open_ended.niche import Learning, Niche
+from ropewalk.population.open_ended.niche import ESConfig, Niche
 from ropewalk.population.optimizers import Adam
 
 START = np.array([1, -1], np.float32)
 GRADIENT = np.array([3, 1], np.float32)
-LEARNING = Learning(sigma=0.4, sigma_decay=0.5, least_sigma=0.15, learning_rate=0.1, learning_rate_decay=0.5,
+LEARNING = ESConfig(sigma=0.4, sigma_decay=0.5, least_sigma=0.15, learning_rate=0.1, learning_rate_decay=0.5,
                     least_learning_rate=0.04, weight_decay=0.25)  # fmt: skip
 
 
@@ -77,4 +77,4 @@ def test_a_niche_goes_on_from_its_state() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Learning(**arguments)
+        ESConfig(**arguments)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ropewalk.population.open_ended.bouts import Pair
+from ropewalk.population.open_ended.bouts import AgentEnvPair
 from ropewalk.population.open_ended.reproduction import Child, Reproduction
 from tests.population.open_ended.islands import Islands
 
@@ -21,8 +21,8 @@ class Stairs(Islands):
         return [environment[0] + float(rng.integers(2)), 0.0]
 
 
-def pair(number: int, x: float, score: float | None) -> Pair:
-    return Pair(number, [x, 0.0], NOBODY, score)
+def pair(number: int, x: float, score: float | None) -> AgentEnvPair:
+    return AgentEnvPair(number, [x, 0.0], NOBODY, score)
 
 
 def test_only_environments_of_good_agents_have_children() -> None:

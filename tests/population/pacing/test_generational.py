@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ropewalk.population.pacing.generational import Generational
-from ropewalk.population.pacing.pacing import Ask, Drop, Tell, Ticket
+from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Tell, Ticket
 from ropewalk.population.pacing.stragglers import StragglerPolicy
 
 
@@ -32,7 +32,7 @@ def test_the_last_ones_are_dropped_when_their_grace_is_over() -> None:
     pacing.ended(tickets[1], 3.0)
     assert pacing.due == 9.0 and pacing.next(8.9, 4) is None
     pacing.ended(tickets[0], 8.95)
-    assert pacing.next(9.0, 4) == Drop((tickets[2],))
+    assert pacing.next(9.0, 4) == CancelEvaluations((tickets[2],))
     assert pacing.next(9.0, 4) == Tell((tickets[0], tickets[1], tickets[3]))
     pacing.ended(tickets[2], 9.5)
     assert pacing.next(9.5, 4) == Ask(4)
@@ -81,7 +81,7 @@ def test_a_generation_that_is_resumed_in_its_middle_has_its_grace_anew() -> None
     assert again.due is None, "half of them are to be waited for"
     again.ended(tickets[1], 5002.0)
     assert again.due == 5004.0
-    assert again.next(5004.0, 4) == Drop((tickets[2], tickets[3]))
+    assert again.next(5004.0, 4) == CancelEvaluations((tickets[2], tickets[3]))
 
 
 def test_what_was_under_way_is_evaluated_again_after_a_resumption() -> None:

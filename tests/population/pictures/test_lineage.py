@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from ropewalk.population.open_ended.lineage import Lineage, Transfer
+from ropewalk.population.open_ended.lineage import AgentTransfer, Lineage
 from ropewalk.population.pictures.lineage import draw_lineage, rows_of
 
 
@@ -17,7 +17,7 @@ def a_lineage() -> Lineage:
     for parent, born in [(None, 0), (0, 10), (0, 20), (1, 25), (2, 30)]:
         lineage.add({"born": born}, parent, born).score = 100.0 + born
     lineage.branches[0].retired = 30
-    lineage.transfers += [Transfer(25, 1, 0, fine_tuned=False), Transfer(28, 2, 1, fine_tuned=True)]
+    lineage.transfers += [AgentTransfer(25, 1, 0, fine_tuned=False), AgentTransfer(28, 2, 1, fine_tuned=True)]
     return lineage
 
 

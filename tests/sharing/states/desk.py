@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
 
 
 def party(process: str, thread: int = 0) -> Party:
@@ -58,10 +58,10 @@ class Desk:
         on_outcome: hears each outcome as it comes.
     """
 
-    def __init__(self, *states: Any, on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> None:
+    def __init__(self, *states: Any, on_outcome: Callable[[CallOutcome], None] = lambda outcome: None) -> None:
         self.states = states
         self.waiting: dict[Waiter, Any] = {}  # In the order of the calls; with the state where each was made.
-        self.ended: dict[Waiter, Outcome] = {}
+        self.ended: dict[Waiter, CallOutcome] = {}
         self.lent: dict[Waiter, Any] = {}
         self.dead: set[str] = set()
         self._on_outcome = on_outcome
@@ -106,7 +106,7 @@ class Desk:
         for state in self.states:
             self._hear(state.party_gone(process, f"Process-{process}"))
 
-    def _hear(self, outcomes: list[Outcome]) -> None:
+    def _hear(self, outcomes: list[CallOutcome]) -> None:
         for outcome in outcomes:
             waiter = outcome.waiter
             assert waiter.party.process not in self.dead, "an outcome for a process that is gone"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ropewalk.sharing.states.barrier import BarrierState
-from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
 from tests.sharing.states.desk import Desk, party
 
 A, B, C, D = (party(name) for name in "abcd")
@@ -211,7 +211,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.births = 6
         self.everybody = [party(str(number)) for number in range(1, 7)]
 
-    def heard(self, outcome: Outcome) -> None:
+    def heard(self, outcome: CallOutcome) -> None:
         waiter, value = outcome.waiter, outcome.value
         if waiter not in self.coming:
             return

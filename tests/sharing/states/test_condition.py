@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ropewalk.sharing.states.condition import ConditionState
 from ropewalk.sharing.states.lock import LockState
-from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
 from tests.sharing.states.desk import Desk, party
 
 A, B, C, D = (party(name, 1) for name in "abcd")
@@ -270,7 +270,7 @@ class AnyOrder(RuleBasedStateMachine):
         blocked = {waiter.party for calls in self.calls for waiter in calls} | set(self.interrupted)
         return [who for who in self.everybody if who not in blocked]
 
-    def heard(self, outcome: Outcome) -> None:
+    def heard(self, outcome: CallOutcome) -> None:
         waiter = outcome.waiter
         depth = 1
         if waiter in self.acquiring:

@@ -7,8 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ropewalk.sharing.states.lock import Claim, LockState
-from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
+from ropewalk.sharing.states.lock import LockClaim, LockState
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
 from tests.sharing.states.desk import Desk, party
 
 A, A2, B, C = party("a", 1), party("a", 2), party("b", 1), party("c", 1)
@@ -174,7 +174,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.births = 3
         self.processes = ["1", "2", "3"]
 
-    def heard(self, outcome: Outcome) -> None:
+    def heard(self, outcome: CallOutcome) -> None:
         if outcome.waiter not in self.line or outcome.value is False:
             return
         who = outcome.waiter.party
@@ -269,7 +269,7 @@ def test_a_plain_lock_may_be_released_once_for_an_owner_that_died_with_it() -> N
     lock.acquire(first)
     lock.taken(first)
     lock.party_gone("a", "A")
-    assert lock.release(second) == [Outcome(second)]
+    assert lock.release(second) == [CallOutcome(second)]
     (refused,) = lock.release(second)
     assert isinstance(refused.error, ValueError)
     assert lock.abandoned == ["held by A, which is gone"]
@@ -278,7 +278,7 @@ def test_a_plain_lock_may_be_released_once_for_an_owner_that_died_with_it() -> N
 def test_a_condition_knows_how_often_a_lock_is_owned_and_whether_a_claim_was_granted() -> None:
     lock, one, two = LockState(recursive=True), party("1"), party("2")
     assert lock.depth == 0
-    first, second = Claim(Waiter(one), depth=3), Claim(Waiter(two))
+    first, second = LockClaim(Waiter(one), depth=3), LockClaim(Waiter(two))
     assert not first.granted and not first.lent
     lock.claim(first)
     lock.claim(second)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ropewalk.sharing.states.pipe import PipeState
-from ropewalk.sharing.states.waiting import Item, Outcome, Passed, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Passed, SizedItem, Waiter
 from tests.sharing.states.desk import Desk, Parcel, party
 
 A, B, C = party("a"), party("b"), party("c")
@@ -31,13 +31,13 @@ class PretendWire:
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self.arrived: deque[Item] = deque()
+        self.arrived: deque[SizedItem] = deque()
         self.at_end = False
         self.closed = False
         self.watched = (False, False)
         self.other = self
 
-    def receive(self) -> Item | None:
+    def receive(self) -> SizedItem | None:
         assert not self.closed
         if self.arrived:
             return self.arrived.popleft()
@@ -47,7 +47,7 @@ class PretendWire:
     def is_readable(self) -> bool:
         return bool(self.arrived) or self.other.closed
 
-    def send(self, item: Item) -> bool:
+    def send(self, item: SizedItem) -> bool:
         assert not self.closed
         if self.other.closed:
             raise BrokenPipeError
@@ -78,11 +78,11 @@ def pretend_wires() -> tuple[PretendWire, PretendWire]:
 class PipeDesk(Desk):
     """A desk with one pipe, whose loop looks after each call whether a watched wire is ready."""
 
-    def __init__(self, duplex: bool = True, on_outcome: Callable[[Outcome], None] = lambda outcome: None) -> None:
+    def __init__(self, duplex: bool = True, on_outcome: Callable[[CallOutcome], None] = lambda outcome: None) -> None:
         self.wires = pretend_wires()
         super().__init__(PipeState(self.wires, duplex), on_outcome=on_outcome)
 
-    def _hear(self, outcomes: list[Outcome]) -> None:
+    def _hear(self, outcomes: list[CallOutcome]) -> None:
         while outcomes:
             # Senders first: from them the model learns of messages, which others may have already.
             super()._hear(sorted(outcomes, key=lambda outcome: outcome.value is not None or bool(outcome.error)))
@@ -312,7 +312,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.births += 1
         return str(self.births)
 
-    def heard(self, outcome: Outcome) -> None:
+    def heard(self, outcome: CallOutcome) -> None:
         waiter = outcome.waiter
         if outcome.lent:
             assert waiter is next(iter(self.readers)), "not the first of those that wait"
@@ -337,7 +337,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.inside.append(len(self.parcels))
             self.parcels.append(parcel)
 
-    def made(self, waiter: Waiter, outcomes: list[Outcome]) -> None:
+    def made(self, waiter: Waiter, outcomes: list[CallOutcome]) -> None:
         self.desk.waiting[waiter] = self.state
         self.desk._hear(outcomes)
 

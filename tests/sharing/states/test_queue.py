@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ropewalk.sharing.states.queue import QueueState
-from ropewalk.sharing.states.waiting import Outcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 from tests.sharing.states.desk import Desk, Lot, Parcel, party
 
 A, B, C = party("a"), party("b"), party("c")
@@ -384,7 +384,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.births += 1
         return self.births
 
-    def heard(self, outcome: Outcome) -> None:
+    def heard(self, outcome: CallOutcome) -> None:
         waiter = outcome.waiter
         if outcome.lent:
             assert waiter is next(iter(self.getters)), "not the first of those that wait"
@@ -492,7 +492,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.inside = sorted([*self.inside, *self.loan[2]])
             self.loan = None
 
-    def made(self, waiter: Waiter, outcomes: list[Outcome]) -> None:
+    def made(self, waiter: Waiter, outcomes: list[CallOutcome]) -> None:
         self.desk.waiting[waiter] = self.state
         self.desk._hear(outcomes)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ropewalk.sharing.states.semaphore import SemaphoreState
-from ropewalk.sharing.states.waiting import Outcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 from tests.sharing.states.desk import Desk, party
 
 A, B, C = party("a"), party("b"), party("c")
@@ -90,7 +90,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.births = 3
         self.processes = ["1", "2", "3"]
 
-    def heard(self, outcome: Outcome) -> None:
+    def heard(self, outcome: CallOutcome) -> None:
         if outcome.waiter in self.acquirers:
             assert outcome.waiter is next(iter(self.acquirers)), "not the first of those that wait"
             del self.acquirers[outcome.waiter]

@@ -20,9 +20,9 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.components import add_said, say_all
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round
-from ropewalk.exchange.compressors.hearing import hear_all
+from ropewalk.exchange.compressors.decoding import decode_all
 from ropewalk.exchange.compressors.memoryless import SILENCE, state_dtype
-from ropewalk.exchange.compressors.pending import Pending
+from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.message import Message
 
 
@@ -54,7 +54,7 @@ class Censored(Compressor):
 
 
 @dataclass(frozen=True)
-class _Said:
+class _SentSum:
     """What a worker has said so far, and the squared norms of what was applied before, by parameter and round."""
 
     memory: Tensor
@@ -67,11 +67,11 @@ class _CensoredEncoder(Encoder):
     def __init__(self, layout: Layout, compressor: Censored) -> None:
         self.layout = layout
         self._compressor = compressor
-        self._said = _Said(
+        self._said = _SentSum(
             torch.zeros(layout.numel, dtype=state_dtype(layout), device=layout.device),
             torch.zeros(len(layout.entries), compressor.history - 1, dtype=torch.float64),
         )
-        self._next = Pending[_Said]()
+        self._next = PendingState[_SentSum]()
 
     def encode(self, gradient: Tensor, round_: Round) -> Message:
         self._next.check()
@@ -127,19 +127,19 @@ class _CensoredEncoder(Encoder):
         return torch.cat([last, self._said.applied], dim=1)
 
     def _prepare(self, memory: Tensor, window: Tensor) -> None:
-        self._next.prepare(_Said(memory, window[:, : self._compressor.history - 1]))
+        self._next.prepare(_SentSum(memory, window[:, : self._compressor.history - 1]))
 
 
 class _CensoredDecoder(Decoder):
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self._memory = torch.zeros(layout.numel, dtype=state_dtype(layout), device=layout.device)
-        self._next = Pending[Tensor]()
+        self._next = PendingState[Tensor]()
 
     def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
         self._next.check()
         total = self._memory.clone()
-        hear_all(messages, lambda data: add_said(data, self.layout, total))
+        decode_all(messages, lambda data: add_said(data, self.layout, total))
         self._next.prepare(total)
         out.copy_(total)
 

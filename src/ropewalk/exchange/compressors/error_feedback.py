@@ -21,7 +21,7 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round, SummableEncoder
 from ropewalk.exchange.compressors.memoryless import state_dtype
-from ropewalk.exchange.compressors.pending import Pending
+from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.message import Message
 
 
@@ -67,7 +67,7 @@ class _CorrectingEncoder(Encoder):
         # Kept, because new memory of this size takes longer than what is computed in it.
         self._spare = torch.zeros_like(self._error)
         self._said = torch.zeros_like(self._error, dtype=layout.dtype)
-        self._next = Pending[Tensor]()
+        self._next = PendingState[Tensor]()
 
     def encode(self, gradient: Tensor, round_: Round) -> Message:
         self._next.check()

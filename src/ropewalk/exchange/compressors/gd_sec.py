@@ -38,10 +38,10 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Decoder, Encoder, Round
+from ropewalk.exchange.compressors.decoding import decode_all
 from ropewalk.exchange.compressors.gd_sec_options import GDSECOptions
-from ropewalk.exchange.compressors.hearing import hear_all
 from ropewalk.exchange.compressors.memoryless import SILENCE, state_dtype
-from ropewalk.exchange.compressors.pending import Pending
+from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.kernels import Selection, gd_sec_select, scatter_add
 from ropewalk.exchange.message import Message
 from ropewalk.exchange.wire.sparse import pack_sparse, unpack_sparse
@@ -61,7 +61,7 @@ class GDSEC(GDSECOptions):
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _PendingCommit:
     """What `commit` takes over: what was sent as the receiver will see it, all of D where `whole`."""
 
     sent: Selection | None = None
@@ -84,7 +84,7 @@ class GDSECEncoder(Encoder):
         # Gradients of 16 bits are not sent in 32, although the state has as many.
         self._is_exact = config.values == "same" and layout.dtype == self._next_error.dtype
         self._codec = str(layout.dtype).removeprefix("torch.") if config.values == "same" else config.values
-        self._next = Pending[_Said]()
+        self._next = PendingState[_PendingCommit]()
 
     def encode(self, gradient: Tensor, round_: Round) -> Message:
         self._next.check()
@@ -98,15 +98,15 @@ class GDSECEncoder(Encoder):
             # Where S goes, the next error is still 0: what the codec loses stays there.
             scatter_add(self._next_error, found.indices, found.values - heard)
             found = Selection(found.indices, heard)
-        self._next.prepare(_Said(found))
+        self._next.prepare(_PendingCommit(found))
         return message
 
     def _silent(self, gradient: Tensor) -> Message:
         if self._config.silent == "computes":
             self._difference(gradient)
-            self._next.prepare(_Said())
+            self._next.prepare(_PendingCommit())
         else:
-            self._next.prepare(_Said(error_changes=False))
+            self._next.prepare(_PendingCommit(error_changes=False))
         return SILENCE
 
     def _select(self, gradient: Tensor, round_: Round) -> Selection:
@@ -158,7 +158,7 @@ class GDSECEncoder(Encoder):
         said = difference.to(self.layout.dtype, copy=True)
         # Zero, unless the bucket's dtype holds less than the state's.
         difference -= said
-        self._next.prepare(_Said(whole=said.to(difference.dtype, copy=True)))
+        self._next.prepare(_PendingCommit(whole=said.to(difference.dtype, copy=True)))
         return said
 
     def commit(self) -> None:
@@ -207,12 +207,14 @@ class GDSECDecoder(Decoder):
         self.layout = layout
         self._beta = config.memory_rate
         self._memory = _zeros(layout) if self._beta else None
-        self._next = Pending[list[Selection] | Tensor]()
+        self._next = PendingState[list[Selection] | Tensor]()
 
     def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
         self._next.check()
         heard: list[Selection] = []
-        hear_all(messages, lambda data: heard.append(unpack_sparse(data, self.layout.numel, state_dtype(self.layout))))
+        decode_all(
+            messages, lambda data: heard.append(unpack_sparse(data, self.layout.numel, state_dtype(self.layout)))
+        )
         total = self._start(out)
         for said in heard:
             scatter_add(total, said.indices, said.values)

@@ -36,10 +36,10 @@ class Half(SummableMemoryless):
         if self.dtype not in ("bfloat16", "float16"):
             raise ExchangeInvalid(f"half has no dtype {self.dtype!r}; it has 'bfloat16' and 'float16'")
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         return say_all(layout, gradient, self.dtype)
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         add_said(data, layout, out)
 
     def summand(self, gradient: Tensor, layout: Layout, round_: Round) -> Tensor:

@@ -22,7 +22,7 @@ from ropewalk.errors import ExchangeInvalid, MessageCorrupt
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Round, SummableEncoder
 from ropewalk.exchange.compressors.memoryless import SILENCE, MemorylessDecoder, state_dtype
-from ropewalk.exchange.compressors.pending import Pending
+from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.message import Message
 
 
@@ -49,7 +49,7 @@ class LowRank(Compressor):
         return _LowRankEncoder(layout, self)
 
     def decoder(self, layout: Layout) -> Decoder:
-        return MemorylessDecoder(layout, _Pieces(layout, self.rank).hear)
+        return MemorylessDecoder(layout, _Pieces(layout, self.rank).decode)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class _Pieces:
         for part, flat in zip(self.whole.values(), whole, strict=True):
             out[part].add_(flat)
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         num_P = sum(self._sizes_P)
         num = num_P + sum(self._sizes_Q) + sum(self._sizes_whole)
         if len(data) != num * self.dtype.itemsize:
@@ -159,7 +159,7 @@ class _LowRankEncoder(SummableEncoder):
             name: _first_Q(compressor.seed, name, matrix, self._pieces.dtype).to(layout.device)
             for name, matrix in self._pieces.matrices.items()
         }
-        self._next = Pending[dict[str, Tensor]]()
+        self._next = PendingState[dict[str, Tensor]]()
         # Of the round that has begun: what is to be said, and the orthonormal P once all have been summed.
         self._gradient: Tensor | None = None
         self._all_P: list[Tensor] | None = None

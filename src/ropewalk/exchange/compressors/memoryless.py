@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Encoder, Round, SummableEncoder
-from ropewalk.exchange.compressors.hearing import hear_all
-from ropewalk.exchange.compressors.pending import Pending
+from ropewalk.exchange.compressors.decoding import decode_all
+from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.message import Message
 
 #: What a member sends that has nothing to say.
@@ -40,22 +40,22 @@ class Memoryless(Compressor):
     """A compressor whose messages stand alone."""
 
     @abc.abstractmethod
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         """The message for a flat gradient, which is not changed."""
 
     @abc.abstractmethod
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         """Add what a message that is not empty says to `out`, a flat tensor of `state_dtype`.
 
         Raises:
-            MessageCorrupt: `say` cannot have made it.
+            MessageCorrupt: `encode` cannot have made it.
         """
 
     def encoder(self, layout: Layout) -> Encoder:
         return MemorylessEncoder(self, layout)
 
     def decoder(self, layout: Layout) -> Decoder:
-        return MemorylessDecoder(layout, self.hear)
+        return MemorylessDecoder(layout, self.decode)
 
 
 class SummableMemoryless(Memoryless):
@@ -81,11 +81,11 @@ class MemorylessEncoder(Encoder):
     def __init__(self, compressor: Memoryless, layout: Layout) -> None:
         self.layout = layout
         self._compressor = compressor
-        self._round = Pending[Round]()
+        self._round = PendingState[Round]()
 
     def encode(self, gradient: Tensor, round_: Round) -> Message:
         self._round.check()
-        message = SILENCE if is_silent(gradient, round_) else self._compressor.say(gradient, self.layout, round_)
+        message = SILENCE if is_silent(gradient, round_) else self._compressor.encode(gradient, self.layout, round_)
         self._round.prepare(round_)
         return message
 
@@ -129,16 +129,16 @@ class SummableMemorylessEncoder(MemorylessEncoder, SummableEncoder):
 class MemorylessDecoder(Decoder):
     """Adds up what the messages say."""
 
-    def __init__(self, layout: Layout, hear: Callable[[memoryview, Layout, Tensor], None]) -> None:
+    def __init__(self, layout: Layout, decode: Callable[[memoryview, Layout, Tensor], None]) -> None:
         self.layout = layout
-        self._hear = hear
+        self._decode = decode
 
     def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
         exact = state_dtype(self.layout)
         # Sums of 16-bit gradients are rounded once, at the end.
         total = out if out.dtype == exact else torch.empty_like(out, dtype=exact)
         total.zero_()
-        hear_all(messages, lambda data: self._hear(data, self.layout, total))
+        decode_all(messages, lambda data: self._decode(data, self.layout, total))
         if total is not out:
             out.copy_(total)
 

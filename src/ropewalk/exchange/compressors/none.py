@@ -21,10 +21,10 @@ class NoCompression(SummableMemoryless):
     name = "none"
     transparent = True
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         return say_all(layout, gradient)
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         add_said(data, layout, out)
 
     def summand(self, gradient: Tensor, layout: Layout, round_: Round) -> Tensor:

@@ -1,4 +1,4 @@
-"""`Pending`: what a round prepared, until it is settled one way or the other.
+"""`PendingState`: what a round prepared, until it is settled one way or the other.
 
 encode ─▶ prepare(next state) ─┬─ commit ─▶ take() ─▶ state
                                └─ abort ──▶ drop()
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Pending(Generic[T]):
+class PendingState(Generic[T]):
     """Holds the next state of one encoder or decoder."""
 
     def __init__(self) -> None:

@@ -44,12 +44,12 @@ class Quantized(Memoryless):
     def __post_init__(self) -> None:
         self._codec()
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         if not gradient.any():
             return SILENCE
         return say_all(layout, gradient, self._codec(), seed=(self.seed, round_.step, round_.rank))
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         add_said(data, layout, out)
 
     def under_error_feedback(self) -> Compressor:

@@ -45,7 +45,7 @@ class RandomK(SummableMemoryless):
         if not 0 < self.density <= 1:
             raise ExchangeInvalid(f"density is a part of all components, above 0 and at most 1, not {self.density}")
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         values = self.summand(gradient, layout, round_)
         if not values.any():
             return SILENCE
@@ -55,7 +55,7 @@ class RandomK(SummableMemoryless):
         layers[next(iter(layers))] += len(step)
         return Message(data, layers, len(values))
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         step = int.from_bytes(data[:8], "little")
         at = self._indices(layout, step)
         if len(data) != 8 + len(at) * layout.dtype.itemsize:

@@ -20,7 +20,7 @@ from ropewalk.errors import ExchangeInvalid, MessageCorrupt
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.components import from_host
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Round
-from ropewalk.exchange.compressors.hearing import hear_all
+from ropewalk.exchange.compressors.decoding import decode_all
 from ropewalk.exchange.compressors.memoryless import SILENCE, Memoryless, MemorylessDecoder
 from ropewalk.exchange.message import Message
 
@@ -39,7 +39,7 @@ class Sign(Memoryless):
 
     vote: bool = False
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         parts = [gradient[part] for part in layout.slices.values()]
         scales = np.array([part.abs().mean(dtype=torch.float32).item() if part.numel() else 0 for part in parts], "<f4")
         if not scales.any():
@@ -47,13 +47,13 @@ class Sign(Memoryless):
         signs = np.packbits((gradient < 0).cpu().numpy())
         return Message(np.concatenate([scales.view(np.uint8), signs]), _bytes_by_name(layout), layout.numel)
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         scales, signs = _read(data, layout)
         for part, scale in zip(layout.slices.values(), scales, strict=True):
             out[part].add_(signs[part].to(out), alpha=float(scale))
 
     def decoder(self, layout: Layout) -> Decoder:
-        return _Vote(layout, self.hear) if self.vote else super().decoder(layout)
+        return _Vote(layout, self.decode) if self.vote else super().decoder(layout)
 
     def under_error_feedback(self) -> Compressor:
         if self.vote:
@@ -75,7 +75,7 @@ class _Vote(MemorylessDecoder):
                 if scale:
                     votes[part] += signs[part]
 
-        hear_all(messages, count)
+        decode_all(messages, count)
         for part, magnitude in zip(self.layout.slices.values(), magnitudes, strict=True):
             out[part] = votes[part].sign().to(out) * float(magnitude)
 

@@ -45,11 +45,11 @@ class TopK(Memoryless):
             raise ExchangeInvalid(f"density is a part of all components, above 0 and at most 1, not {self.density}")
         value_codec(self.values)
 
-    def say(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
+    def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
         found = largest(gradient, max(1, round(self.density * layout.numel)))
         return say_some(layout, found, self.values, seed=(round_.step, round_.rank))
 
-    def hear(self, data: memoryview, layout: Layout, out: Tensor) -> None:
+    def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         add_said(data, layout, out)
 
 

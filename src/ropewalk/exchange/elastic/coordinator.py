@@ -19,7 +19,16 @@ from typing import Any
 
 from ropewalk.calls.client import Client
 from ropewalk.errors import MemberLost
-from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, Form, Instruction, Membership, Phase, Span
+from ropewalk.exchange.elastic.membership import (
+    Commit,
+    EpochPhase,
+    Expel,
+    Finish,
+    Form,
+    Instruction,
+    Membership,
+    StepSpan,
+)
 from ropewalk.exchange.elastic.silence import Silence
 from ropewalk.program import node_context
 from ropewalk.transport.failures import Failure, rebuild_error
@@ -30,7 +39,7 @@ _LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ExchangeTimeouts:
     """How long what is waited for.
 
     Attributes:
@@ -55,14 +64,14 @@ class Coordinator:
     Args:
         workers: their service.
         founders: how many begin together.
-        patience: how long it waits.
+        timeouts: how long it waits.
     """
 
-    def __init__(self, workers: Client, founders: int, patience: Patience) -> None:
+    def __init__(self, workers: Client, founders: int, timeouts: ExchangeTimeouts) -> None:
         self._workers = workers
-        self._patience = patience
+        self._timeouts = timeouts
         self._membership = Membership(founders)
-        self._silence = Silence(patience.quiet_s, patience.silent_s)
+        self._silence = Silence(timeouts.quiet_s, timeouts.silent_s)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._clients: dict[str, Client] = {}
         self._unfinished: set[str] = set()
@@ -114,7 +123,7 @@ class Coordinator:
         """The code of a worker has raised: the training fails with it."""
         self._events.put(lambda: self._fail(name, failure))
 
-    def history(self) -> list[Span]:
+    def history(self) -> list[StepSpan]:
         """Which steps were done by whom, so far."""
         return list(self._membership.history)
 
@@ -162,8 +171,8 @@ class Coordinator:
     def _look(self, began: float) -> None:
         """Now and then: has anybody fallen silent, or do founders not come?"""
         now = time.monotonic()
-        if self._membership.phase is Phase.GATHERING:
-            if now - began > self._patience.start_s:
+        if self._membership.phase is EpochPhase.GATHERING:
+            if now - began > self._timeouts.start_s:
                 for instruction in self._membership.gathers_no_more():
                     self._do(instruction)
             return
@@ -172,7 +181,7 @@ class Coordinator:
         for name in self._silence.overdue(now):
             self._silence.forget(name)
             self._unfinished.add(name)
-            why = f"has not answered for {self._patience.silent_s:g} s and counts as dead (is it stopped?)"
+            why = f"has not answered for {self._timeouts.silent_s:g} s and counts as dead (is it stopped?)"
             self._tell(name, Expel(name, f"{name} {why}"))  # it hears of it when it wakes up
             for instruction in self._membership.died(name, why):
                 self._do(instruction)

@@ -22,10 +22,10 @@ from typing import Any, Literal, get_args
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.compressors import make_compressor
-from ropewalk.exchange.elastic.coordinator import Coordinator, Patience
-from ropewalk.exchange.elastic.elastic_member import ElasticMember, Training
+from ropewalk.exchange.elastic.coordinator import Coordinator, ExchangeTimeouts
+from ropewalk.exchange.elastic.elastic_member import ElasticConfig, ElasticMember
 from ropewalk.exchange.exchange import Exchange
-from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.parameter_server.service import ParameterShard
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.program import Program
@@ -52,8 +52,8 @@ def data_parallel(
     restart: str | Restart | None = "on_failure",
     redo: Redo = "recompute",
     seed: int = 0,
-    patience: Patience | None = None,
-    shaping: Shaping | None = None,
+    timeouts: ExchangeTimeouts | None = None,
+    shaping: LinkEmulation | None = None,
 ) -> Program:
     """A program that trains one model on several workers, and goes on when some of them die.
 
@@ -83,7 +83,7 @@ def data_parallel(
             that were computed and add the dead one's share: less time lost in a death, a copy of all gradients held,
             and no overlap.
         seed: of what is random in losses.
-        patience: how long what is waited for.
+        timeouts: how long what is waited for.
         shaping: makes links slower than they are, for experiments.
 
     Returns:
@@ -95,15 +95,15 @@ def data_parallel(
     _check(workers, servers, exchange, redo)
     program = program or Program(name)
     rule = restart_rule(restart)
-    patience = patience or Patience()
+    timeouts = timeouts or ExchangeTimeouts()
     shards: Any = None  # a handle here, and a client in the worker
     if servers:
         shards = program.add(
             Service(ParameterShard), name="servers", replicas=servers, restart="on_failure", preload=PRELOADED
         )
-    training = Training(train_fn, exchange, shards, tuple(args), dict(kwargs or {}), redo, seed, patience, shaping)
+    training = ElasticConfig(train_fn, exchange, shards, tuple(args), dict(kwargs or {}), redo, seed, timeouts, shaping)
     peers = program.declare("workers")
-    coordinator = program.add(Service(Coordinator, peers, workers, patience), name="coordinator", preload=PRELOADED)
+    coordinator = program.add(Service(Coordinator, peers, workers, timeouts), name="coordinator", preload=PRELOADED)
     program.add(
         Service(ElasticMember, training, coordinator, peers),
         name="workers",

@@ -16,16 +16,16 @@ from typing import Any
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import concurrent
 from ropewalk.errors import ExchangeInvalid, MemberLost, ProgramStopped, ServiceLost
-from ropewalk.exchange.elastic.coordinator import Patience
+from ropewalk.exchange.elastic.coordinator import ExchangeTimeouts
 from ropewalk.exchange.elastic.mailbox import Mailbox
-from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, View
+from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, MembershipView
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import Exchange
-from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.group import Group
+from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.groups.link_group import LinkGroup
-from ropewalk.exchange.groups.member import Member, one_way
-from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.exchange.groups.member import GroupMember, one_way
+from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program import node_context
 from ropewalk.transport.failures import failure_of
@@ -37,18 +37,18 @@ _LAST_WORDS_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class ElasticConfig:
     """What all workers of a training are told.
 
     Attributes:
         train_fn: is called as `train_fn(worker, *args, **kwargs)`.
-        exchange: what `exchange_for` makes an exchange of, or a function that makes one.
+        exchange: what `make_exchange` makes an exchange of, or a function that makes one.
         servers: the client of a parameter server's shards, if gradients go through these.
         args: of `train_fn`.
         kwargs: of `train_fn`.
         redo: "recompute" or "keep"; see `data_parallel`.
         seed: of what is random in losses.
-        patience: how long what is waited for.
+        timeouts: how long what is waited for.
         shaping: makes links slower than they are, for experiments.
     """
 
@@ -59,11 +59,11 @@ class Training:
     kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     redo: str = "recompute"
     seed: int = 0
-    patience: Patience = field(default_factory=Patience)
-    shaping: Shaping | None = None
+    timeouts: ExchangeTimeouts = field(default_factory=ExchangeTimeouts)
+    shaping: LinkEmulation | None = None
 
 
-class ElasticMember(Member):
+class ElasticMember(GroupMember):
     """One worker of an elastic training.
 
     Args:
@@ -72,7 +72,7 @@ class ElasticMember(Member):
         workers: all workers, this one too.
     """
 
-    def __init__(self, training: Training, coordinator: Client, workers: Client) -> None:
+    def __init__(self, training: ElasticConfig, coordinator: Client, workers: Client) -> None:
         super().__init__()
         node = node_context.current_node()
         # A process that comes back is somebody new.
@@ -93,12 +93,12 @@ class ElasticMember(Member):
 
     # Called by peers and the coordinator; the name is given where a call may reach a successor of whom it is for
 
-    def hear(self, name: str, message: View | Commit | Expel | Finish) -> None:
+    def hear(self, name: str, message: MembershipView | Commit | Expel | Finish) -> None:
         """What the coordinator has decided."""
         if name != self.name:
             return
         match message:
-            case View():
+            case MembershipView():
                 self.mailbox.put_view(message)
             case Commit():
                 self.mailbox.put_commit(message)
@@ -128,7 +128,7 @@ class ElasticMember(Member):
 
     # For the worker's own code
 
-    def make_group(self, view: View) -> Group:
+    def make_group(self, view: MembershipView) -> Group:
         """The members of a view, connected."""
         sends = [one_way(self._client(_replica_of(name))) for name in view.members]
         rank = view.members.index(self.name)
@@ -138,7 +138,7 @@ class ElasticMember(Member):
             view.epoch,
             sends,
             self.inbox,
-            timeout_s=self.training.patience.stalled_s,
+            timeout_s=self.training.timeouts.stalled_s,
             shaping=self.training.shaping,
         )
         self._group = group
@@ -156,7 +156,7 @@ class ElasticMember(Member):
         configured, servers = self.training.exchange, self.training.servers
         made: Any = configured() if callable(configured) else configured
         if servers is None:
-            return exchange_for(made)
+            return make_exchange(made)
         if not isinstance(made, Exchange):
             return ParameterServer(servers, made)
         if not isinstance(made, ParameterServer):
@@ -211,7 +211,7 @@ class ElasticMember(Member):
         if self._group is not None:
             self._wake_up(self._group)
 
-    def _break_off(self, view: View) -> None:
+    def _break_off(self, view: MembershipView) -> None:
         """There are other members now: nobody is to wait for those of before."""
         group = self._group
         if group is not None and group.epoch < view.epoch:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from ropewalk.errors import ExchangeAborted, ExchangeStalled
-from ropewalk.exchange.elastic.membership import Commit, View
+from ropewalk.exchange.elastic.membership import Commit, MembershipView
 
 #: Whoever waits looks this often, so that a signal is heard in the main thread.
 _LOOK_S = 0.5
@@ -20,10 +20,10 @@ class Mailbox:
         on_view: is called with each new view, in the thread that brings it.
     """
 
-    def __init__(self, on_view: Callable[[View], object]) -> None:
+    def __init__(self, on_view: Callable[[MembershipView], object]) -> None:
         self._on_view = on_view
         self._news = threading.Condition()
-        self._view: View | None = None
+        self._view: MembershipView | None = None
         self._commit: Commit | None = None
         self._states: dict[int, bytes] = {}
         self._end: Exception | None = None
@@ -38,7 +38,7 @@ class Mailbox:
         """Whether nothing more will come."""
         return self._end is not None
 
-    def put_view(self, view: View) -> None:
+    def put_view(self, view: MembershipView) -> None:
         """The members have changed."""
         with self._news:
             if view.epoch <= self.epoch:
@@ -67,7 +67,7 @@ class Mailbox:
             self._end = self._end or error
             self._news.notify_all()
 
-    def wait_view(self, after_epoch: int, timeout_s: float | None = None) -> View:
+    def wait_view(self, after_epoch: int, timeout_s: float | None = None) -> MembershipView:
         """The latest view, once it is of a later epoch.
 
         Raises:

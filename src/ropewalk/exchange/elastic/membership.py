@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class MembershipView:
     """Who takes part from now on.
 
     Attributes:
@@ -52,7 +52,7 @@ class View:
 class Form:
     """Tell all members of this view."""
 
-    view: View
+    view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ Instruction = Form | Commit | Expel | Finish
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class StepSpan:
     """Steps `begin` to `end - 1` were done by these members.
 
     Attributes:
@@ -119,7 +119,7 @@ class Span:
     why: str
 
 
-class Phase(enum.Enum):
+class EpochPhase(enum.Enum):
     """What is being waited for."""
 
     GATHERING = "gathering"
@@ -141,10 +141,10 @@ class Membership:
     def __init__(self, founders: int) -> None:
         if founders < 1:
             raise ValueError(f"a training begins with 1 worker or more, not {founders}")
-        self.phase = Phase.GATHERING
-        self.view: View | None = None
+        self.phase = EpochPhase.GATHERING
+        self.view: MembershipView | None = None
         self.step = 0
-        self.history: list[Span] = []
+        self.history: list[StepSpan] = []
         self._founders = founders
         self._joining: dict[str, None] = {}
         self._leaving: set[str] = set()
@@ -180,9 +180,9 @@ class Membership:
     @property
     def awaited(self) -> tuple[str, ...]:
         """Members without whom it does not go on now."""
-        if self.phase is Phase.PARTING:
+        if self.phase is EpochPhase.PARTING:
             return tuple(name for name in self.members if name in self._parting)
-        if self.phase is Phase.STEPPING:
+        if self.phase is EpochPhase.STEPPING:
             return tuple(name for name in self.members if name not in self._votes)
         return ()
 
@@ -192,14 +192,14 @@ class Membership:
         """Somebody new is ready to take part."""
         if name in self._gone:
             self._expel(name)
-        elif self.phase is not Phase.OVER and name not in self.members:
+        elif self.phase is not EpochPhase.OVER and name not in self.members:
             self._joining[name] = None
             self._gather()
         return self._settle()
 
     def gathers_no_more(self) -> list[Instruction]:
         """It took too long until all founders came: begin with those who are here."""
-        if self._joining and self.phase is Phase.GATHERING:
+        if self._joining and self.phase is EpochPhase.GATHERING:
             self._founders = min(self._founders, len(self._joining))
             self._gather()
         return self._settle()
@@ -226,7 +226,7 @@ class Membership:
         """
         if name in self._gone:
             self._expel(name)
-        elif self.phase is Phase.STEPPING and name in self.members and epoch == self._epoch:
+        elif self.phase is EpochPhase.STEPPING and name in self.members and epoch == self._epoch:
             if step != self.step:
                 raise ValueError(f"{name} votes for step {step} of epoch {epoch}, which is at step {self.step}")
             self._votes[name] = (loss, samples)
@@ -245,7 +245,7 @@ class Membership:
             has_will: whether there is something.
             includes: whose wills it had taken over, so that its own has theirs in it.
         """
-        if name in self._parting or (self.phase is Phase.STEPPING and name in self.awaited):
+        if name in self._parting or (self.phase is EpochPhase.STEPPING and name in self.awaited):
             self.wills = tuple(other for other in self.wills if other not in includes)
             if has_will:
                 self.wills += (name,)
@@ -258,7 +258,7 @@ class Membership:
         self._gone.add(name)
         self._has_finished |= name in self._has_weights
         self._drop(name, "has finished")
-        if self.phase is Phase.GATHERING:
+        if self.phase is EpochPhase.GATHERING:
             self._founders -= 1  # the others need not wait for it
             if self._founders:
                 self._gather()
@@ -279,7 +279,7 @@ class Membership:
         return self.view.epoch if self.view else -1
 
     def _gather(self) -> None:
-        if self.phase is Phase.GATHERING and len(self._joining) >= self._founders:
+        if self.phase is EpochPhase.GATHERING and len(self._joining) >= self._founders:
             # In the order of their numbers, not of arrival, so that another run does the same.
             self._joining = dict.fromkeys(sorted(self._joining, key=lambda name: (len(name), name)))
             self._form((), [f"{len(self._joining)} workers begin"])
@@ -299,7 +299,7 @@ class Membership:
         changes = bool(parting or self._joining)
         self._said.append(Commit(self._epoch, step, self.members, self._loss, tuple(parting), changes))
         if parting:
-            self.phase = Phase.PARTING
+            self.phase = EpochPhase.PARTING
             self._parting = set(parting)
             self._staying = tuple(name for name in self.members if name not in self._parting)
             self._reasons, self._has_died = [], False
@@ -312,7 +312,7 @@ class Membership:
         self._leaving.discard(name)
         if by_death and (name in self._parting or name in (self._staying if self._parting else self.members)):
             self._lost += (name,)
-        if self.phase is Phase.PARTING and (name in self._parting or name in self._staying):
+        if self.phase is EpochPhase.PARTING and (name in self._parting or name in self._staying):
             # The others hear of it all at once, when those who leave have handed over.
             self._parting.discard(name)
             self._staying = tuple(other for other in self._staying if other != name)
@@ -320,7 +320,7 @@ class Membership:
             self._has_died |= by_death
             if not self._parting:
                 self._go_on(self._staying, self._reasons, by_death=self._has_died)
-        elif self.phase is Phase.STEPPING and name in self.members:
+        elif self.phase is EpochPhase.STEPPING and name in self.members:
             stay = tuple(other for other in self.members if other != name)
             # Nobody joins in the middle of a step: its weights are not those that a joiner would get.
             self._go_on(stay, [f"{name} {why}"], by_death=by_death, in_step=True)
@@ -352,15 +352,15 @@ class Membership:
         before: tuple[tuple[str, ...], ...] = ()
         if in_step and self.view:
             before = (*(self.view.before if self.view.step == self.step else ()), self.members)
-        self.view = View(
+        self.view = MembershipView(
             self._epoch + 1, self.step, members, newcomers, bool(self.wills), self._loss, before, self._lost
         )
-        self.history.append(Span(self.view.epoch, members, self.step, self.step, ", ".join(reasons)))
-        self.phase = Phase.STEPPING
+        self.history.append(StepSpan(self.view.epoch, members, self.step, self.step, ", ".join(reasons)))
+        self.phase = EpochPhase.STEPPING
         self._said.append(Form(self.view))
 
     def _finish(self, why: str, *, failed: bool = False) -> None:
-        self.phase = Phase.OVER
+        self.phase = EpochPhase.OVER
         self._said.append(Finish(why, failed))
 
     def _expel(self, name: str) -> None:

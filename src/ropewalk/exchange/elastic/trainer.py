@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import ExchangeAborted, MemberLost
-from ropewalk.exchange.elastic.membership import Commit, View
+from ropewalk.exchange.elastic.membership import Commit, MembershipView
 from ropewalk.exchange.elastic.shares import pass_on, seed_of, share_out
-from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.packed_state import pack, unpack
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class ElasticTrainer:
         while (commit := self._try(attempt, loss_of)) is None:
             self._exchange.abort(self.epoch)
             self._restore(attempt.buffers)
-            self._enter_next(self._member.training.patience.stalled_s)
+            self._enter_next(self._member.training.timeouts.stalled_s)
             attempt.shares = self._shares(batch)
         if not self._exchange.finish().skipped:
             self._optimizer.step()
@@ -131,7 +131,7 @@ class ElasticTrainer:
             self._enter_next()
         return commit.loss
 
-    def report(self) -> Report:
+    def report(self) -> ExchangeReport:
         """What the exchange cost and did, in all steps that this worker took part in."""
         report = self._exchange.report()
         return dataclasses.replace(report, notes=(*report.notes, *self._notes))
@@ -266,13 +266,13 @@ class ElasticTrainer:
             except _Interrupted:
                 continue
 
-    def _enter(self, view: View) -> None:
+    def _enter(self, view: MembershipView) -> None:
         member = self._member
         is_first = not self._is_bound
         self.epoch, self.members, self._before = view.epoch, view.members, view.before
         group = member.make_group(view)
         if member.name in view.newcomers:
-            self._load(member.mailbox.wait_state(view.epoch, member.training.patience.stalled_s))
+            self._load(member.mailbox.wait_state(view.epoch, member.training.timeouts.stalled_s))
         elif self.rank == 0 and view.newcomers:
             member.send_state(view.newcomers, view.epoch, self._state())
         self.num_steps = view.step
@@ -288,7 +288,7 @@ class ElasticTrainer:
         if view.epoch > 0:
             self._exchange.regroup(group)
 
-    def _note_lost(self, view: View) -> None:
+    def _note_lost(self, view: MembershipView) -> None:
         for name in view.lost:
             if name not in self.lost:
                 self.lost += (name,)

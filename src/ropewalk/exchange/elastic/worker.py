@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.elastic.membership import Span
+from ropewalk.exchange.elastic.membership import StepSpan
 from ropewalk.exchange.elastic.shares import batches, num_batches
 from ropewalk.exchange.elastic.trainer import ElasticTrainer
 
@@ -128,6 +128,6 @@ class ElasticWorker:
         if self._trainer is not None:
             self._trainer.close()
 
-    def history(self) -> list[Span]:
+    def history(self) -> list[StepSpan]:
         """Which steps were done so far, and by whom."""
         return self._member.coordinator.history()

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Round
 from ropewalk.exchange.compressors.gd_sec import GDSEC, value_seed
 from ropewalk.exchange.federated.problems import Problem
@@ -46,7 +46,7 @@ class RoundRecord:
 
 
 @dataclass(slots=True)
-class Run:
+class FederatedRun:
     """Rounds until the objective error was small enough, or until there were enough of them.
 
     Attributes:
@@ -116,12 +116,12 @@ class Federation:
         self._participation, self._drop_out, self._batch = participation, drop_out, batch
         self._monitor = monitor
         self._random = torch.Generator().manual_seed(seed)
-        self._layout = Layout((Entry("theta", (problem.num_weights,), torch.float64),))
+        self._layout = Layout((BucketEntry("theta", (problem.num_weights,), torch.float64),))
 
-    def run(self, max_rounds: int, objective_error: float = 0.0) -> Run:
+    def run(self, max_rounds: int, objective_error: float = 0.0) -> FederatedRun:
         """Go on for some rounds, or until `f(theta) - f*` is small enough."""
         least = self.problem.value(self.problem.optimum)
-        run = Run()
+        run = FederatedRun()
         while run.num_rounds < max_rounds and not run.reached:
             record = self.round()
             run.num_rounds += 1

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from ropewalk.exchange.groups.board import Board
-from ropewalk.exchange.traffic import Traffic
+from ropewalk.exchange.traffic import MemberTraffic
 
 
 class Work(abc.ABC):
@@ -30,7 +30,7 @@ class Work(abc.ABC):
     def done(self) -> bool: ...
 
 
-class Done(Work):
+class CompletedWork(Work):
     """What was done at once."""
 
     def wait(self) -> None:
@@ -60,7 +60,7 @@ class Group(abc.ABC):
     size: int
     epoch: int
     members: tuple[str, ...]
-    traffic: Traffic
+    traffic: MemberTraffic
     board: Board | None = None
 
     @abc.abstractmethod

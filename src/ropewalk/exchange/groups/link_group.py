@@ -23,10 +23,10 @@ from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid, ServiceLost
 from ropewalk.exchange.groups.board import Board
-from ropewalk.exchange.groups.group import Done, Group, Work
+from ropewalk.exchange.groups.group import CompletedWork, Group, Work
 from ropewalk.exchange.groups.inbox import NOTE, Inbox, Packet
-from ropewalk.exchange.groups.shaping import ShapedPort, Shaping
-from ropewalk.exchange.traffic import Traffic
+from ropewalk.exchange.groups.link_emulation import EmulatedPort, LinkEmulation
+from ropewalk.exchange.traffic import MemberTraffic
 
 #: Up to so many bytes everybody gets everything. It is one delay instead of 2 (M - 1), which a neighbour hardly
 #: notices, and M / 2 times the bytes, which a slow link does.
@@ -61,7 +61,7 @@ class LinkGroup(Group):
         inbox: Inbox,
         *,
         timeout_s: float = 300.0,
-        shaping: Shaping | None = None,
+        shaping: LinkEmulation | None = None,
     ) -> None:
         if not 0 <= rank < len(members) or len(sends) != len(members):
             raise ExchangeInvalid(f"rank {rank} of {len(members)} members with {len(sends)} ways to send cannot be")
@@ -69,11 +69,11 @@ class LinkGroup(Group):
         self.size: int = len(members)
         self.epoch = epoch
         self.members: tuple[str, ...] = tuple(members)
-        self.traffic: Traffic = Traffic()
+        self.traffic: MemberTraffic = MemberTraffic()
         self._sends = sends
         self._inbox = inbox
         self._timeout_s = timeout_s
-        self._port = ShapedPort(shaping) if shaping else None
+        self._port = EmulatedPort(shaping) if shaping else None
         self._number = 0
         self.board: Board | None = LinkBoard(rank, epoch, sends, inbox)
         inbox.enter(epoch)
@@ -81,7 +81,7 @@ class LinkGroup(Group):
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
         number = self._next()
         if self.size == 1:
-            return Done()
+            return CompletedWork()
         on_cpu = buffer.device.type == "cpu"
         held = buffer if on_cpu else buffer.cpu()
         if held.numel() * held.element_size() <= _SMALL_BYTES:
@@ -90,7 +90,7 @@ class LinkGroup(Group):
             self._ring(held, number, tag)
         if not on_cpu:
             buffer.copy_(held)
-        return Done()
+        return CompletedWork()
 
     def all_gather(
         self, message: memoryview, facts: Sequence[int], tag: str

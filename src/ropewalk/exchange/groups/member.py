@@ -1,4 +1,4 @@
-"""`Member`: a service whose replicas form a group over the program's own links.
+"""`GroupMember`: a service whose replicas form a group over the program's own links.
 
     class Learner(Member):
         def __init__(self, peers):              # the handle of the node itself: program.declare("learners")
@@ -20,12 +20,12 @@ from collections.abc import Callable, Sequence
 from ropewalk.calls.client import Client
 from ropewalk.calls.markers import method
 from ropewalk.exchange.groups.inbox import Inbox, Packet
+from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.groups.link_group import LinkGroup
-from ropewalk.exchange.groups.shaping import Shaping
 from ropewalk.program.node_context import current_node
 
 
-class Member:
+class GroupMember:
     """Base class of services that exchange gradients with their replicas.
 
     Attributes:
@@ -47,7 +47,7 @@ class Member:
         *,
         epoch: int = 0,
         timeout_s: float = 300.0,
-        shaping: Shaping | None = None,
+        shaping: LinkEmulation | None = None,
     ) -> LinkGroup:
         """A group of replicas of this node; every one of them calls this with the same arguments.
 

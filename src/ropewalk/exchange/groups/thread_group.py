@@ -22,13 +22,13 @@ from torch import Tensor
 from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, MemberLost
 from ropewalk.exchange.groups.board import Board, MemoryBoard
 from ropewalk.exchange.groups.group import Group, Work
-from ropewalk.exchange.traffic import Traffic, ring_bytes
+from ropewalk.exchange.traffic import MemberTraffic, ring_bytes
 
 R = TypeVar("R")
 
 
 @dataclass(slots=True)
-class _Call:
+class _Collective:
     """One collective, as far as members have come to it: what each brought, by rank."""
 
     what: str
@@ -37,21 +37,21 @@ class _Call:
     done: bool = False
 
 
-class _Room:
+class _GroupState:
     """What the members of one group share."""
 
     def __init__(self, size: int) -> None:
         self.changed: threading.Condition = threading.Condition()
         self.size = size
-        self.calls: dict[int, _Call] = {}
+        self.calls: dict[int, _Collective] = {}
         self.lost: set[int] = set()
 
     def enter(
-        self, number: int, rank: int, what: str, tag: str, value: Any, complete: Callable[[_Call], None]
-    ) -> _Call:
+        self, number: int, rank: int, what: str, tag: str, value: Any, complete: Callable[[_Collective], None]
+    ) -> _Collective:
         """Bring `value` to a call; who is the last completes it for all."""
         with self.changed:
-            call = self.calls.setdefault(number, _Call(what, tag))
+            call = self.calls.setdefault(number, _Collective(what, tag))
             if (call.what, call.tag) != (what, tag):
                 raise ExchangeInvalid(
                     f"member {rank} calls {what}({tag!r}) where others call {call.what}({call.tag!r}); "
@@ -69,7 +69,7 @@ class _Room:
 class _Waiting(Work):
     """One member's view of a call."""
 
-    def __init__(self, group: ThreadGroup, call: _Call) -> None:
+    def __init__(self, group: ThreadGroup, call: _Collective) -> None:
         self._group = group
         self._call = call
 
@@ -85,13 +85,13 @@ class ThreadGroup(Group):
     """A member of a group inside this process; `make` makes all of them."""
 
     def __init__(
-        self, rank: int, room: _Room, epoch: int, members: tuple[str, ...], timeout_s: float, board: Board
+        self, rank: int, room: _GroupState, epoch: int, members: tuple[str, ...], timeout_s: float, board: Board
     ) -> None:
         self.rank = rank
         self.size: int = room.size
         self.epoch = epoch
         self.members = members
-        self.traffic: Traffic = Traffic()
+        self.traffic: MemberTraffic = MemberTraffic()
         self.board: Board | None = board
         self._room = room
         self._timeout_s = timeout_s
@@ -106,12 +106,12 @@ class ThreadGroup(Group):
         names = tuple(members or (f"member {rank}" for rank in range(size)))
         if size < 1 or len(names) != size:
             raise ValueError(f"a group has at least 1 member and a name for each, not {size} and {names}")
-        room = _Room(size)
+        room = _GroupState(size)
         boards = MemoryBoard.make(size)
         return [cls(rank, room, epoch, names, timeout_s, boards[rank]) for rank in range(size)]
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
-        def add_up(call: _Call) -> None:
+        def add_up(call: _Collective) -> None:
             buffers: list[Tensor] = [call.brought[rank] for rank in range(self.size)]
             total = buffers[0].clone()
             for other in buffers[1:]:
@@ -146,7 +146,7 @@ class ThreadGroup(Group):
         ]
 
     def broadcast(self, buffer: Tensor, root: int, tag: str) -> None:
-        def copy(call: _Call) -> None:
+        def copy(call: _Collective) -> None:
             for rank, each in call.brought.items():
                 if rank != root:
                     each.copy_(call.brought[root])
@@ -169,13 +169,13 @@ class ThreadGroup(Group):
     def close(self) -> None:
         return
 
-    def _enter(self, what: str, tag: str, value: Any, complete: Callable[[_Call], None]) -> _Call:
+    def _enter(self, what: str, tag: str, value: Any, complete: Callable[[_Collective], None]) -> _Collective:
         number, self._num_calls = self._num_calls, self._num_calls + 1
         with self._room.changed:
             self._refuse_if_over(what, tag)
             return self._room.enter(number, self.rank, what, tag, value, complete)
 
-    def _wait(self, call: _Call) -> None:
+    def _wait(self, call: _Collective) -> None:
         began = time.monotonic()
         with self._room.changed:
             while not call.done:

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from ropewalk.errors import ExchangeAborted, ExchangeInvalid, ExchangeStalled, MemberLost
 from ropewalk.exchange.groups.board import Board, Store, StoreBoard
-from ropewalk.exchange.groups.group import Done, Group, Work
-from ropewalk.exchange.traffic import Traffic, ring_bytes
+from ropewalk.exchange.groups.group import CompletedWork, Group, Work
+from ropewalk.exchange.traffic import MemberTraffic, ring_bytes
 
 # Torch's own types say little here.
 _dist: Any = dist
@@ -73,7 +73,7 @@ class TorchGroup(Group):
         self.size: int = len(chosen)
         self.epoch = epoch
         self.members: tuple[str, ...] = tuple(f"process {rank}" for rank in chosen)
-        self.traffic: Traffic = Traffic()
+        self.traffic: MemberTraffic = MemberTraffic()
         self._timeout_s = timeout_s
         world = tuple(chosen)
         prefix = f"ropewalk/{'-'.join(map(str, world))}/{_made[world]}"
@@ -97,7 +97,7 @@ class TorchGroup(Group):
         moved = ring_bytes(buffer.nbytes, self.size)
         self.traffic.add(tag, sent=moved, received=moved)
         if self.size == 1:
-            return Done()
+            return CompletedWork()
         return self._begin("all_reduce", tag, lambda: self._backend.allreduce([buffer]))
 
     def all_gather(

@@ -114,7 +114,7 @@ class Outdated:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PullAnswer:
     """What a worker pulls of one piece.
 
     Attributes:
@@ -143,14 +143,14 @@ class Pulled:
         corrupt: which of these lack it because it could not be read, with what was wrong.
     """
 
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[PullAnswer, ...] = ()
     missing: tuple[str, ...] = ()
     behind: Mapping[int, int] = field(default_factory=dict[int, int])
     corrupt: Mapping[int, str] = field(default_factory=dict[int, str])
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PieceStanding:
     """What a piece is made of when a worker takes it over, as `bytes_of` gives it; None for what there is not.
 
     Attributes:
@@ -168,13 +168,13 @@ class Standing:
 
 __all__ = [
     "Accepted",
-    "Answer",
     "Behind",
     "Enrolled",
     "Mode",
     "Outdated",
+    "PieceStanding",
+    "PullAnswer",
     "Pulled",
     "ServerSettings",
-    "Standing",
     "staleness_bound",
 ]

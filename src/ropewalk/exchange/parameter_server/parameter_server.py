@@ -29,18 +29,18 @@ from ropewalk.errors import (
 )
 from ropewalk.exchange.compressors import make_compressor
 from ropewalk.exchange.compressors.compressor import Compressor
-from ropewalk.exchange.exchange import Exchange, Report, StepRecord
+from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
 from ropewalk.exchange.groups.group import Group, Work
-from ropewalk.exchange.groups.shaping import Shaping
+from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.not_finite import NanPolicy, check_policy, is_finite
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
 from ropewalk.exchange.observers import Observers
-from ropewalk.exchange.parameter_server.courier import WAIT_S, Attempt, Courier, Letter, SharedPort
 from ropewalk.exchange.parameter_server.enrolment import Enrolment
-from ropewalk.exchange.parameter_server.outcomes import Answer, Mode, ServerSettings, staleness_bound
+from ropewalk.exchange.parameter_server.outcomes import Mode, PullAnswer, ServerSettings, staleness_bound
 from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
 from ropewalk.exchange.parameter_server.pieces import PIECE_BYTES
 from ropewalk.exchange.parameter_server.server_sgd import ServerSGD
+from ropewalk.exchange.parameter_server.shard_client import WAIT_S, Attempt, Letter, ShardClient, SharedPort
 from ropewalk.exchange.parameter_server.weighting import Weighting
 from ropewalk.exchange.reporting import Ledger
 
@@ -102,7 +102,7 @@ class ParameterServer(Exchange):
         replay_bytes: int = 256 << 20,
         timeout_s: float = 60.0,
         nan: NanPolicy | None = None,
-        shaping: Shaping | None = None,
+        shaping: LinkEmulation | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         chosen = make_compressor(compressor)
@@ -162,7 +162,7 @@ class ParameterServer(Exchange):
         self._tell_bound(group)
         port = SharedPort(self._shaping) if self._shaping else None
         self._couriers = [
-            Courier(
+            ShardClient(
                 at,
                 self._servers[at],
                 enrolment.worker,
@@ -337,7 +337,7 @@ class ParameterServer(Exchange):
             waited_s=waited_s,
         )
 
-    def finish(self) -> Report:
+    def finish(self) -> ExchangeReport:
         self.wait()
         record = self._record
         assert record is not None
@@ -398,7 +398,7 @@ class ParameterServer(Exchange):
         self._told.sent(key, "dense" if whole else "sparse", message.num_values)
         return Letter(attempt.step, data, self._weight)
 
-    def deliver(self, answer: Answer, attempt: Attempt) -> None:
+    def deliver(self, answer: PullAnswer, attempt: Attempt) -> None:
         """For couriers: what a server says of a piece."""
         piece, record = self._model.pieces[answer.key], self._record
         began = time.perf_counter()
@@ -443,7 +443,7 @@ class ParameterServer(Exchange):
         self._bound()
         self._model.take_errors(errors)
 
-    def report(self) -> Report:
+    def report(self) -> ExchangeReport:
         self._bound()
         return self._ledger.report()
 

@@ -26,13 +26,13 @@ from ropewalk.errors import MessageCorrupt
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Decoder
 from ropewalk.exchange.compressors.memoryless import state_dtype
-from ropewalk.exchange.parameter_server.outcomes import Accepted, Answer, Behind, ServerSettings, Standing
+from ropewalk.exchange.parameter_server.outcomes import Accepted, Behind, PieceStanding, PullAnswer, ServerSettings
 from ropewalk.exchange.parameter_server.pieces import bytes_of, tensor_of
 from ropewalk.exchange.parameter_server.sparse_sum import sparse_sum
 
 
 @dataclass(frozen=True, slots=True)
-class Contribution:
+class PushedGradient:
     """What a worker pushed for one step of one piece."""
 
     data: bytes
@@ -68,12 +68,12 @@ class PieceRounds:
         self._settings = settings
         self._decoder = settings.compressor.decoder(layout)
         self._decoders: dict[str, Decoder] = {}
-        self._inbox: dict[int, dict[str, Contribution]] = {}
+        self._inbox: dict[int, dict[str, PushedGradient]] = {}
         self._samples: dict[str, float] = {}
         self._weights: Tensor | None = None
         self._velocity: Tensor | None = None
         self._open: _Open | None = None
-        self._result: Answer | None = None
+        self._result: PullAnswer | None = None
         self._memories: dict[str, Tensor | None] | None = None
         self._inherited: Tensor | None = None
 
@@ -161,7 +161,7 @@ class PieceRounds:
 
     # Rounds
 
-    def push(self, worker: str, step: int, pushed: Contribution) -> Accepted | Behind:
+    def push(self, worker: str, step: int, pushed: PushedGradient) -> Accepted | Behind:
         """Take what a member says of a step; what was taken already is accepted and dropped."""
         clock = self.clocks[worker]
         if step > clock + 1 and self._settings.owns_nothing:
@@ -182,14 +182,14 @@ class PieceRounds:
         self._advance()
         return Accepted()
 
-    def pull(self, step: int) -> Answer | None:
+    def pull(self, step: int) -> PullAnswer | None:
         """What lets a member go on that has pushed this step; None if it is not there yet."""
         settings = self._settings
         if settings.synchronous:
             return self._result if self._result and self._result.step == step else None
         if self._weights is None or (settings.staleness is not None and self.missing(step)):
             return None
-        return Answer(self._key, self.settled, self._total_samples, len(self.clocks), _portable(self._weights))
+        return PullAnswer(self._key, self.settled, self._total_samples, len(self.clocks), _portable(self._weights))
 
     def missing(self, step: int) -> list[str]:
         """Members that a pull of this step waits for."""
@@ -232,10 +232,10 @@ class PieceRounds:
             weights, velocity = self._settings.optimizer.step(self._weights, self._velocity, total, samples)
         self._open = _Open(step, weights, velocity)
         answer = said if said is not None else _portable(total if weights is None else weights)
-        self._result = Answer(self._key, step, samples, len(pushed), answer)
+        self._result = PullAnswer(self._key, step, samples, len(pushed), answer)
         self.num_changes += 1
 
-    def _sum(self, pushed: Mapping[str, Contribution]) -> tuple[bytes | None, Tensor]:
+    def _sum(self, pushed: Mapping[str, PushedGradient]) -> tuple[bytes | None, Tensor]:
         """What was said as one message, if that is what travels back, and what it comes to with the memory."""
         ranks = {worker: rank for rank, worker in enumerate(self.clocks)}
         messages = {ranks[worker]: memoryview(one.data) for worker, one in pushed.items()}
@@ -274,7 +274,7 @@ class PieceRounds:
         self.corrupt[worker] = str(error)
         self.num_changes += 1
 
-    def _apply(self, step: int, pushed: dict[str, Contribution]) -> None:
+    def _apply(self, step: int, pushed: dict[str, PushedGradient]) -> None:
         """Make an update of the weights from what some members pushed for a step."""
         optimizer = self._settings.optimizer
         assert optimizer and self._weights is not None
@@ -340,7 +340,7 @@ class PieceRounds:
             self._weights = weights
             self._advance()
 
-    def standing(self, with_memory: bool) -> Standing | None:
+    def standing(self, with_memory: bool) -> PieceStanding | None:
         """All that counts; None if weights, or memories where these are asked for, are not complete yet."""
         if self.lacks_weights or (with_memory and self._memories is not None):
             return None
@@ -349,7 +349,7 @@ class PieceRounds:
             memory = _portable(self._remembered())
             self._advance()
         weights, velocity = (None if one is None else _portable(one) for one in (self._weights, self._velocity))
-        return Standing(self.settled, weights, velocity, memory)
+        return PieceStanding(self.settled, weights, velocity, memory)
 
     def state_dict(self) -> dict[str, Any]:
         """What counts, and what was pushed since; the open round is made again from that."""
@@ -390,4 +390,4 @@ def _portable(tensor: Tensor) -> bytes:
     return bytes(bytes_of(tensor))
 
 
-__all__ = ["Contribution", "PieceRounds", "tensor_of"]
+__all__ = ["PieceRounds", "PushedGradient", "tensor_of"]

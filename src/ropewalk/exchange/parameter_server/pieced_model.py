@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.buckets import Entry
+from ropewalk.exchange.buckets import BucketEntry
 from ropewalk.exchange.parameter_server.outcomes import ServerSettings
 from ropewalk.exchange.parameter_server.pieces import Part, bytes_of, cut_pieces, merged_state
 from ropewalk.exchange.parameter_server.worker_piece import WorkerPiece
@@ -39,7 +39,7 @@ class PiecedModel:
         settings: ServerSettings,
     ) -> None:
         named = list(named_parameters)
-        cut = cut_pieces([Entry.of(*one) for one in named], num_shards, piece_bytes)
+        cut = cut_pieces([BucketEntry.of(*one) for one in named], num_shards, piece_bytes)
         self.pieces = {piece.key: WorkerPiece(piece, settings) for piece in cut}
         self.keys = [[piece.key for piece in cut if piece.shard == shard] for shard in range(num_shards)]
         self.places: dict[str, list[tuple[int, Part, slice]]] = {}

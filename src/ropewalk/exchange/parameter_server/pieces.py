@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid
-from ropewalk.exchange.buckets import Entry, Layout
+from ropewalk.exchange.buckets import BucketEntry, Layout
 
 #: As BytePS: enough for the bandwidth of a link, little enough to be overtaken.
 PIECE_BYTES = 4 << 20
@@ -45,7 +45,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ModelPiece:
     """What travels as one.
 
     Attributes:
@@ -71,7 +71,9 @@ class Piece:
         return [(part, name, named[name]) for part, name in pairs if name in named]
 
 
-def cut_pieces(entries: Iterable[Entry], num_shards: int, piece_bytes: int = PIECE_BYTES) -> tuple[Piece, ...]:
+def cut_pieces(
+    entries: Iterable[BucketEntry], num_shards: int, piece_bytes: int = PIECE_BYTES
+) -> tuple[ModelPiece, ...]:
     """Cut a model into pieces, and distribute them over shards so that each has about as many bytes.
 
     Args:
@@ -103,7 +105,7 @@ def cut_pieces(entries: Iterable[Entry], num_shards: int, piece_bytes: int = PIE
     layouts = [Layout(tuple(entry for _, entry in group)) for group in groups]
     shards = balanced([layout.size_bytes for layout in layouts], num_shards)
     return tuple(
-        Piece(key, shard, tuple(part for part, _ in group), layout)
+        ModelPiece(key, shard, tuple(part for part, _ in group), layout)
         for key, (group, layout, shard) in enumerate(zip(groups, layouts, shards, strict=True))
     )
 
@@ -118,7 +120,7 @@ def balanced(sizes: Sequence[int], num_shards: int) -> list[int]:
     return shards
 
 
-def _rows(entry: Entry, limit: int) -> list[tuple[Part, Entry]]:
+def _rows(entry: BucketEntry, limit: int) -> list[tuple[Part, BucketEntry]]:
     """A parameter, cut along its first dimension if it is larger than a piece."""
     if entry.size_bytes <= limit or not entry.shape or entry.numel == 0:
         return [(Part(entry.name, 0, entry.numel), entry)]
@@ -135,9 +137,9 @@ def _rows(entry: Entry, limit: int) -> list[tuple[Part, Entry]]:
     ]
 
 
-def _fused(cuts: Sequence[tuple[Part, Entry]], limit: int) -> list[list[tuple[Part, Entry]]]:
+def _fused(cuts: Sequence[tuple[Part, BucketEntry]], limit: int) -> list[list[tuple[Part, BucketEntry]]]:
     """Neighbours of one dtype and device together, as far as they fit into one piece."""
-    groups: list[list[tuple[Part, Entry]]] = []
+    groups: list[list[tuple[Part, BucketEntry]]] = []
     size, kind = 0, None
     for part, entry in cuts:
         if not groups or (entry.dtype, entry.device) != kind or size + entry.size_bytes > limit:
@@ -148,7 +150,9 @@ def _fused(cuts: Sequence[tuple[Part, Entry]], limit: int) -> list[list[tuple[Pa
     return groups
 
 
-def merged_state(states: Iterable[tuple[Piece, Mapping[str, Mapping[str, Tensor]]]]) -> dict[str, dict[str, Tensor]]:
+def merged_state(
+    states: Iterable[tuple[ModelPiece, Mapping[str, Mapping[str, Tensor]]]],
+) -> dict[str, dict[str, Tensor]]:
     """States of pieces, `{"error": {"fc.weight[0:600]": ...}}`, as flat tensors by whole parameters.
 
     What has another number of components than its part of the parameter (the factors of `LowRank`) stays with the
@@ -170,7 +174,7 @@ def _joined(found: list[tuple[int, Tensor]]) -> Tensor:
     return torch.cat([tensor.reshape(-1) for _, tensor in sorted(found, key=lambda at: at[0])])
 
 
-def state_of_piece(piece: Piece, state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+def state_of_piece(piece: ModelPiece, state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
     """What of a state by whole parameters belongs to a piece, under the names of its layout."""
     found: dict[str, dict[str, Tensor]] = {}
     for kind, named in state.items():

@@ -27,9 +27,9 @@ from ropewalk.exchange.parameter_server.outcomes import (
     Behind,
     Enrolled,
     Outdated,
+    PieceStanding,
     Pulled,
     ServerSettings,
-    Standing,
 )
 from ropewalk.exchange.parameter_server.pieces import tensor_of
 from ropewalk.exchange.parameter_server.shard import Shard
@@ -109,7 +109,7 @@ class ParameterShard:
     @idempotent
     def standing(
         self, keys: Sequence[int], with_memory: bool = True, wait_s: float = 1.0
-    ) -> dict[int, Standing] | None:
+    ) -> dict[int, PieceStanding] | None:
         """What there is of these pieces; waits until all of it is there, but not for ever."""
         due = time.monotonic() + wait_s
         with self._changed:

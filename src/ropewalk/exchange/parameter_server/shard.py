@@ -20,15 +20,15 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.parameter_server.outcomes import (
     Accepted,
-    Answer,
     Behind,
     Enrolled,
     Outdated,
+    PieceStanding,
+    PullAnswer,
     Pulled,
     ServerSettings,
-    Standing,
 )
-from ropewalk.exchange.parameter_server.piece_rounds import Contribution, PieceRounds
+from ropewalk.exchange.parameter_server.piece_rounds import PieceRounds, PushedGradient
 
 #: One answer to a pull holds so much at most, beside its first piece, so that a more urgent piece can overtake.
 ANSWER_BYTES = 8 << 20
@@ -131,7 +131,7 @@ class Shard:
         """Pieces that have no weights yet, and are to have some."""
         return tuple(key for key, piece in self._pieces.items() if piece.lacks_weights)
 
-    def standing(self, keys: Iterable[int], with_memory: bool = True) -> dict[int, Standing] | None:
+    def standing(self, keys: Iterable[int], with_memory: bool = True) -> dict[int, PieceStanding] | None:
         """What there is, for who takes part from now on; None while something of it is missing."""
         if self._settings is None:
             return None
@@ -165,14 +165,14 @@ class Shard:
         """Take what a worker says of one piece in one step."""
         if refused := self._refused(worker, epoch):
             return refused
-        outcome = self._pieces[key].push(worker, step, Contribution(data, samples))
+        outcome = self._pieces[key].push(worker, step, PushedGradient(data, samples))
         return outcome if isinstance(outcome, Behind) else Accepted(self._durable(key))
 
     def pull(self, worker: str, epoch: int, step: int, keys: Sequence[int]) -> Pulled | Outdated:
         """What is ready of these pieces after this step, the most urgent first; never waits."""
         if refused := self._refused(worker, epoch):
             return refused
-        answers: list[Answer] = []
+        answers: list[PullAnswer] = []
         missing: dict[str, None] = {}
         behind: dict[int, int] = {}
         corrupt: dict[int, str] = {}

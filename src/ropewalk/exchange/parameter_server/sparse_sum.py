@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from ropewalk.exchange.buckets import Layout
-from ropewalk.exchange.compressors.hearing import hear_all
+from ropewalk.exchange.compressors.decoding import decode_all
 from ropewalk.exchange.kernels import Selection
 from ropewalk.exchange.wire.sparse import pack_sparse, unpack_sparse
 
@@ -24,7 +24,7 @@ def sparse_sum(layout: Layout, messages: Mapping[int, memoryview]) -> bytes:
         MessageCorrupt: bytes that no encoder of this layout can have made; says whose.
     """
     heard: list[Selection] = []
-    hear_all(messages, lambda data: heard.append(unpack_sparse(data, layout.numel, layout.dtype)))
+    decode_all(messages, lambda data: heard.append(unpack_sparse(data, layout.numel, layout.dtype)))
     if not heard:
         return b""
     indices, places = np.unique(np.concatenate([one.indices for one in heard]), return_inverse=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.groups.group import Group, Work
-from ropewalk.exchange.traffic import Traffic
+from ropewalk.exchange.traffic import MemberTraffic
 
 
 class StarGroup(Group):
@@ -37,7 +37,7 @@ class StarGroup(Group):
         self.size = len(members)
         self.epoch = epoch
         self.members = tuple(members)
-        self.traffic = Traffic()
+        self.traffic = MemberTraffic()
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
         self._refuse("all_reduce")

@@ -15,8 +15,8 @@ from torch import Tensor
 from ropewalk.exchange.compressors.compressor import Round
 from ropewalk.exchange.compressors.memoryless import state_dtype
 from ropewalk.exchange.message import Message
-from ropewalk.exchange.parameter_server.outcomes import Answer, ServerSettings, Standing
-from ropewalk.exchange.parameter_server.pieces import Piece, bytes_of, state_of_piece, tensor_of
+from ropewalk.exchange.parameter_server.outcomes import PieceStanding, PullAnswer, ServerSettings
+from ropewalk.exchange.parameter_server.pieces import ModelPiece, bytes_of, state_of_piece, tensor_of
 
 
 class WorkerPiece:
@@ -29,7 +29,7 @@ class WorkerPiece:
         weights: that the server had at the beginning of the step; None where it owns none.
     """
 
-    def __init__(self, piece: Piece, settings: ServerSettings) -> None:
+    def __init__(self, piece: ModelPiece, settings: ServerSettings) -> None:
         layout = piece.layout
         self.piece = piece
         self.flat = torch.zeros(layout.numel, dtype=layout.dtype, device=layout.device)
@@ -59,7 +59,7 @@ class WorkerPiece:
         round_ = Round(step, rank, size, samples=samples, applied=self._applied)
         return self.encoder.encode(self.flat, round_)
 
-    def deliver(self, answer: Answer) -> None:
+    def deliver(self, answer: PullAnswer) -> None:
         """Take what the server says.
 
         Raises:
@@ -114,7 +114,7 @@ class WorkerPiece:
         memory = self.encoder.memory
         return None if memory is None or not memory.any() else bytes(bytes_of(memory))
 
-    def take_over(self, standing: Standing) -> None:
+    def take_over(self, standing: PieceStanding) -> None:
         """Begin with what the server has."""
         layout = self.piece.layout
 

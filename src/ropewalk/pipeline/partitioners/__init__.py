@@ -13,14 +13,14 @@ from typing import Any
 
 from ropewalk.errors import PlanInvalid
 from ropewalk.families import Family
-from ropewalk.pipeline.partitioners.partitioner import CostedSchedule, Partition, Partitioner, Request
+from ropewalk.pipeline.partitioners.partitioner import CostedSchedule, Partition, Partitioner, PlanRequest
 
 __all__ = [
     "PARTITIONERS",
     "CostedSchedule",
     "Partition",
     "Partitioner",
-    "Request",
+    "PlanRequest",
     "make_partitioner",
     "register_partitioner",
 ]

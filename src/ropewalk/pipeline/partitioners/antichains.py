@@ -33,7 +33,7 @@ Booleans = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Graph:
+class OperatorGraph:
     """The operators that PipeDream cuts between, as bit sets: operator i is `1 << i`."""
 
     operators: tuple[Operator, ...]
@@ -45,7 +45,7 @@ class Graph:
     affected: tuple[int, ...]
 
     @classmethod
-    def of(cls, profile: Profile) -> Graph:
+    def of(cls, profile: Profile) -> OperatorGraph:
         """What PipeDream keeps of a profile.
 
         Raises:
@@ -141,7 +141,7 @@ class Graph:
 class States:
     """All states, smaller ones first; arrays have one entry for each."""
 
-    graph: Graph
+    graph: OperatorGraph
     #: [state, operator]: whether the state covers it.
     covered: Booleans
 
@@ -173,7 +173,7 @@ class States:
             np.minimum.at(found, numbers, amounts)
             return found
 
-        bounds = _Bounds(
+        bounds = _StateClasses(
             self.graph, self.covered[largest], matters, least(self.augmented_bytes), least(self.crossing_bytes)
         )
         return self.some(largest), bounds
@@ -235,7 +235,7 @@ class States:
 
 
 @dataclass(frozen=True)
-class _Bounds(States):
+class _StateClasses(States):
     """One state for each class of states that are alike."""
 
     matters: Booleans

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from ropewalk.errors import NoPlanFits, ProfileInvalid
 from ropewalk.pipeline.cost import plan_cost
-from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.plans import Stage
 from ropewalk.quantities import shown_size
 
@@ -35,7 +35,7 @@ class Balanced:
 
     name = "balanced"
 
-    def partition(self, request: Request) -> Partition:
+    def partition(self, request: PlanRequest) -> Partition:
         """Choose the stages: `num_stages` of them, or one for each device, if there are operators enough.
 
         Raises:
@@ -98,7 +98,7 @@ def _dynamic_program(
     return float(best[-1]), cuts
 
 
-def _groups(request: Request, num_units: int) -> list[int]:
+def _groups(request: PlanRequest, num_units: int) -> list[int]:
     """The device of each stage."""
     schedule, num_devices = request.schedule, request.topology.num_devices
     each = schedule.stages_per_worker
@@ -124,7 +124,7 @@ def _groups(request: Request, num_units: int) -> list[int]:
     return [schedule.group_of(stage, num_stages // each) for stage in range(num_stages)]
 
 
-def _fitting(request: Request, operators: Sequence[tuple[str, ...]], groups: Sequence[int]) -> Partition:
+def _fitting(request: PlanRequest, operators: Sequence[tuple[str, ...]], groups: Sequence[int]) -> Partition:
     """These stages, without recomputation if they fit so."""
     least, limit, tight = math.inf, math.inf, 0
     for recompute in (False, True) if request.recompute is None else (request.recompute,):

@@ -36,7 +36,7 @@ from ropewalk.pipeline.cost import fastest_speed
 from ropewalk.pipeline.down_sets import BitGraph, down_sets
 from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.cost_model import CostModel
-from ropewalk.pipeline.partitioners.exact_search.blocks import Floats, Parts, down_closed_parts
+from ropewalk.pipeline.partitioners.exact_search.blocks import BlockDownSets, Floats, down_closed_parts
 from ropewalk.pipeline.partitioners.exact_search.chains import ROUNDING, ChainSearch, least_sum
 from ropewalk.pipeline.partitioners.exact_search.contraction import NearCuts, coarse_sets, in_order, sets_near
 from ropewalk.pipeline.partitioners.exact_search.family_search import Found, search
@@ -48,7 +48,7 @@ from ropewalk.pipeline.partitioners.exact_search.relaxed_candidates import relax
 from ropewalk.pipeline.partitioners.exact_search.shapes import shapes, tries_all_widths, widths_of
 from ropewalk.pipeline.partitioners.exact_search.simple_plans import objection_to, simple_plans
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
-from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 
 #: Classes of cuts that the lower bound tells apart.
 _CELLS = 256
@@ -81,7 +81,7 @@ class Exact:
         self.cost_model = cost_model
         self.max_sets = max_sets
 
-    def partition(self, request: Request) -> Partition:
+    def partition(self, request: PlanRequest) -> Partition:
         """Choose the stages.
 
         Raises:
@@ -101,7 +101,7 @@ class Exact:
             best = replace(best, stages=simple[0].stages, objective_s=simple[0].objective_s)
         return best
 
-    def _searched(self, request: Request) -> Partition:
+    def _searched(self, request: PlanRequest) -> Partition:
         graph = BitGraph.of(request.profile)
         max_sets = self._affordable(request)
         sets = down_sets(graph, max_sets)
@@ -125,7 +125,7 @@ class Exact:
         )
         return Partition(found.stages, found.objective_s, bound_s, (note,))
 
-    def candidates(self, request: Request, num: int = 24) -> tuple[Partition, ...]:
+    def candidates(self, request: PlanRequest, num: int = 24) -> tuple[Partition, ...]:
         """Good plans of different forms, for a simulator to choose from: `partition()` first.
 
         Then, by objective, the simple plans (see `simple_plans`), the best for each number of stages and of replicas of
@@ -146,7 +146,7 @@ class Exact:
         plans.sort(key=lambda plan: plan[1])
         return (best, *(replace(best, stages=stages, objective_s=objective_s) for stages, objective_s in plans))
 
-    def _of_each_form(self, request: Request, best: Partition, num: int) -> list[Found]:
+    def _of_each_form(self, request: PlanRequest, best: Partition, num: int) -> list[Found]:
         """Plans over a family of cuts that has those of the best."""
         graph = BitGraph.of(request.profile)
         sets = down_sets(graph, _RANKED_SETS)
@@ -159,21 +159,21 @@ class Exact:
         equal = len({stage.replicas for stage in best.stages}) == 1 and best.lower_bound_s != best.objective_s
         return best_of_each_form(request, graph, sets, equal=equal, num=num)
 
-    def _affordable(self, request: Request) -> int:
+    def _affordable(self, request: PlanRequest) -> int:
         """How many sets can be searched at once: with many devices, fewer."""
         num_moves = sum(len(leaving) for shape in shapes(request) for leaving in shape.moves.moves)
         return max(min(self.max_sets, _LEAST_SETS), min(self.max_sets, math.isqrt(2 * _BUDGET // max(1, num_moves))))
 
-    def _coarse(self, request: Request, graph: BitGraph, parts: Sequence[Parts]) -> list[int]:
+    def _coarse(self, request: PlanRequest, graph: BitGraph, parts: Sequence[BlockDownSets]) -> list[int]:
         work_s, values = _work_and_values(request)
         contracted = coarse_sets(graph, work_s.tolist(), self.max_sets // 4)
         return in_order([*contracted, *NearCuts(graph, parts, work_s, values).everywhere(self.max_sets // 2)])
 
     def _piece_by_piece(
         self,
-        request: Request,
+        request: PlanRequest,
         graph: BitGraph,
-        parts: Sequence[Parts],
+        parts: Sequence[BlockDownSets],
         equal: bool,
         tie_replicas: int | None = None,
     ) -> Found | None:
@@ -224,7 +224,7 @@ class Exact:
         return best
 
 
-def _work_and_values(request: Request) -> tuple[Floats, Floats]:
+def _work_and_values(request: PlanRequest) -> tuple[Floats, Floats]:
     """Of each operator the seconds, and the bytes of its value."""
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     forward_s = np.array([operator.forward_s for operator in costs.operators])
@@ -233,7 +233,7 @@ def _work_and_values(request: Request) -> tuple[Floats, Floats]:
 
 
 def plan_within(
-    request: Request, graph: BitGraph, sets: Sequence[int], cost_model: CostModel | None = None
+    request: PlanRequest, graph: BitGraph, sets: Sequence[int], cost_model: CostModel | None = None
 ) -> Partition:
     """The best plan whose cuts are all among these sets, which are ordered as `down_sets` does.
 
@@ -277,12 +277,12 @@ def plan_within(
     return Partition(taken.stages, taken.objective_s, bound_s, (*notes, note))
 
 
-def _ties(request: Request) -> bool:
+def _ties(request: PlanRequest) -> bool:
     """Whether stages may share parameters, and are then looked at apart."""
     return bool(request.profile.tied) and not request.schedule.uniform_replicas
 
 
-def _best_taken(request: Request, found: Iterable[Found | None], objection: ScheduleInvalid) -> Found:
+def _best_taken(request: PlanRequest, found: Iterable[Found | None], objection: ScheduleInvalid) -> Found:
     """The best of these that the schedule takes.
 
     Raises:
@@ -297,7 +297,7 @@ def _best_taken(request: Request, found: Iterable[Found | None], objection: Sche
     return min(taken, key=lambda of: of.objective_s)
 
 
-def _bound_s(request: Request, graph: BitGraph, parts: Sequence[Parts]) -> float:
+def _bound_s(request: PlanRequest, graph: BitGraph, parts: Sequence[BlockDownSets]) -> float:
     """No plan has a smaller objective than this."""
     if request.schedule.stages_per_worker > 1 or not tries_all_widths(request):
         return simple_bound_s(request)

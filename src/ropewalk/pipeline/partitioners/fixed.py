@@ -17,7 +17,7 @@ from dataclasses import replace
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.down_sets import BitGraph
 from ropewalk.pipeline.partitioners.exact import plan_within
-from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.plans import Stage, assemble
 from ropewalk.pipeline.profiles import Profile
 
@@ -30,7 +30,7 @@ class Fixed:
 
     name = "fixed"
 
-    def partition(self, request: Request) -> Partition:
+    def partition(self, request: PlanRequest) -> Partition:
         """Place the stages.
 
         Raises:

@@ -69,7 +69,7 @@ class CostedSchedule(Protocol):
 
 
 @dataclass(frozen=True)
-class Request:
+class PlanRequest:
     """What to plan for.
 
     Raises:
@@ -103,7 +103,7 @@ class Request:
         return min((float(limit) for limit in limits if limit is not None), default=float("inf"))
 
 
-def _check(request: Request) -> None:
+def _check(request: PlanRequest) -> None:
     for name, least in (("micro_batches", 1), ("optimizer_slots", 0), ("memory_bytes", 0), ("num_stages", 1)):
         value = getattr(request, name)
         if value is not None and value < least:
@@ -163,6 +163,6 @@ class Partitioner(Protocol):
         """What it is called in PARTITIONERS."""
         ...
 
-    def partition(self, request: Request) -> Partition:
+    def partition(self, request: PlanRequest) -> Partition:
         """Choose the stages."""
         ...

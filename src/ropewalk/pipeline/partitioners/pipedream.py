@@ -24,8 +24,8 @@ import numpy as np
 
 from ropewalk.errors import NoPlanFits, PlanInvalid
 from ropewalk.pipeline.cost import plan_cost
-from ropewalk.pipeline.partitioners.antichains import Graph, States
-from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.antichains import OperatorGraph, States
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.partitioners.pipedream_costs import make_cost_model
 from ropewalk.pipeline.partitioners.pipedream_search import Rules, Search, data_parallel_s, search
 from ropewalk.pipeline.plans import Stage
@@ -35,7 +35,7 @@ from ropewalk.quantities import shown_size
 MemoryTest = Literal["repository", "counted"]
 
 
-class PipeDream:
+class PipeDreamPartitioner:
     """PipeDream's optimizer. The objective is in seconds per mini-batch, which is what the profile measured.
 
     Args:
@@ -78,7 +78,7 @@ class PipeDream:
         """The name of the cost model."""
         return self.costs.name
 
-    def partition(self, request: Request) -> Partition:
+    def partition(self, request: PlanRequest) -> Partition:
         """Choose the stages.
 
         Raises:
@@ -89,7 +89,7 @@ class PipeDream:
         _refuse_what_it_does_not_know(request)
         limit = min(request.memory_limit(kind) for kind in _kinds(request))
         rules = replace(self.rules, memory_bytes=limit if self.memory_test == "repository" else math.inf)
-        states = Graph.of(request.profile).states(self.max_states)
+        states = OperatorGraph.of(request.profile).states(self.max_states)
         found = search(states, self.costs, request.topology.levels, speed=_speed(request), rules=rules)
         if found.objective_s == math.inf:
             raise self._does_not_fit(states, request, rules)
@@ -104,19 +104,19 @@ class PipeDream:
             )
         return Partition(stages, found.objective_s, notes=self._memory_notes(request, stages, limit))
 
-    def data_parallel_s(self, request: Request) -> float:
+    def data_parallel_s(self, request: PlanRequest) -> float:
         """Seconds of one mini-batch with a copy of the model on each device, by the same cost model; memory aside."""
-        graph = Graph.of(request.profile)
+        graph = OperatorGraph.of(request.profile)
         return data_parallel_s(graph.only_last(), self.costs, request.topology.levels, _speed(request))
 
-    def one_device_s(self, request: Request) -> float:
+    def one_device_s(self, request: PlanRequest) -> float:
         """Seconds of one mini-batch on one device, by the same cost model."""
-        return float(Graph.of(request.profile).only_last().work_s[0]) / _speed(request)
+        return float(OperatorGraph.of(request.profile).only_last().work_s[0]) / _speed(request)
 
-    def _search(self, states: States, request: Request, rules: Rules) -> Search:
+    def _search(self, states: States, request: PlanRequest, rules: Rules) -> Search:
         return Search(states, self.costs, request.topology.levels, speed=_speed(request), rules=rules)
 
-    def _does_not_fit(self, states: States, request: Request, rules: Rules) -> NoPlanFits:
+    def _does_not_fit(self, states: States, request: PlanRequest, rules: Rules) -> NoPlanFits:
         """Only straight pipelines can fail: whole copies everywhere pass PipeDream's memory test."""
         num_devices = request.topology.num_devices
         if self._search(states, request, replace(rules, memory_bytes=math.inf)).objective_s == math.inf:
@@ -145,7 +145,7 @@ class PipeDream:
             available=rules.memory_bytes,
         )
 
-    def _memory_notes(self, request: Request, stages: tuple[Stage, ...], limit: float) -> tuple[str, ...]:
+    def _memory_notes(self, request: PlanRequest, stages: tuple[Stage, ...], limit: float) -> tuple[str, ...]:
         if limit == math.inf:
             return ()
         sizes = plan_cost(request, stages).device_bytes
@@ -166,7 +166,7 @@ class PipeDream:
         )
 
 
-def _refuse_what_it_does_not_know(request: Request) -> None:
+def _refuse_what_it_does_not_know(request: PlanRequest) -> None:
     schedule = request.schedule
     if request.num_stages is not None:
         raise PlanInvalid(
@@ -190,15 +190,15 @@ def _bytes(size: float) -> str:
     return f"{int(size)} bytes ({shown_size(int(size))})"
 
 
-def _kinds(request: Request) -> set[int]:
+def _kinds(request: PlanRequest) -> set[int]:
     return set(request.topology.kind_of) or {0}
 
 
-def _speed(request: Request) -> float:
+def _speed(request: PlanRequest) -> float:
     return request.topology.kind(0).speed
 
 
-def _as_stages(request: Request, search: Search) -> tuple[Stage, ...]:
+def _as_stages(request: PlanRequest, search: Search) -> tuple[Stage, ...]:
     profile, states, found = request.profile, search.states, list(search.stages())
     stage_of: dict[str, int] = {}
     for number, (start, state, _) in enumerate(found):

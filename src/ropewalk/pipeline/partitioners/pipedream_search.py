@@ -51,7 +51,7 @@ class Rules:
     idle: bool = False
 
 
-class Piece(NamedTuple):
+class LevelStage(NamedTuple):
     """A stage of a pipeline at one level: what lies between a start and a state, on some components of that level."""
 
     start: int
@@ -90,18 +90,18 @@ class _Solved:
         fits = self.stashed_bytes[1:] * rounds_after <= self.rules.memory_bytes
         return np.where(fits, self.later[replicas], np.inf)
 
-    def pieces(self, start: int, state: int, components: int) -> list[Piece]:
+    def pieces(self, start: int, state: int, components: int) -> list[LevelStage]:
         """The best pipeline between a start and a state; of equally good ones the first, with few replicas behind."""
-        found: list[Piece] = []
+        found: list[LevelStage] = []
         while True:
             while self._needs_fewer(start, state, components):
                 components -= 1
             seconds = self.best[components][state, start]
             if self.alone[components][state, start] == seconds:
-                return [Piece(start, state, 0, components), *reversed(found)]
+                return [LevelStage(start, state, 0, components), *reversed(found)]
             cut, replicas = self._last_cut(start, state, components, seconds)
             components -= replicas
-            found.append(Piece(cut + 1, state, components, replicas))
+            found.append(LevelStage(cut + 1, state, components, replicas))
             state = cut
 
     def _needs_fewer(self, start: int, state: int, components: int) -> bool:

@@ -16,7 +16,7 @@ from ropewalk.pipeline.schedules.one_f_one_b import OneFOneB
 from ropewalk.pipeline.schedules.pipedream import PipeDream
 from ropewalk.pipeline.schedules.pipedream_2bw import PipeDream2BW
 from ropewalk.pipeline.schedules.schedule import Schedule, Task
-from ropewalk.pipeline.schedules.streams import Stream
+from ropewalk.pipeline.schedules.streams import ActionStream
 from ropewalk.pipeline.schedules.zb_h1 import ZeroBubbleH1
 from ropewalk.pipeline.schedules.zb_h2 import ZeroBubbleH2
 from ropewalk.pipeline.schedules.zb_v import ZeroBubbleV
@@ -57,4 +57,4 @@ def register_schedule(kind: type[Schedule]) -> type[Schedule]:
     return kind
 
 
-__all__ = ["SCHEDULES", "Schedule", "Stream", "Task", "make_schedule", "register_schedule"]
+__all__ = ["SCHEDULES", "ActionStream", "Schedule", "Task", "make_schedule", "register_schedule"]

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from functools import partial
 from math import lcm
 
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.transfers import Play
 
 #: For each worker what it computes, with its reductions and steps.
-Orders = Mapping[Worker, Iterator[Action]]
+Orders = Mapping[PlanWorker, Iterator[Action]]
 
-Lists = dict[Worker, list[Action]]
+Lists = dict[PlanWorker, list[Action]]
 
 #: Admissions that are remembered while no two led to one state; where replicas take turns, many make a circle.
 _NUM_REMEMBERED = 256
@@ -45,7 +45,7 @@ class EndlessPlay:
         self._orders = orders
         self._round_sizes = round_sizes
         #: How far each worker is in its order: the last of each kind.
-        self._last: dict[tuple[Worker, Kind], Action] = {}
+        self._last: dict[tuple[PlanWorker, ActionKind], Action] = {}
         self._is_draining = False
         self.num_admitted = 0
         self._play = Play(plan, {worker: partial(self._turn, worker) for worker in plan.workers})
@@ -76,11 +76,11 @@ class EndlessPlay:
         assert action.version is not None
         return action.kind, action.stage, action.group, action.version * self._round_sizes[action.stage] - num
 
-    def _turn(self, worker: Worker) -> Action | None:
+    def _turn(self, worker: PlanWorker) -> Action | None:
         """What a worker does next. A drain leaves out what was not admitted, and ends with the step of what was."""
         action = next(self._orders[worker])
         while self._is_draining and self._is_beyond(action):
-            if action.kind is Kind.STEP:
+            if action.kind is ActionKind.STEP:
                 return None
             action = next(self._orders[worker])
         self._last[worker, action.kind] = action
@@ -163,7 +163,7 @@ class RepeatedPlay:
             self._play.admit(one.num)
 
 
-def by_worker(plan: Plan, played: Iterator[tuple[Worker, Action]]) -> Lists:
+def by_worker(plan: Plan, played: Iterator[tuple[PlanWorker, Action]]) -> Lists:
     """The lists of all workers, from what they did in turn."""
     found: Lists = {worker: [] for worker in plan.workers}
     for worker, action in played:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule, Task, turns
 
 
@@ -21,13 +21,13 @@ class GPipe(Schedule):
 
     name = "gpipe"
 
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         (stage,) = plan.groups[worker.group]
         own = turns(plan, stage, worker.replica)
         for b in own:
-            yield Task(Kind.FORWARD, stage, b)
+            yield Task(ActionKind.FORWARD, stage, b)
         for b in reversed(own):
-            yield Task(Kind.BACKWARD, stage, b)
+            yield Task(ActionKind.BACKWARD, stage, b)
 
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
         return -(-micro_batches // replicas)

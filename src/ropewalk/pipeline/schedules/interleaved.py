@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule, Task, turns
 from ropewalk.pipeline.versions import warm_up
 
@@ -47,17 +47,17 @@ class Interleaved(Schedule):
     def group_of(self, stage: int, num_groups: int) -> int:
         return stage % num_groups
 
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         own = turns(plan, worker.group, worker.replica)
         num_groups, num = len(plan.groups), len(own) * self.chunks
         ahead = self._ahead(num_groups, worker.group)
         for k in range(num + ahead):
             if k < num:
                 chunk, j = self._place(k, num_groups)
-                yield Task(Kind.FORWARD, worker.group + chunk * num_groups, own[j])
+                yield Task(ActionKind.FORWARD, worker.group + chunk * num_groups, own[j])
             if ahead <= k:
                 chunk, j = self._place(k - ahead, num_groups)
-                yield Task(Kind.BACKWARD, worker.group + (self.chunks - 1 - chunk) * num_groups, own[j])
+                yield Task(ActionKind.BACKWARD, worker.group + (self.chunks - 1 - chunk) * num_groups, own[j])
 
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
         return min(2 * warm_up(workers_after, replicas) + 1, -(-micro_batches // replicas))

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule, Task, turns
 from ropewalk.pipeline.versions import warm_up
 
@@ -23,15 +23,15 @@ class OneFOneB(Schedule):
 
     name = "one_f_one_b"
 
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         (stage,) = plan.groups[worker.group]
         own = turns(plan, stage, worker.replica)
         ahead = warm_up(plan.workers_after(stage), plan.stages[stage].replicas)
         for j in range(len(own) + ahead):
             if j < len(own):
-                yield Task(Kind.FORWARD, stage, own[j])
+                yield Task(ActionKind.FORWARD, stage, own[j])
             if ahead <= j:
-                yield Task(Kind.BACKWARD, stage, own[j - ahead])
+                yield Task(ActionKind.BACKWARD, stage, own[j - ahead])
 
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
         return min(warm_up(workers_after, replicas) + 1, -(-micro_batches // replicas))

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from itertools import count
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule, Task
 from ropewalk.pipeline.versions import stashed, synchronised, warm_up
 
@@ -39,14 +39,14 @@ class PipeDream(Schedule):
         super().__init__(norm=norm, accumulate=accumulate)
         self.vertical_sync = vertical_sync
 
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         (stage,) = plan.groups[worker.group]
         replicas = plan.stages[stage].replicas
         ahead = warm_up(plan.workers_after(stage), replicas)
         for j in count():
-            yield Task(Kind.FORWARD, stage, j * replicas + worker.replica)
+            yield Task(ActionKind.FORWARD, stage, j * replicas + worker.replica)
             if ahead <= j:
-                yield Task(Kind.BACKWARD, stage, (j - ahead) * replicas + worker.replica)
+                yield Task(ActionKind.BACKWARD, stage, (j - ahead) * replicas + worker.replica)
 
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
         return warm_up(workers_after, replicas) + 1

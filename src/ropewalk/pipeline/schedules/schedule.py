@@ -21,17 +21,17 @@ from functools import partial
 from typing import NamedTuple
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.grid import draw_grid
-from ropewalk.pipeline.plans import Edge, Plan, Stage, Worker
-from ropewalk.pipeline.schedules.streams import Cut, EndlessStream, StepStream, Stream
+from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage
+from ropewalk.pipeline.schedules.streams import ActionStream, Cut, EndlessStream, StepStream
 from ropewalk.pipeline.updates import update
 
 
 class Task(NamedTuple):
     """One thing to compute, before it has a version."""
 
-    kind: Kind
+    kind: ActionKind
     stage: int
     micro_batch: int
 
@@ -82,7 +82,7 @@ class Schedule(ABC):
     # --- what each schedule gives ------------------------------------------------------------------------------------
 
     @abstractmethod
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         """What a worker computes, in order: F and B, or F, I and W.
 
         Without a flush it never ends, repeats itself once the pipeline is full, and can begin again between any two
@@ -188,7 +188,7 @@ class Schedule(ABC):
 
     # --- what users ask for -------------------------------------------------------------------------------------------
 
-    def actions(self, plan: Plan) -> dict[Worker, list[Action]]:
+    def actions(self, plan: Plan) -> dict[PlanWorker, list[Action]]:
         """All actions of one step; without a flush those of `plan.micro_batches` pieces, from fill to drain.
 
         Raises:
@@ -198,7 +198,7 @@ class Schedule(ABC):
         first, rest = stream.admit(plan.micro_batches), stream.drain()
         return {worker: first[worker] + rest[worker] for worker in plan.workers}
 
-    def stream(self, plan: Plan, *, start: Cut | None = None, only: Worker | None = None) -> Stream:
+    def stream(self, plan: Plan, *, start: Cut | None = None, only: PlanWorker | None = None) -> ActionStream:
         """The same piece by piece, without end.
 
         Args:
@@ -217,23 +217,23 @@ class Schedule(ABC):
         version = partial(self.version, plan)
         return EndlessStream(plan, partial(self._orders, plan), sizes, version, start=start, only=only)
 
-    def _step_orders(self, plan: Plan, num: int) -> dict[Worker, Iterator[Action]]:
+    def _step_orders(self, plan: Plan, num: int) -> dict[PlanWorker, Iterator[Action]]:
         if num != plan.micro_batches:
             plan = replace(plan, micro_batches=num)
             self.check(plan)
         return self._orders(plan)
 
-    def _orders(self, plan: Plan) -> dict[Worker, Iterator[Action]]:
+    def _orders(self, plan: Plan) -> dict[PlanWorker, Iterator[Action]]:
         return {worker: self._computing(plan, worker) for worker in plan.workers}
 
-    def _computing(self, plan: Plan, worker: Worker) -> Iterator[Action]:
+    def _computing(self, plan: Plan, worker: PlanWorker) -> Iterator[Action]:
         """What a worker does, but for transfers."""
-        finishing = Kind.WEIGHT_GRADIENT if self.splits_backward else Kind.BACKWARD
+        finishing = ActionKind.WEIGHT_GRADIENT if self.splits_backward else ActionKind.BACKWARD
         num_rounds = 0
         for kind, stage, micro_batch in self.order(plan, worker):
             version = self.version(plan, stage, micro_batch)
-            if plan.stages[stage].recompute and kind in (Kind.BACKWARD, Kind.INPUT_GRADIENT):
-                yield Action(Kind.RECOMPUTE, stage, worker.replica, micro_batch, version)
+            if plan.stages[stage].recompute and kind in (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT):
+                yield Action(ActionKind.RECOMPUTE, stage, worker.replica, micro_batch, version)
             yield Action(kind, stage, worker.replica, micro_batch, version)
             if not self.flushes and kind is finishing and self._ends_round(plan, stage, micro_batch):
                 num_rounds += 1

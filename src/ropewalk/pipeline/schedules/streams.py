@@ -29,8 +29,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.endless_play import Lists, Orders, RepeatedPlay, by_worker
 from ropewalk.pipeline.transfers import with_transfers
 
@@ -71,7 +71,7 @@ class Cut:
         return Cut(self.num_before, self.num_since, tuple(version + 1 for version in self.versions))
 
 
-class Stream(Protocol):
+class ActionStream(Protocol):
     """The actions of a run, as micro-batches are admitted. Versions count up through the whole run."""
 
     @property
@@ -113,7 +113,7 @@ class StepStream:
         *,
         accumulate: int = 1,
         start: Cut | None = None,
-        only: Worker | None = None,
+        only: PlanWorker | None = None,
     ) -> None:
         self._plan = plan
         self._begin = begin
@@ -184,7 +184,7 @@ class EndlessStream:
         version: Callable[[int, int], int],
         *,
         start: Cut | None = None,
-        only: Worker | None = None,
+        only: PlanWorker | None = None,
     ) -> None:
         self._plan = plan
         self._begin = begin
@@ -232,11 +232,11 @@ class EndlessStream:
         rows = _empty(self._plan)
         for worker in self._wanted:
             replicas = self._plan.stages[self._plan.groups[worker.group][0]].replicas
-            played = lists[Worker(worker.group, (worker.replica - first) % replicas)]
+            played = lists[PlanWorker(worker.group, (worker.replica - first) % replicas)]
             rows[worker] = [self._of_run(action, worker, since, first) for action in played] if first else [*played]
         return rows
 
-    def _of_run(self, action: Action, worker: Worker, since: int, first: int) -> Action:
+    def _of_run(self, action: Action, worker: PlanWorker, since: int, first: int) -> Action:
         stage, b, version = action.stage, action.micro_batch, action.version
         if version is not None:
             if b is not None:
@@ -247,7 +247,7 @@ class EndlessStream:
         return Action(action.kind, stage, worker.replica, number, version, action.edge, action.peer, action.group)
 
 
-_UPDATING = (Kind.REDUCE, Kind.STEP)
+_UPDATING = (ActionKind.REDUCE, ActionKind.STEP)
 
 
 def _empty(plan: Plan) -> Lists:

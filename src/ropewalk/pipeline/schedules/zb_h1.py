@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule, Task, turns
 from ropewalk.pipeline.versions import warm_up
 
@@ -28,18 +28,18 @@ class ZeroBubbleH1(Schedule):
     #: Forwards ahead of the first I, and micro-batches from I to W, for each stage after (before) this one.
     _slope = 1
 
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         (stage,) = plan.groups[worker.group]
         own = turns(plan, stage, worker.replica)
         ahead = self._slope * (len(plan.stages) - 1 - stage)
         late = self._slope * stage
         for j in range(len(own) + ahead + late):
             if j < len(own):
-                yield Task(Kind.FORWARD, stage, own[j])
+                yield Task(ActionKind.FORWARD, stage, own[j])
             if ahead <= j < len(own) + ahead:
-                yield Task(Kind.INPUT_GRADIENT, stage, own[j - ahead])
+                yield Task(ActionKind.INPUT_GRADIENT, stage, own[j - ahead])
             if ahead + late <= j:
-                yield Task(Kind.WEIGHT_GRADIENT, stage, own[j - ahead - late])
+                yield Task(ActionKind.WEIGHT_GRADIENT, stage, own[j - ahead - late])
 
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
         return min(self._slope * warm_up(workers_after, replicas) + 1, -(-micro_batches // replicas))

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule, Task, turns
 from ropewalk.pipeline.versions import warm_up
 
@@ -61,13 +61,13 @@ class ZeroBubbleV(Schedule):
                 f"{needed}, or zb_h1, which takes any number"
             )
 
-    def order(self, plan: Plan, worker: Worker) -> Iterator[Task]:
+    def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         down, up = plan.groups[worker.group]
         num_groups, rank = len(plan.groups), worker.group
         own = turns(plan, down, worker.replica)
         forward, input_gradient, weight_gradient = (
             {stage: iter([Task(kind, stage, b) for b in own]) for stage in (down, up)}
-            for kind in (Kind.FORWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT)
+            for kind in (ActionKind.FORWARD, ActionKind.INPUT_GRADIENT, ActionKind.WEIGHT_GRADIENT)
         )
         for _ in range(2 * (num_groups - rank) - 1):
             yield next(forward[down])

@@ -10,27 +10,27 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.simulation.spans import Span
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.simulation.spans import ActionSpan
 from ropewalk.quantities import shown_duration
 
 #: What each action is called in a legend, and its colour.
 COLOURS = {
-    Kind.FORWARD: ("forward", "#3b82f6"),
-    Kind.RECOMPUTE: ("recompute", "#93c5fd"),
-    Kind.BACKWARD: ("backward", "#16a34a"),
-    Kind.INPUT_GRADIENT: ("input gradient", "#22a6a0"),
-    Kind.WEIGHT_GRADIENT: ("weight gradient", "#84cc16"),
-    Kind.REDUCE: ("reduce", "#ec4899"),
-    Kind.STEP: ("step", "#334155"),
-    Kind.SEND: ("wait for a transfer", "#fecaca"),
+    ActionKind.FORWARD: ("forward", "#3b82f6"),
+    ActionKind.RECOMPUTE: ("recompute", "#93c5fd"),
+    ActionKind.BACKWARD: ("backward", "#16a34a"),
+    ActionKind.INPUT_GRADIENT: ("input gradient", "#22a6a0"),
+    ActionKind.WEIGHT_GRADIENT: ("weight gradient", "#84cc16"),
+    ActionKind.REDUCE: ("reduce", "#ec4899"),
+    ActionKind.STEP: ("step", "#334155"),
+    ActionKind.SEND: ("wait for a transfer", "#fecaca"),
 }
 _OTHER_COLOUR = "#cbd5e1"
 _MUTED = "#475569"
 _RIGHT, _BOTTOM, _LINE = 30, 30, 18
 #: Narrower boxes have no room for a number.
 _LEAST_LABEL = 13
-_UNNUMBERED = (Kind.SEND, Kind.RECEIVE)
+_UNNUMBERED = (ActionKind.SEND, ActionKind.RECEIVE)
 
 
 class Gantt:
@@ -88,7 +88,9 @@ class Gantt:
         """Write below all rows."""
         self._text(20, self._height - 8, words)
 
-    def actions(self, spans: Iterable[Span], y: float, height: int, colours: Mapping[Kind, tuple[str, str]]) -> None:
+    def actions(
+        self, spans: Iterable[ActionSpan], y: float, height: int, colours: Mapping[ActionKind, tuple[str, str]]
+    ) -> None:
         """Draw a box for each action that takes time, with the number of its micro-batch if there is room."""
         for span in spans:
             if span.end_s <= span.start_s:

@@ -24,11 +24,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.schedules import Schedule, make_schedule
-from ropewalk.pipeline.simulation.spans import COMPUTING, Summing, Transfer
+from ropewalk.pipeline.simulation.spans import COMPUTING, Summing, TensorTransfer
 from ropewalk.pipeline.simulation.stage_load import stage_loads
 from ropewalk.pipeline.simulation.standstill import standstill
 from ropewalk.pipeline.simulation.stream_program import COMPUTE, SAME_DEVICE, StreamProgram
@@ -45,7 +45,7 @@ def simulate(
     plan: Plan,
     profile: Profile,
     topology: Topology,
-    actions: Mapping[Worker, Sequence[Action]] | None = None,
+    actions: Mapping[PlanWorker, Sequence[Action]] | None = None,
     *,
     schedule: str | Schedule | None = None,
     slots: int = 2,
@@ -97,10 +97,10 @@ def simulate(
     )
 
 
-def _computes_after_step(actions: Mapping[Worker, Sequence[Action]]) -> bool:
+def _computes_after_step(actions: Mapping[PlanWorker, Sequence[Action]]) -> bool:
     for own in actions.values():
         kinds = [action.kind for action in own]
-        if Kind.STEP in kinds and not COMPUTING.isdisjoint(kinds[kinds.index(Kind.STEP) :]):
+        if ActionKind.STEP in kinds and not COMPUTING.isdisjoint(kinds[kinds.index(ActionKind.STEP) :]):
             return True
     return False
 
@@ -273,13 +273,13 @@ class _Run:
 
     # --- what came of it ----------------------------------------------------------------------------------------------
 
-    def transfers(self) -> Iterator[Transfer]:
+    def transfers(self) -> Iterator[TensorTransfer]:
         """All that passed, in the order in which messages are numbered."""
         workers = self.program.workers
         for message, number in enumerate(self.program.link_of):
             if self.asked[message] >= 0:
                 link = self.program.links[number]
-                yield Transfer(
+                yield TensorTransfer(
                     link.tensor,
                     link.source,
                     link.target,

@@ -4,23 +4,31 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ropewalk.pipeline.actions import Action, Group, Kind
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
+from ropewalk.pipeline.plans import PlanWorker
 
 #: What the device itself computes.
-COMPUTING = frozenset({Kind.FORWARD, Kind.BACKWARD, Kind.INPUT_GRADIENT, Kind.WEIGHT_GRADIENT, Kind.RECOMPUTE})
+COMPUTING = frozenset(
+    {
+        ActionKind.FORWARD,
+        ActionKind.BACKWARD,
+        ActionKind.INPUT_GRADIENT,
+        ActionKind.WEIGHT_GRADIENT,
+        ActionKind.RECOMPUTE,
+    }
+)
 
 
-class Span(NamedTuple):
+class ActionSpan(NamedTuple):
     """One action of a worker, without the wait before it."""
 
-    worker: Worker
+    worker: PlanWorker
     action: Action
     start_s: float
     end_s: float
 
 
-class Transfer(NamedTuple):
+class TensorTransfer(NamedTuple):
     """One tensor that passed from one worker to another."""
 
     tensor: str
@@ -28,8 +36,8 @@ class Transfer(NamedTuple):
     source: int
     target: int
     micro_batch: int
-    sender: Worker
-    receiver: Worker
+    sender: PlanWorker
+    receiver: PlanWorker
     #: Index of the level of the topology that joins the devices; -1: they are one device.
     level: int
     size_bytes: int
@@ -46,11 +54,11 @@ class Transfer(NamedTuple):
 class Summing(NamedTuple):
     """Gradients (or a norm) that workers summed with one another."""
 
-    group: Group
+    group: ReduceGroup
     #: Whose replicas they are; None for the other groups.
     stage: int | None
     version: int | None
-    workers: tuple[Worker, ...]
+    workers: tuple[PlanWorker, ...]
     level: int
     #: Bytes of what is summed; over the links go 2 (n - 1) times as many.
     size_bytes: int

@@ -13,7 +13,7 @@ _NUM_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _Wait:
+class _BlockedAction:
     worker: str
     action: str
     text: str
@@ -40,7 +40,7 @@ def standstill(program: StreamProgram, places: Sequence[int], slots: int) -> Sch
     )
 
 
-def _wait(program: StreamProgram, places: Sequence[int], slots: int, worker: int) -> _Wait:
+def _wait(program: StreamProgram, places: Sequence[int], slots: int, worker: int) -> _BlockedAction:
     action, code = program.lists[worker][places[worker]], program.codes[worker][places[worker]]
     if code < COMPUTE:
         members = program.reductions[-2 - code].members
@@ -62,4 +62,4 @@ def _wait(program: StreamProgram, places: Sequence[int], slots: int, worker: int
     text = f"worker {name} waits at {action} (place {places[worker]} of its list) for worker {held_by} {what}"
     if not comes:
         text += ", which stands nowhere in what is left of that worker's list"
-    return _Wait(str(name), str(action), text, not comes)
+    return _BlockedAction(str(name), str(action), text, not comes)

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Group, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.pipeline.simulation.stage_load import StageLoad
 from ropewalk.pipeline.topology import Topology
@@ -26,7 +26,7 @@ SAME_DEVICE = -1
 
 
 @dataclass(slots=True)
-class Link:
+class TransferLink:
     """The way of one tensor in one direction from one worker to another. Its slots are its own."""
 
     number: int
@@ -49,7 +49,7 @@ class Link:
 class Reduction:
     """Workers that sum gradients with one another: none goes on before all are there."""
 
-    group: Group
+    group: ReduceGroup
     #: Whose replicas they are; None for the other groups.
     stage: int | None
     version: int | None
@@ -72,7 +72,7 @@ class StreamProgram:
         profile: Profile,
         topology: Topology,
         loads: Sequence[StageLoad],
-        actions: Mapping[Worker, Sequence[Action]],
+        actions: Mapping[PlanWorker, Sequence[Action]],
         update_s: Mapping[int, float],
     ) -> None:
         self.plan, self.profile, self.topology, self.loads = plan, profile, topology, loads
@@ -81,25 +81,25 @@ class StreamProgram:
         self.lists = [list(actions.get(worker, ())) for worker in self.workers]
         if strangers := [str(worker) for worker in actions if worker not in set(self.workers)]:
             raise ScheduleInvalid(f"there are actions of worker {strangers[0]}, which the plan does not have")
-        self.links: list[Link] = []
+        self.links: list[TransferLink] = []
         self.link_of: list[int] = []
         self.micro_batch_of: list[int] = []
         self.reductions: list[Reduction] = []
         self.codes: list[list[int]] = []
         self.durations: list[list[float]] = []
         self._seconds = {
-            Kind.FORWARD: [load.forward_s for load in loads],
-            Kind.BACKWARD: [load.backward_s for load in loads],
-            Kind.INPUT_GRADIENT: [load.input_gradient_s for load in loads],
-            Kind.WEIGHT_GRADIENT: [load.weight_gradient_s for load in loads],
-            Kind.RECOMPUTE: [load.forward_s for load in loads],
-            Kind.STEP: [update_s.get(stage, 0.0) for stage in range(len(loads))],
+            ActionKind.FORWARD: [load.forward_s for load in loads],
+            ActionKind.BACKWARD: [load.backward_s for load in loads],
+            ActionKind.INPUT_GRADIENT: [load.input_gradient_s for load in loads],
+            ActionKind.WEIGHT_GRADIENT: [load.weight_gradient_s for load in loads],
+            ActionKind.RECOMPUTE: [load.forward_s for load in loads],
+            ActionKind.STEP: [update_s.get(stage, 0.0) for stage in range(len(loads))],
         }
         self._index = {worker: number for number, worker in enumerate(self.workers)}
         self._edges = {edge.tensor: edge for edge in plan.edges}
-        self._found: dict[tuple[str | None, int, int | None, int, int], Link] = {}
-        self._members: dict[tuple[Worker, Group], tuple[Worker, ...]] = {}
-        self._reduction_numbers: dict[tuple[Group, int | None, tuple[Worker, ...], int | None], int] = {}
+        self._found: dict[tuple[str | None, int, int | None, int, int], TransferLink] = {}
+        self._members: dict[tuple[PlanWorker, ReduceGroup], tuple[PlanWorker, ...]] = {}
+        self._reduction_numbers: dict[tuple[ReduceGroup, int | None, tuple[PlanWorker, ...], int | None], int] = {}
         self._parameter_bytes = {name: size for op in profile.operators for name, size in op.parameters.items()}
         for number in range(len(self.workers)):
             self._read(number)
@@ -115,11 +115,11 @@ class StreamProgram:
             kind, duration = action.kind, 0.0
             if not 0 <= action.stage < len(self.loads):
                 raise _invalid(action, self.workers[worker], f"names stage {action.stage} of {len(self.loads)}")
-            if kind is Kind.SEND:
+            if kind is ActionKind.SEND:
                 code = 2 * self._message(action, worker, is_send=True)
-            elif kind is Kind.RECEIVE:
+            elif kind is ActionKind.RECEIVE:
                 code = 2 * self._message(action, worker, is_send=False) + 1
-            elif kind is Kind.REDUCE:
+            elif kind is ActionKind.REDUCE:
                 code = -2 - self._reduction(action, worker)
             else:
                 code, duration = COMPUTE, self._seconds[kind][action.stage]
@@ -163,7 +163,7 @@ class StreamProgram:
             self.micro_batch_of.append(micro_batch)
         return message
 
-    def _link(self, action: Action, worker: Worker, source: int, target: int) -> Link:
+    def _link(self, action: Action, worker: PlanWorker, source: int, target: int) -> TransferLink:
         assert action.micro_batch is not None
         edge = self._edges.get(action.edge or "")
         if edge is None or ((edge.source, target) != (source, target) and (edge.source, source) != (target, source)):
@@ -178,7 +178,9 @@ class StreamProgram:
         if level != SAME_DEVICE:
             seconds = size / self.topology.levels[level].bandwidth
             latency_s = self.topology.levels[level].latency_s
-        link = Link(len(self.links), edge.tensor, source, target, sender, receiver, level, size, seconds, latency_s)
+        link = TransferLink(
+            len(self.links), edge.tensor, source, target, sender, receiver, level, size, seconds, latency_s
+        )
         self.links.append(link)
         return link
 
@@ -188,11 +190,11 @@ class StreamProgram:
         group, name = action.group, self.workers[worker]
         if group is None:
             raise _invalid(action, name, "does not say among whom")
-        if group is Group.TIED and not any(action.stage in tie.stages for tie in self.plan.tied):
+        if group is ReduceGroup.TIED and not any(action.stage in tie.stages for tie in self.plan.tied):
             raise _invalid(action, name, "is of a stage without tied parameters")
         if (name, group) not in self._members:
             self._members[name, group] = members(self.plan, name, group)
-        stage = action.stage if group is Group.REPLICAS else None
+        stage = action.stage if group is ReduceGroup.REPLICAS else None
         key = (group, stage, self._members[name, group], action.version)
         number = self._reduction_numbers.get(key)
         if number is None:
@@ -209,11 +211,11 @@ class StreamProgram:
         num = len(devices)
         if num < 2:
             return
-        if reduction.group is not Group.NORM:
+        if reduction.group is not ReduceGroup.NORM:
             reduction.size_bytes = self._summed_bytes(reduction)
         reduction.level = level_index(self.topology, min(devices), max(devices))
         level = self.topology.levels[reduction.level]
-        turns = 2 * (num - 1).bit_length() if reduction.group is Group.NORM else 2 * (num - 1)
+        turns = 2 * (num - 1).bit_length() if reduction.group is ReduceGroup.NORM else 2 * (num - 1)
         reduction.seconds = 2 * (num - 1) / num * reduction.size_bytes / level.bandwidth + turns * level.latency_s
 
     def _summed_bytes(self, reduction: Reduction) -> int:
@@ -234,5 +236,5 @@ def level_index(topology: Topology, one: int, other: int) -> int:
     return next(index for index, size in enumerate(sizes) if one // size == other // size)
 
 
-def _invalid(action: Action, worker: Worker, what: str) -> ScheduleInvalid:
+def _invalid(action: Action, worker: PlanWorker, what: str) -> ScheduleInvalid:
     return ScheduleInvalid(f"{action} in the list of worker {worker} {what}", action=str(action), worker=str(worker))

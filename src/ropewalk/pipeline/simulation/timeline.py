@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ropewalk.pipeline.actions import Action, Kind
+from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.plan_table import shown_stages
-from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.simulation.spans import COMPUTING, Span, Summing, Transfer
+from ropewalk.pipeline.plans import Plan, PlanWorker
+from ropewalk.pipeline.simulation.spans import COMPUTING, ActionSpan, Summing, TensorTransfer
 from ropewalk.pipeline.simulation.stage_load import StageLoad
-from ropewalk.pipeline.simulation.timeline_memory import Memory, memory_over_time, peak_memory
+from ropewalk.pipeline.simulation.timeline_memory import MemorySample, memory_over_time, peak_memory
 from ropewalk.pipeline.simulation.timeline_svg import timeline_svg
 from ropewalk.pipeline.simulation.timeline_text import timeline_text
 from ropewalk.pipeline.simulation.timeline_trace import timeline_trace
@@ -37,31 +37,31 @@ class Timeline:
     #: What each stage takes of its devices.
     loads: tuple[StageLoad, ...]
     optimizer_slots: int
-    actions: Mapping[Worker, Sequence[Action]]
+    actions: Mapping[PlanWorker, Sequence[Action]]
     #: When each action began and ended, in the order of `actions`.
-    starts: Mapping[Worker, Sequence[float]]
-    ends: Mapping[Worker, Sequence[float]]
-    transfers: tuple[Transfer, ...]
+    starts: Mapping[PlanWorker, Sequence[float]]
+    ends: Mapping[PlanWorker, Sequence[float]]
+    transfers: tuple[TensorTransfer, ...]
     sums: tuple[Summing, ...]
     #: Whether the pipeline ends a step empty, so that its length is that of a step.
     flushes: bool = True
 
     @property
-    def workers(self) -> tuple[Worker, ...]:
+    def workers(self) -> tuple[PlanWorker, ...]:
         """All workers, by group and replica."""
         return self.plan.workers
 
-    def spans(self, worker: Worker) -> Iterator[Span]:
+    def spans(self, worker: PlanWorker) -> Iterator[ActionSpan]:
         """What a worker did, in order."""
         columns = zip(self.actions[worker], self.starts[worker], self.ends[worker], strict=True)
-        return (Span(worker, action, start, end) for action, start, end in columns)
+        return (ActionSpan(worker, action, start, end) for action, start, end in columns)
 
-    def memory(self, worker: Worker) -> list[Memory]:
+    def memory(self, worker: PlanWorker) -> list[MemorySample]:
         """What a worker holds, each entry until the next, the first from the start."""
         return memory_over_time(self, worker)
 
     @cached_property
-    def peak_memory(self) -> Mapping[Worker, Memory]:
+    def peak_memory(self) -> Mapping[PlanWorker, MemorySample]:
         """The moment of each worker at which it holds most, the first of several."""
         return peak_memory(self)
 
@@ -110,7 +110,7 @@ class Timeline:
             end
             for worker in self.workers
             for action, end in zip(self.actions[worker], self.ends[worker], strict=True)
-            if action.kind is Kind.FORWARD and action.stage == last
+            if action.kind is ActionKind.FORWARD and action.stage == last
         )
         rounds = math.lcm(*(stage.replicas for stage in self.plan.stages))
         num = (len(left) - 1) // 2 // rounds * rounds
@@ -119,7 +119,7 @@ class Timeline:
         return (left[-1] - left[-1 - num]) / num * self.plan.micro_batches
 
     @cached_property
-    def compute_s(self) -> Mapping[Worker, float]:
+    def compute_s(self) -> Mapping[PlanWorker, float]:
         """How long each worker computed."""
         return {
             worker: math.fsum(
@@ -131,7 +131,7 @@ class Timeline:
         }
 
     @cached_property
-    def idle_s(self) -> Mapping[Worker, float]:
+    def idle_s(self) -> Mapping[PlanWorker, float]:
         """How long each worker did nothing between the first and the last moment of all."""
         return {
             worker: self.length_s
@@ -164,9 +164,9 @@ class Timeline:
     # --- bytes --------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def bytes_between(self) -> Mapping[tuple[Worker, Worker], int]:
+    def bytes_between(self) -> Mapping[tuple[PlanWorker, PlanWorker], int]:
         """Bytes that each worker sent to each other one, reductions left out."""
-        total: dict[tuple[Worker, Worker], int] = defaultdict(int)
+        total: dict[tuple[PlanWorker, PlanWorker], int] = defaultdict(int)
         for transfer in self.transfers:
             total[transfer.sender, transfer.receiver] += transfer.size_bytes
         return dict(total)
@@ -184,9 +184,9 @@ class Timeline:
         return tuple(total)
 
     @cached_property
-    def port_busy_s(self) -> Mapping[tuple[Worker, int, str], float]:
+    def port_busy_s(self) -> Mapping[tuple[PlanWorker, int, str], float]:
         """How long each port was busy: by worker, level, and "out" or "in"."""
-        total: dict[tuple[Worker, int, str], float] = defaultdict(float)
+        total: dict[tuple[PlanWorker, int, str], float] = defaultdict(float)
         for transfer in self.transfers:
             if transfer.level >= 0:
                 total[transfer.sender, transfer.level, "out"] += transfer.port_s
@@ -206,13 +206,13 @@ class Timeline:
                 share, text = busy_s, f"{self._named(owner)} sums gradients"
         return f"{text} {100 * share / self.length_s if self.length_s else 0:.0f} % of the time"
 
-    def _summing_s(self) -> Mapping[Worker, float]:
-        total: dict[Worker, float] = defaultdict(float)
+    def _summing_s(self) -> Mapping[PlanWorker, float]:
+        total: dict[PlanWorker, float] = defaultdict(float)
         for summing in self.sums:
             for worker in summing.workers:
                 total[worker] += summing.end_s - summing.start_s
         return total
 
-    def _named(self, worker: Worker) -> str:
+    def _named(self, worker: PlanWorker) -> str:
         stages = self.plan.groups[worker.group]
         return f"device {self.plan.device_of(worker)} ({shown_stages(stages)})"

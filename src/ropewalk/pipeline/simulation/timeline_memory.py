@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.simulation.spans import COMPUTING
 from ropewalk.pipeline.simulation.stage_load import StageLoad
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # timelines draw themselves with this
     from ropewalk.pipeline.simulation.timeline import Timeline
 
 
-class Memory(NamedTuple):
+class MemorySample(NamedTuple):
     """What a worker holds from a moment on, in bytes."""
 
     time_s: float
@@ -38,7 +38,7 @@ class Memory(NamedTuple):
         return self.weights + self.gradients + self.optimizer + self.stashed + self.buffers + self.activations
 
 
-def memory_over_time(timeline: Timeline, worker: Worker) -> list[Memory]:
+def memory_over_time(timeline: Timeline, worker: PlanWorker) -> list[MemorySample]:
     """What a worker holds, each entry until the next, the first from the start."""
     loads = timeline.loads
     stages = timeline.plan.groups[worker.group]
@@ -48,10 +48,10 @@ def memory_over_time(timeline: Timeline, worker: Worker) -> list[Memory]:
     versions = _Versions(loads, timeline.actions[worker])
     kept: dict[tuple[int, int | None], int] = {}
     activations = 0
-    curve = [Memory(0.0, weights, weights, optimizer, 0, buffers, 0)]
+    curve = [MemorySample(0.0, weights, weights, optimizer, 0, buffers, 0)]
 
     def note(time_s: float) -> None:
-        now = Memory(time_s, weights, weights, optimizer, versions.stashed_bytes, buffers, activations)
+        now = MemorySample(time_s, weights, weights, optimizer, versions.stashed_bytes, buffers, activations)
         if now[1:] != curve[-1][1:]:
             if curve[-1].time_s == time_s and now.total >= curve[-1].total:
                 curve.pop()  # of moments that coincide the higher stays
@@ -59,12 +59,14 @@ def memory_over_time(timeline: Timeline, worker: Worker) -> list[Memory]:
 
     for place, (_, action, start_s, end_s) in enumerate(timeline.spans(worker)):
         load, key = loads[action.stage], (action.stage, action.micro_batch)
-        if action.kind in (Kind.FORWARD, Kind.RECOMPUTE):
-            more = load.kept_bytes if action.kind is Kind.FORWARD and load.recompute else load.saved_bytes
+        if action.kind in (ActionKind.FORWARD, ActionKind.RECOMPUTE):
+            more = load.kept_bytes if action.kind is ActionKind.FORWARD and load.recompute else load.saved_bytes
             kept[key] = kept.get(key, 0) + more
             activations += more
             note(start_s)
-        left = {Kind.BACKWARD: 0, Kind.WEIGHT_GRADIENT: 0, Kind.INPUT_GRADIENT: load.held_bytes}.get(action.kind)
+        left = {ActionKind.BACKWARD: 0, ActionKind.WEIGHT_GRADIENT: 0, ActionKind.INPUT_GRADIENT: load.held_bytes}.get(
+            action.kind
+        )
         if left is not None:
             activations += left - kept.get(key, 0)
             kept[key] = left
@@ -73,7 +75,7 @@ def memory_over_time(timeline: Timeline, worker: Worker) -> list[Memory]:
     return curve
 
 
-def peak_memory(timeline: Timeline) -> Mapping[Worker, Memory]:
+def peak_memory(timeline: Timeline) -> Mapping[PlanWorker, MemorySample]:
     """The moment of each worker at which it holds most, the first of several."""
     return {
         worker: max(memory_over_time(timeline, worker), key=lambda memory: memory.total) for worker in timeline.workers
@@ -82,21 +84,21 @@ def peak_memory(timeline: Timeline) -> Mapping[Worker, Memory]:
 
 def most_in_flight(timeline: Timeline, stage: int) -> int:
     """How many micro-batches any replica of a stage has at once between the start of F and the end of B or I."""
-    return _most(timeline, stage, (Kind.BACKWARD, Kind.INPUT_GRADIENT))
+    return _most(timeline, stage, (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT))
 
 
 def most_held(timeline: Timeline, stage: int) -> int:
     """How many micro-batches any replica of a stage has at once between the start of F and the end of B or W."""
-    return _most(timeline, stage, (Kind.BACKWARD, Kind.WEIGHT_GRADIENT))
+    return _most(timeline, stage, (ActionKind.BACKWARD, ActionKind.WEIGHT_GRADIENT))
 
 
-def _most(timeline: Timeline, stage: int, ends: tuple[Kind, ...]) -> int:
+def _most(timeline: Timeline, stage: int, ends: tuple[ActionKind, ...]) -> int:
     most = 0
     for worker in timeline.workers:
         now = 0
         for action in timeline.actions[worker]:
             if action.stage == stage:
-                now += (action.kind is Kind.FORWARD) - (action.kind in ends)
+                now += (action.kind is ActionKind.FORWARD) - (action.kind in ends)
                 most = max(most, now)
     return most
 
@@ -121,7 +123,7 @@ class _Versions:
         if version is None:
             return
         live, size = self._live[stage], self._loads[stage].weight_bytes
-        if action.kind is Kind.STEP:
+        if action.kind is ActionKind.STEP:
             old = self._newest.get(stage, version - 1)
             if self._last_use.get((stage, old), -1) > place:
                 live.add(old)

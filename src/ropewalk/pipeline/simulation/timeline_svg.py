@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ropewalk.pipeline.plan_table import shown_stages
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.simulation.gantt import COLOURS, Gantt
-from ropewalk.pipeline.simulation.spans import Transfer
-from ropewalk.pipeline.simulation.timeline_memory import Memory, memory_over_time
+from ropewalk.pipeline.simulation.spans import TensorTransfer
+from ropewalk.pipeline.simulation.timeline_memory import MemorySample, memory_over_time
 from ropewalk.pipeline.simulation.timeline_text import timeline_headline
 from ropewalk.quantities import shown_size
 
@@ -39,8 +39,8 @@ def timeline_svg(timeline: Timeline, *, width: int = 1400, max_workers: int = 64
     shown = timeline.workers[:max_workers]
     curves = {worker: memory_over_time(timeline, worker) for worker in shown}
     most = max(memory.total for curve in curves.values() for memory in curve) or 1
-    sent: dict[Worker, list[Transfer]] = defaultdict(list)
-    received: dict[Worker, list[Transfer]] = defaultdict(list)
+    sent: dict[PlanWorker, list[TensorTransfer]] = defaultdict(list)
+    received: dict[PlanWorker, list[TensorTransfer]] = defaultdict(list)
     for transfer in timeline.transfers:
         if transfer.level < 0:
             continue  # within a device
@@ -73,7 +73,7 @@ def timeline_svg(timeline: Timeline, *, width: int = 1400, max_workers: int = 64
     return chart.svg()
 
 
-def _transfer(chart: Gantt, transfer: Transfer, start_s: float, y: int) -> None:
+def _transfer(chart: Gantt, transfer: TensorTransfer, start_s: float, y: int) -> None:
     goes_back = transfer.target < transfer.source
     what = (
         f"{'gradient of ' if goes_back else ''}{transfer.tensor}, micro-batch {transfer.micro_batch}, "
@@ -83,7 +83,7 @@ def _transfer(chart: Gantt, transfer: Transfer, start_s: float, y: int) -> None:
     chart.bar(start_s, end_s, y + 1, _LANE - 1, _TRANSFER, what, opacity=0.5 if goes_back else 0.9)
 
 
-def _memory(chart: Gantt, curve: Sequence[Memory], top: int, most: int) -> None:
+def _memory(chart: Gantt, curve: Sequence[MemorySample], top: int, most: int) -> None:
     """Three areas, each drawn over the one that reaches higher."""
     for colour, left_out in ((_ACTIVATIONS, ()), (_STASHED, ("activations",)), (_FIXED, ("activations", "stashed"))):
         steps: list[tuple[float, float]] = []

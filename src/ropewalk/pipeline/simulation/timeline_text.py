@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ropewalk.pipeline.actions import Kind
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.actions import ActionKind
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.quantities import shown_duration, shown_size
 
 if TYPE_CHECKING:  # timelines draw themselves with this
@@ -52,7 +52,7 @@ def timeline_headline(timeline: Timeline) -> str:
     )
 
 
-def _row(timeline: Timeline, worker: Worker, columns: int) -> str:
+def _row(timeline: Timeline, worker: PlanWorker, columns: int) -> str:
     row = [" "] * columns
     scale = columns / timeline.length_s if timeline.length_s else 0.0
     for _, action, start_s, end_s in timeline.spans(worker):
@@ -60,9 +60,13 @@ def _row(timeline: Timeline, worker: Worker, columns: int) -> str:
             continue
         first = min(int(start_s * scale), columns - 1)
         last = max(first + 1, int(end_s * scale))
-        if action.kind in (Kind.SEND, Kind.RECEIVE) and (end_s - start_s) * scale < 1:
+        if action.kind in (ActionKind.SEND, ActionKind.RECEIVE) and (end_s - start_s) * scale < 1:
             continue  # measured ones take microseconds, and would cover what is computed
-        number = "" if action.micro_batch is None or action.kind in (Kind.SEND, Kind.RECEIVE) else action.micro_batch
+        number = (
+            ""
+            if action.micro_batch is None or action.kind in (ActionKind.SEND, ActionKind.RECEIVE)
+            else action.micro_batch
+        )
         label = f"{action.kind.value}{number}"[: last - first]
         row[first:last] = label.ljust(last - first, "━")
     return "".join(row[:columns])

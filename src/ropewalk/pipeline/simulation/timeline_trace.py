@@ -14,10 +14,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ropewalk import trace_events
-from ropewalk.pipeline.actions import Kind
+from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plan_table import shown_stages
-from ropewalk.pipeline.plans import Worker
-from ropewalk.pipeline.simulation.spans import COMPUTING, Transfer
+from ropewalk.pipeline.plans import PlanWorker
+from ropewalk.pipeline.simulation.spans import COMPUTING, TensorTransfer
 from ropewalk.pipeline.simulation.timeline_memory import memory_over_time
 from ropewalk.trace_events import Event
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:  # timelines draw themselves with this
     from ropewalk.pipeline.simulation.timeline import Timeline
 
 _NAMES = {
-    Kind.FORWARD: "forward",
-    Kind.BACKWARD: "backward",
-    Kind.INPUT_GRADIENT: "input gradient",
-    Kind.WEIGHT_GRADIENT: "weight gradient",
-    Kind.RECOMPUTE: "recompute",
-    Kind.SEND: "send",
-    Kind.RECEIVE: "receive",
-    Kind.REDUCE: "reduce",
-    Kind.STEP: "step",
+    ActionKind.FORWARD: "forward",
+    ActionKind.BACKWARD: "backward",
+    ActionKind.INPUT_GRADIENT: "input gradient",
+    ActionKind.WEIGHT_GRADIENT: "weight gradient",
+    ActionKind.RECOMPUTE: "recompute",
+    ActionKind.SEND: "send",
+    ActionKind.RECEIVE: "receive",
+    ActionKind.REDUCE: "reduce",
+    ActionKind.STEP: "step",
 }
 
 
@@ -56,7 +56,7 @@ def timeline_events(timeline: Timeline) -> Iterator[Event]:
             yield from _transfer(timeline, transfer, number, read_s)
 
 
-def _names(timeline: Timeline, worker: Worker) -> Iterator[Event]:
+def _names(timeline: Timeline, worker: PlanWorker) -> Iterator[Event]:
     device, stages = timeline.plan.device_of(worker), timeline.plan.groups[worker.group]
     yield trace_events.process_name(device, f"device {device}: worker {worker} ({shown_stages(stages)})")
     yield trace_events.process_sort_index(device, device)
@@ -67,16 +67,16 @@ def _names(timeline: Timeline, worker: Worker) -> Iterator[Event]:
                 yield trace_events.thread_name(device, _port(level, way), f"port {way}, level {level + 1}")
 
 
-def _actions(timeline: Timeline, worker: Worker) -> Iterator[Event]:
+def _actions(timeline: Timeline, worker: PlanWorker) -> Iterator[Event]:
     device = timeline.plan.device_of(worker)
     for _, action, start_s, end_s in timeline.spans(worker):
-        if end_s > start_s or action.kind not in (Kind.SEND, Kind.RECEIVE):
+        if end_s > start_s or action.kind not in (ActionKind.SEND, ActionKind.RECEIVE):
             facts = {"stage": action.stage, "micro_batch": action.micro_batch, "version": action.version}
             category = _NAMES[action.kind]
             yield trace_events.complete(device, 0, str(action), start_s, end_s, category=category, facts=facts)
 
 
-def _memory(timeline: Timeline, worker: Worker) -> Iterator[Event]:
+def _memory(timeline: Timeline, worker: PlanWorker) -> Iterator[Event]:
     device = timeline.plan.device_of(worker)
     for memory in memory_over_time(timeline, worker):
         amounts = memory._asdict()
@@ -84,7 +84,7 @@ def _memory(timeline: Timeline, worker: Worker) -> Iterator[Event]:
         yield trace_events.counter(device, "memory, bytes", memory.time_s, amounts)
 
 
-def _key(transfer: Transfer) -> tuple[str | None, int | None, int, int | None]:
+def _key(transfer: TensorTransfer) -> tuple[str | None, int | None, int, int | None]:
     return transfer.tensor, transfer.source, transfer.target, transfer.micro_batch
 
 
@@ -96,13 +96,13 @@ def _readers(timeline: Timeline) -> dict[tuple[str | None, int | None, int, int 
         for _, action, start_s, _ in reversed(list(timeline.spans(worker))):
             if action.kind in COMPUTING:
                 following[action.stage, action.micro_batch] = start_s
-            elif action.kind is Kind.RECEIVE:
+            elif action.kind is ActionKind.RECEIVE:
                 key = (action.edge, action.peer, action.stage, action.micro_batch)
                 found[key].insert(0, following.get((action.stage, action.micro_batch)))
     return found
 
 
-def _transfer(timeline: Timeline, transfer: Transfer, number: int, read_s: float | None) -> Iterator[Event]:
+def _transfer(timeline: Timeline, transfer: TensorTransfer, number: int, read_s: float | None) -> Iterator[Event]:
     sender, receiver = timeline.plan.device_of(transfer.sender), timeline.plan.device_of(transfer.receiver)
     out, into = _port(transfer.level, "out"), _port(transfer.level, "in")
     name = f"{transfer.tensor}:{transfer.micro_batch}" + (" gradient" if transfer.target < transfer.source else "")

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from ropewalk.errors import PlanInvalid, RopewalkError, StageFailed
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Edge, Plan, Worker
-from ropewalk.pipeline.stages.in_memory_links import Links, Parcel, Tag
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Edge, Plan, PlanWorker
+from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Links, Tag
 from ropewalk.pipeline.stages.losses import Loss
-from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.stage_program import StageProgram
@@ -78,9 +78,9 @@ class Evaluation:
         ]
         return Plan(tuple(stages), tuple(edges))
 
-    def actions(self, first: int, num: int) -> dict[Worker, list[Action]]:
+    def actions(self, first: int, num: int) -> dict[PlanWorker, list[Action]]:
         """What workers do with so many mini-batches from number `first` on."""
-        lists: dict[Worker, list[Action]] = {worker: [] for worker in self.plan.workers}
+        lists: dict[PlanWorker, list[Action]] = {worker: [] for worker in self.plan.workers}
         orders = {worker: self._order(worker, first, num) for worker in self.plan.workers}
         for worker, action in with_transfers(self.plan, orders):
             lists[worker].append(action)
@@ -90,7 +90,7 @@ class Evaluation:
         """What a stage runs; it must have operators."""
         return self.graph.for_eval.stage_program(self.stages[stage])
 
-    def _order(self, worker: Worker, first: int, num: int) -> Iterator[Action]:
+    def _order(self, worker: PlanWorker, first: int, num: int) -> Iterator[Action]:
         """As if all forwards took one unit of time: the order of (batch + stage) is one in which nobody waits long."""
         own = [stage for stage in self.plan.groups[worker.group] if self.stages[stage]]
         turns = [
@@ -99,7 +99,7 @@ class Evaluation:
             for batch in range(first, first + num)
             if self.plan.worker_of(stage, batch) == worker
         ]
-        return iter([Action(Kind.FORWARD, stage, worker.replica, batch) for _, stage, batch in sorted(turns)])
+        return iter([Action(ActionKind.FORWARD, stage, worker.replica, batch) for _, stage, batch in sorted(turns)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class EvalWorker:
     """
 
     def __init__(
-        self, worker: Worker, evaluation: Evaluation, stages: Mapping[int, RunningStage], links: Links, loss: Loss
+        self, worker: PlanWorker, evaluation: Evaluation, stages: Mapping[int, RunningStage], links: Links, loss: Loss
     ) -> None:
         self.worker = worker
         self._evaluation = evaluation
@@ -138,27 +138,27 @@ class EvalWorker:
         self._programs = {id: evaluation.program(id) for id in self._stages}
         for id, program in self._programs.items():
             _check_has(stages[id], program)
-        self._admitted: dict[tuple[int, int], tuple[Piece, bool]] = {}
+        self._admitted: dict[tuple[int, int], tuple[MicroBatchPiece, bool]] = {}
         self._values: dict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
-        self._outgoing: dict[Tag, Parcel] = {}
+        self._outgoing: dict[Tag, LinkMessage] = {}
         #: By mini-batch, at the worker that has the model's output; whoever wants it takes it out.
         self.results: dict[int, Evaluated] = {}
 
-    def admit(self, stage: int, number: int, piece: Piece, *, wants_loss: bool) -> None:
+    def admit(self, stage: int, number: int, piece: MicroBatchPiece, *, wants_loss: bool) -> None:
         """Hand over a mini-batch, for stages that read inputs and the one that makes the output."""
         self._admitted[stage, number] = piece, wants_loss
 
     def can_perform(self, action: Action) -> bool:
         """Whether it would not have to wait."""
-        if action.kind is Kind.RECEIVE:
+        if action.kind is ActionKind.RECEIVE:
             return self._links.has(_tag(action))
-        return action.kind is not Kind.SEND or self._links.has_room(_tag(action))
+        return action.kind is not ActionKind.SEND or self._links.has_room(_tag(action))
 
     def waits_for(self, action: Action) -> str | None:
         """What an action lacks, in words; None if nothing."""
         if self.can_perform(action):
             return None
-        return f"{_tag(action)}" if action.kind is Kind.RECEIVE else f"room on the link for {_tag(action)}"
+        return f"{_tag(action)}" if action.kind is ActionKind.RECEIVE else f"room on the link for {_tag(action)}"
 
     def perform(self, action: Action) -> None:
         """Carry an action out.
@@ -167,10 +167,10 @@ class EvalWorker:
             StageFailed: the model or the loss raised.
         """
         assert action.micro_batch is not None
-        if action.kind is Kind.SEND:
+        if action.kind is ActionKind.SEND:
             tag = _tag(action)
             self._links.send(tag, self._outgoing.pop(tag))
-        elif action.kind is Kind.RECEIVE:
+        elif action.kind is ActionKind.RECEIVE:
             tag = _tag(action)
             value = self._links.receive(tag).tree
             self._values[action.stage, action.micro_batch][tag.edge.removeprefix(_PREFIX)] = value
@@ -198,9 +198,9 @@ class EvalWorker:
         for edge in self._evaluation.plan.outputs_of(id):
             for target in edge.targets:
                 value = outputs[edge.tensor.removeprefix(_PREFIX)]
-                self._outgoing[Tag(edge.tensor, id, target, number)] = Parcel(value)
+                self._outgoing[Tag(edge.tensor, id, target, number)] = LinkMessage(value)
 
-    def _result(self, outputs: Mapping[str, Any], piece: Piece, wants_loss: bool) -> Evaluated:
+    def _result(self, outputs: Mapping[str, Any], piece: MicroBatchPiece, wants_loss: bool) -> Evaluated:
         output = outputs[self._evaluation.graph.for_eval.output]
         if not wants_loss:
             return Evaluated(output)
@@ -219,7 +219,7 @@ def _check_has(stage: RunningStage, program: StageProgram) -> None:
 
 def _tag(action: Action) -> Tag:
     assert action.edge is not None and action.peer is not None and action.micro_batch is not None
-    ends = (action.stage, action.peer) if action.kind is Kind.SEND else (action.peer, action.stage)
+    ends = (action.stage, action.peer) if action.kind is ActionKind.SEND else (action.peer, action.stage)
     return Tag(action.edge, *ends, action.micro_batch)
 
 

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.exchange import Exchange, StepRecord
-from ropewalk.exchange.exchange_for import exchange_for
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.thread_group import ThreadGroup
+from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.pipeline.plans import Plan
-from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey, Sums
+from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey, Sums
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
 #: Under this name the facts travel among the gradients: for each parameter whether there is one, then the samples.
@@ -71,10 +71,10 @@ class ExchangeSums:
     """
 
     sums: Sums
-    exchanges: Mapping[Member, ReplicaExchange]
-    _given: dict[Member, dict[str, Tensor]] = field(default_factory=dict[Member, dict[str, Tensor]])
+    exchanges: Mapping[Contributor, ReplicaExchange]
+    _given: dict[Contributor, dict[str, Tensor]] = field(default_factory=dict[Contributor, dict[str, Tensor]])
 
-    def contribute(self, key: SumKey, member: Member, contribution: Contribution) -> None:
+    def contribute(self, key: SumKey, member: Contributor, contribution: GradientContribution) -> None:
         """Begin the exchange of a replica's gradients; it goes on while others come."""
         bound = self._bound(key, member)
         if bound is None:
@@ -85,7 +85,7 @@ class ExchangeSums:
         samples = (1.0 if any(has_one) else 0.0) if weight is None else weight
         device = next(iter(bound.parameters.values())).device
         facts = torch.tensor([*map(float, has_one), samples], dtype=torch.float64, device=device)
-        self.sums.contribute(key, member, Contribution({_FACTS: facts}, weight, contribution.moments))
+        self.sums.contribute(key, member, GradientContribution({_FACTS: facts}, weight, contribution.moments))
         version = key.version or 0
         bound.exchange.begin(StepRecord(step=max(0, version - 1), version=version, samples=samples))
         given = self._given[member] = {}
@@ -98,10 +98,10 @@ class ExchangeSums:
             given[name] = gradient
             bound.exchange.ready(name, gradient)
 
-    def missing(self, key: SumKey) -> Sequence[Member]:
+    def missing(self, key: SumKey) -> Sequence[Contributor]:
         return self.sums.missing(key)
 
-    def take(self, key: SumKey, member: Member) -> Contribution:
+    def take(self, key: SumKey, member: Contributor) -> GradientContribution:
         """Wait for the exchange, which nobody keeps waiting any more: all have contributed.
 
         Raises:
@@ -118,11 +118,11 @@ class ExchangeSums:
         *num_have, samples = numbers
         gradients = {name: given[name] if num else None for name, num in zip(bound.parameters, num_have, strict=True)}
         if total.weight is not None:
-            return Contribution(gradients, total.weight, total.moments, means=frozenset(gradients))
+            return GradientContribution(gradients, total.weight, total.moments, means=frozenset(gradients))
         for gradient in gradients.values():  # the loss is a sum: it wants the sum over replicas
             if gradient is not None:
                 gradient.mul_(samples)
-        return Contribution(gradients, None, total.moments)
+        return GradientContribution(gradients, None, total.moments)
 
     def abort(self, epoch: int) -> None:
         """Take back what is under way; from any thread."""
@@ -134,20 +134,20 @@ class ExchangeSums:
         for bound in self.exchanges.values():
             bound.exchange.close()
 
-    def _bound(self, key: SumKey, member: Member) -> ReplicaExchange | None:
+    def _bound(self, key: SumKey, member: Contributor) -> ReplicaExchange | None:
         return self.exchanges.get(member) if key.is_of_replicas else None
 
 
 def exchanges_in_one_process(
     plan: Plan, stages: Sequence[RunningStage], make: Callable[[], Exchange] | str
-) -> dict[Member, ReplicaExchange]:
+) -> dict[Contributor, ReplicaExchange]:
     """Exchanges for all replicas of all stages; their groups are of this process."""
     groups = {stage.id: ThreadGroup.make(stage.replicas) for stage in plan.stages if stage.replicas > 1}
-    found: dict[Member, ReplicaExchange] = {}
+    found: dict[Contributor, ReplicaExchange] = {}
     for stage in stages:
         id, replica = stage.setup.id, stage.setup.replica
         if id in groups:
-            exchange = exchange_for(make) if isinstance(make, str) else make()
+            exchange = make_exchange(make) if isinstance(make, str) else make()
             if bound := ReplicaExchange.bind(exchange, stage, plan, groups[id][replica]):
-                found[Member(id, replica)] = bound
+                found[Contributor(id, replica)] = bound
     return found

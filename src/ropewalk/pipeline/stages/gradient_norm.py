@@ -55,7 +55,7 @@ class Norms:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class UpdateVerdict:
     """What becomes of one update, on all workers alike."""
 
     norm: Tensor
@@ -70,7 +70,7 @@ class Verdict:
         return self.factor is not None and bool(self.factor < 1.0)
 
 
-def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version: int | None) -> Verdict:
+def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version: int | None) -> UpdateVerdict:
     """Decide about an update when the norms of all gradients are known.
 
     Args:
@@ -85,7 +85,7 @@ def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version:
     norm = norms.total
     if options.nan != "pass" and not bool(norm.isfinite()):
         if options.nan == "skip":
-            return Verdict(norm, skips=True)
+            return UpdateVerdict(norm, skips=True)
         odd = [names[position] for position in norms.odd]
         shown = ", ".join(odd[:_NUM_NAMED]) + (f" and {len(odd) - _NUM_NAMED} more" if len(odd) > _NUM_NAMED else "")
         raise GradientNotFinite(
@@ -96,8 +96,8 @@ def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version:
             step=version - 1 if version else 0,
         )
     if options.clip_norm is None:
-        return Verdict(norm)
-    return Verdict(norm, torch.clamp(options.clip_norm / (norm + _EPSILON), max=1.0))
+        return UpdateVerdict(norm)
+    return UpdateVerdict(norm, torch.clamp(options.clip_norm / (norm + _EPSILON), max=1.0))
 
 
 def _norm(tensor: Tensor) -> Tensor:

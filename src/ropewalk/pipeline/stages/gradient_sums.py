@@ -19,7 +19,7 @@ from ropewalk.pipeline.stages.gradient_norm import Norms
 
 
 @dataclass(frozen=True, slots=True)
-class Contribution:
+class GradientContribution:
     """Sums over micro-batches, by the names of parameters and of batch normalisations."""
 
     #: None: no micro-batch had a gradient.
@@ -30,25 +30,25 @@ class Contribution:
     #: Of which gradients these are means already.
     means: frozenset[str] = frozenset()
 
-    def __add__(self, other: Contribution) -> Contribution:
+    def __add__(self, other: GradientContribution) -> GradientContribution:
         gradients = {name: _added(mine, other.gradients[name]) for name, mine in self.gradients.items()}
         weight = other.weight if self.weight is None else self.weight + (other.weight or 0.0)
         moments = dict(self.moments)
         for name, others in other.moments.items():
             moments[name] = moments[name] + others if name in moments else others
         norms = self.norms if other.norms is None else other.norms if self.norms is None else self.norms + other.norms
-        return Contribution(gradients, weight, moments, norms)
+        return GradientContribution(gradients, weight, moments, norms)
 
-    def copy(self) -> Contribution:
+    def copy(self) -> GradientContribution:
         """The same with gradients that its owner may change."""
         gradients = {name: None if one is None else one.clone() for name, one in self.gradients.items()}
-        return Contribution(gradients, self.weight, self.moments, self.norms, self.means)
+        return GradientContribution(gradients, self.weight, self.moments, self.norms, self.means)
 
 
 _REPLICAS = "replicas of stage "
 
 
-class Member(NamedTuple):
+class Contributor(NamedTuple):
     """Who contributes."""
 
     stage: int
@@ -59,7 +59,7 @@ class SumKey(NamedTuple):
     """Which sum: of what, among whom, for the step that makes which version."""
 
     what: str
-    members: tuple[Member, ...]
+    members: tuple[Contributor, ...]
     version: int | None
 
     @property
@@ -68,7 +68,7 @@ class SumKey(NamedTuple):
         return self.what.startswith(_REPLICAS)
 
     @classmethod
-    def of_replicas(cls, stage: int, members: tuple[Member, ...], version: int | None) -> SumKey:
+    def of_replicas(cls, stage: int, members: tuple[Contributor, ...], version: int | None) -> SumKey:
         """The sum over the replicas of a stage."""
         return cls(f"{_REPLICAS}{stage}", members, version)
 
@@ -76,21 +76,23 @@ class SumKey(NamedTuple):
 class Sums(Protocol):
     """What a stage worker needs of an exchange. Contributing gives the tensors away; each member takes once."""
 
-    def contribute(self, key: SumKey, member: Member, contribution: Contribution) -> None: ...
-    def missing(self, key: SumKey) -> Sequence[Member]: ...
-    def take(self, key: SumKey, member: Member) -> Contribution: ...
+    def contribute(self, key: SumKey, member: Contributor, contribution: GradientContribution) -> None: ...
+    def missing(self, key: SumKey) -> Sequence[Contributor]: ...
+    def take(self, key: SumKey, member: Contributor) -> GradientContribution: ...
 
 
 @dataclass(slots=True)
 class InMemorySums:
     """Sums among workers of this process."""
 
-    _parts: dict[SumKey, dict[Member, Contribution]] = field(default_factory=dict[SumKey, dict[Member, Contribution]])
-    _totals: dict[SumKey, tuple[Contribution, set[Member]]] = field(
-        default_factory=dict[SumKey, tuple[Contribution, set[Member]]]
+    _parts: dict[SumKey, dict[Contributor, GradientContribution]] = field(
+        default_factory=dict[SumKey, dict[Contributor, GradientContribution]]
+    )
+    _totals: dict[SumKey, tuple[GradientContribution, set[Contributor]]] = field(
+        default_factory=dict[SumKey, tuple[GradientContribution, set[Contributor]]]
     )
 
-    def contribute(self, key: SumKey, member: Member, contribution: Contribution) -> None:
+    def contribute(self, key: SumKey, member: Contributor, contribution: GradientContribution) -> None:
         parts = self._parts.setdefault(key, {})
         assert member not in parts, f"{member} contributes twice to {key}"
         parts[member] = contribution
@@ -99,12 +101,12 @@ class InMemorySums:
             self._totals[key] = total, set(key.members)
             del self._parts[key]
 
-    def missing(self, key: SumKey) -> Sequence[Member]:
+    def missing(self, key: SumKey) -> Sequence[Contributor]:
         if key in self._totals:
             return ()
         return [member for member in key.members if member not in self._parts.get(key, {})]
 
-    def take(self, key: SumKey, member: Member) -> Contribution:
+    def take(self, key: SumKey, member: Contributor) -> GradientContribution:
         total, waiting = self._totals[key]
         waiting.discard(member)
         if not waiting:

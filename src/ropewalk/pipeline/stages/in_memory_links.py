@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.plans import Plan, PlanWorker
 
 
 class Tag(NamedTuple):
@@ -32,7 +32,7 @@ class Tag(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class LinkMessage:
     """One message: a value, or the gradients of its tensors (None where there is none)."""
 
     tree: Any
@@ -46,9 +46,9 @@ class Links(Protocol):
     """What a stage worker needs of links. Sending takes over the parcel; receiving takes it off the link."""
 
     def has_room(self, tag: Tag) -> bool: ...
-    def send(self, tag: Tag, parcel: Parcel) -> None: ...
+    def send(self, tag: Tag, parcel: LinkMessage) -> None: ...
     def has(self, tag: Tag) -> bool: ...
-    def receive(self, tag: Tag) -> Parcel: ...
+    def receive(self, tag: Tag) -> LinkMessage: ...
 
 
 @dataclass(slots=True)
@@ -60,13 +60,15 @@ class InMemoryLinks:
 
     plan: Plan
     slots: int | None = None
-    _parcels: dict[Tag, Parcel] = field(default_factory=dict[Tag, Parcel])
-    _num_waiting: Counter[tuple[Tag, Worker, Worker]] = field(default_factory=Counter[tuple[Tag, Worker, Worker]])
+    _parcels: dict[Tag, LinkMessage] = field(default_factory=dict[Tag, LinkMessage])
+    _num_waiting: Counter[tuple[Tag, PlanWorker, PlanWorker]] = field(
+        default_factory=Counter[tuple[Tag, PlanWorker, PlanWorker]]
+    )
 
     def has_room(self, tag: Tag) -> bool:
         return self.slots is None or self._num_waiting[self._link(tag)] < self.slots
 
-    def send(self, tag: Tag, parcel: Parcel) -> None:
+    def send(self, tag: Tag, parcel: LinkMessage) -> None:
         if tag in self._parcels:
             raise ScheduleInvalid(f"{tag} is sent a second time before it was received")
         self._parcels[tag] = parcel
@@ -76,17 +78,17 @@ class InMemoryLinks:
     def has(self, tag: Tag) -> bool:
         return tag in self._parcels
 
-    def receive(self, tag: Tag) -> Parcel:
+    def receive(self, tag: Tag) -> LinkMessage:
         if self.slots is not None:
             self._num_waiting[self._link(tag)] -= 1
         return self._parcels.pop(tag)
 
     @property
-    def waiting(self) -> Mapping[Tag, Parcel]:
+    def waiting(self) -> Mapping[Tag, LinkMessage]:
         """What was sent and not received yet."""
         return self._parcels
 
-    def _link(self, tag: Tag) -> tuple[Tag, Worker, Worker]:
+    def _link(self, tag: Tag) -> tuple[Tag, PlanWorker, PlanWorker]:
         plan = self.plan
         sender, receiver = plan.worker_of(tag.source, tag.micro_batch), plan.worker_of(tag.target, tag.micro_batch)
         return tag._replace(micro_batch=0), sender, receiver

@@ -13,7 +13,7 @@ from ropewalk.pipeline.tracing.trees import flatten, tensors_of
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class MicroBatchPiece:
     """One micro-batch as it is admitted: what the stages at the model's ends need of it."""
 
     #: Which call of `step`, and which piece of it: from these its random numbers begin.
@@ -37,12 +37,12 @@ class MiniBatch:
     #: Ids of inputs that are not by sample, whatever their length.
     whole: frozenset[str] = frozenset()
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[MicroBatchPiece]:
         """Its micro-batches; their tensors are views."""
         whole = {id: value for id, value in self.inputs.items() if id in self.whole}
         by_sample = {id: value for id, value in self.inputs.items() if id not in self.whole}
         inputs_of, labels_of = _cut(by_sample, self.sizes), _cut(self.labels, self.sizes)
-        return [Piece(self.step, index, {**inputs_of[index], **whole}, labels_of[index], size)
+        return [MicroBatchPiece(self.step, index, {**inputs_of[index], **whole}, labels_of[index], size)
                 for index, size in enumerate(self.sizes)]  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def split(
     *,
     step: int = 0,
     whole: frozenset[str] = frozenset(),
-) -> list[Piece]:
+) -> list[MicroBatchPiece]:
     """The micro-batches of a `mini_batch`."""
     return mini_batch(inputs, labels, num_pieces, step=step, whole=whole).pieces()
 

@@ -1,6 +1,6 @@
 """Copies of tensors in one block of memory, with the values that they were in beside it.
 
-    {"weight": tensor, "step": 3}  ──▶  {"weight": Place(0, float32, (4, 2), ...), "step": 3}  +  one block of bytes
+    {"weight": tensor, "step": 3}  ──▶  {"weight": TensorSlot(0, float32, (4, 2), ...), "step": 3} + one block of bytes
 
 What was packed once is packed again at the cost of copying alone, if the shapes stay: the
 block and the views into it are kept. And a block is sent as it is, without asking torch.
@@ -19,7 +19,7 @@ from torch import Tensor
 _ALIGNMENT = 64
 
 
-class Place(NamedTuple):
+class TensorSlot(NamedTuple):
     """Where a tensor is in a block, and what it is."""
 
     start: int
@@ -34,14 +34,14 @@ class Place(NamedTuple):
         return values.as_strided(self.shape, self.stride)
 
 
-class Block:
+class TensorBlock:
     """Memory that is used again and again for tensors of the same shapes."""
 
     def __init__(self) -> None:
         self.memory = torch.empty(0, dtype=torch.uint8)
         #: How much of it is in use.
         self.size_bytes = 0
-        self._places: list[Place] = []
+        self._places: list[TensorSlot] = []
         self._views: list[Tensor] = []
 
     def pack(self, value: Any) -> Any:
@@ -50,14 +50,14 @@ class Block:
         Tensors are found in dictionaries, lists and tuples; of anything else in it the result has deep copies. What
         comes twice is copied once.
         """
-        places: list[Place] = []
+        places: list[TensorSlot] = []
         tensors: list[Tensor] = []
         end = 0
 
-        def place(tensor: Tensor) -> Place:
+        def place(tensor: Tensor) -> TensorSlot:
             nonlocal end
             size_bytes = tensor.numel() * tensor.element_size()
-            places.append(Place(end, size_bytes, tensor.dtype, tuple(tensor.shape), _strides(tensor)))
+            places.append(TensorSlot(end, size_bytes, tensor.dtype, tuple(tensor.shape), _strides(tensor)))
             tensors.append(tensor)
             end += -(-size_bytes // _ALIGNMENT) * _ALIGNMENT
             return places[-1]
@@ -75,7 +75,7 @@ class Block:
 
 def unpacked(packed: Any, memory: Tensor) -> Any:
     """The value with its tensors, copied out of the memory: a deep copy of a view would have all of it."""
-    return _Mapping(Place, lambda place: place.view(memory).clone())(packed)
+    return _Mapping(TensorSlot, lambda place: place.view(memory).clone())(packed)
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:

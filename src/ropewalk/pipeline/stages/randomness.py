@@ -33,7 +33,7 @@ def seeded_state(seed: int, device: torch.device) -> Tensor:
     return torch.Generator(device).manual_seed(seed).get_state()
 
 
-class Stretch:
+class SeededBlock:
     """Runs a block on random numbers from a given state of the device's default generator.
 
     Afterwards `state` is where the block left it, and the generator is as it was before,
@@ -49,7 +49,7 @@ class Stretch:
         self._device = device
         self._outside: Tensor | None = None
 
-    def __enter__(self) -> Stretch:
+    def __enter__(self) -> SeededBlock:
         if self.state is not None:
             self._outside = state_of(self._device)
             set_state_of(self._device, self.state)

@@ -27,11 +27,11 @@ from ropewalk.pipeline.plans import Edge
 from ropewalk.pipeline.stages.batch_norm import DeferredBatchNorm
 from ropewalk.pipeline.stages.entrances import Entrance
 from ropewalk.pipeline.stages.entry_buffers import EntryBuffers
-from ropewalk.pipeline.stages.gradient_sums import Contribution
-from ropewalk.pipeline.stages.in_memory_links import Parcel
+from ropewalk.pipeline.stages.gradient_sums import GradientContribution
+from ropewalk.pipeline.stages.in_memory_links import LinkMessage
 from ropewalk.pipeline.stages.losses import Loss
-from ropewalk.pipeline.stages.micro_batches import Piece
-from ropewalk.pipeline.stages.randomness import Stretch, micro_batch_seed, seeded_state
+from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece
+from ropewalk.pipeline.stages.randomness import SeededBlock, micro_batch_seed, seeded_state
 from ropewalk.pipeline.stages.summed_gradients import SummedGradients
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.stages.weight_versions import WeightVersions
@@ -74,7 +74,7 @@ class InFlight:
     values: dict[str, Any]
     #: The random state at the stage's entry.
     state: Tensor | None
-    piece: Piece | None
+    piece: MicroBatchPiece | None
     #: Buffers as they were at the entry, where forwards change them and another forward will follow.
     buffers: Mapping[str, Tensor] | None = None
     #: What the program made, with its graph; nothing before a recomputation.
@@ -140,22 +140,22 @@ class RunningStage:
             for edge in setup.outputs
             for target in edge.targets
         )
-        self._pieces: dict[int, Piece] = {}
-        self._values: dict[int, dict[str, Parcel]] = {}
-        self._gradients: dict[int, dict[End, Parcel]] = {}
+        self._pieces: dict[int, MicroBatchPiece] = {}
+        self._values: dict[int, dict[str, LinkMessage]] = {}
+        self._gradients: dict[int, dict[End, LinkMessage]] = {}
         #: What was made for other stages, by micro-batch.
-        self.outgoing: dict[tuple[int, End], Parcel] = {}
+        self.outgoing: dict[tuple[int, End], LinkMessage] = {}
         self.in_flight: dict[int, InFlight] = {}
         self._sums = SummedGradients(versions.trainable)
         self._weight: float | None = None
 
     # --- what comes ---------------------------------------------------------------------------------------------------
 
-    def admit(self, micro_batch: int, piece: Piece) -> None:
+    def admit(self, micro_batch: int, piece: MicroBatchPiece) -> None:
         """The caller's part of a micro-batch."""
         self._pieces[micro_batch] = piece
 
-    def arrive(self, micro_batch: int, end: End, parcel: Parcel) -> None:
+    def arrive(self, micro_batch: int, end: End, parcel: LinkMessage) -> None:
         """A value of an earlier stage, or a gradient of a later one."""
         tensor, peer = end
         if peer < self.setup.id:
@@ -201,7 +201,7 @@ class RunningStage:
         self.in_flight[micro_batch] = flight
         for edge, target, carries_state in self._sends:
             value = self._detached(edge, outputs[edge.tensor], flight) if edge.tensor in outputs else None
-            self.outgoing[micro_batch, (edge.tensor, target)] = Parcel(value, state if carries_state else None)
+            self.outgoing[micro_batch, (edge.tensor, target)] = LinkMessage(value, state if carries_state else None)
         if loss_value is not None and self._on_loss is not None:
             self._on_loss(micro_batch, loss_value, flight.weight)
 
@@ -227,7 +227,7 @@ class RunningStage:
         for edge in self.setup.inputs:
             if edge.gradient_bytes:
                 tree = flight.entrances[edge.tensor].gradients()
-                self.outgoing[micro_batch, (edge.tensor, edge.source)] = Parcel(tree, weight=flight.weight)
+                self.outgoing[micro_batch, (edge.tensor, edge.source)] = LinkMessage(tree, weight=flight.weight)
         if flight.weight is not None:
             self._weight = (self._weight or 0.0) + flight.weight
         # The graph goes; a queue keeps what the gradients of the weights need.
@@ -245,24 +245,24 @@ class RunningStage:
 
     # --- updating -----------------------------------------------------------------------------------------------------
 
-    def contribution(self, names: Sequence[str]) -> Contribution:
+    def contribution(self, names: Sequence[str]) -> GradientContribution:
         """Take the sums of these parameters' gradients."""
-        return Contribution(self._sums.take(names))
+        return GradientContribution(self._sums.take(names))
 
-    def whole_contribution(self, names: Sequence[str]) -> Contribution:
+    def whole_contribution(self, names: Sequence[str]) -> GradientContribution:
         """The same, and with it what is known of the micro-batches: their weight and their moments."""
         weight, self._weight = self._weight, None
-        return Contribution(self._sums.take(names), weight, self._norm.take())
+        return GradientContribution(self._sums.take(names), weight, self._norm.take())
 
-    def averaged(self, total: Contribution) -> Contribution:
+    def averaged(self, total: GradientContribution) -> GradientContribution:
         """The mean over micro-batches of what they have summed to, in the same memory; of a sum the same."""
         if total.weight is not None:
             for name, gradient in total.gradients.items():
                 if gradient is not None and name not in total.means:
                     gradient.div_(total.weight)
-        return Contribution(total.gradients, None, total.moments)
+        return GradientContribution(total.gradients, None, total.moments)
 
-    def step(self, mean: Contribution, factor: Tensor | None = None) -> None:
+    def step(self, mean: GradientContribution, factor: Tensor | None = None) -> None:
         """U: make the next version from what `averaged` gave, gradients multiplied by a factor."""
         gradients = {name: one for name, one in mean.gradients.items() if one is not None}
         if factor is not None:
@@ -287,7 +287,7 @@ class RunningStage:
         if self._is_plain:
             return self._compute(flight), None, self._loss_of(flight)
         with ExitStack() as around:
-            stretch = around.enter_context(Stretch(flight.state, self.device))
+            stretch = around.enter_context(SeededBlock(flight.state, self.device))
             if self.setup.options.autocast is not None:
                 around.enter_context(torch.autocast(self.device.type, self.setup.options.autocast))
             if self.program.batch_norms:
@@ -319,7 +319,7 @@ class RunningStage:
             )
         return loss.value.detach()
 
-    def _entry_state(self, piece: Piece | None, arrived: Mapping[str, Parcel]) -> Tensor | None:
+    def _entry_state(self, piece: MicroBatchPiece | None, arrived: Mapping[str, LinkMessage]) -> Tensor | None:
         if not self.program.is_random:
             return None
         if self.setup.state_comes_on is not None:
@@ -350,7 +350,7 @@ class RunningStage:
 
         return map_tensors(lambda tensor: tensor.detach().requires_grad_(needs_gradient(tensor)), value)
 
-    def _roots(self, flight: InFlight, arrived: Mapping[End, Parcel]) -> tuple[list[Tensor], list[Tensor | None]]:
+    def _roots(self, flight: InFlight, arrived: Mapping[End, LinkMessage]) -> tuple[list[Tensor], list[Tensor | None]]:
         """Where the backward begins, and with which gradients."""
         roots: list[Tensor] = []
         gradients: list[Tensor | None] = []

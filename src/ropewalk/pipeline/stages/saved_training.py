@@ -67,14 +67,14 @@ def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: R
             learning rate. The stages are as they were, unless it is an optimizer or a schedule that refuses.
     """
     if missing := [kind for kind in _KINDS if kind not in saved]:
-        raise ValueError(f"the state has no {missing[0]!r}; give what a player's state_dict returned")
+        raise ValueError(f"the state has no {missing[0]!r}; give what a executor's state_dict returned")
     parameters = {name: one for stage in stages for name, one in stage.versions.parameters.items()}
     buffers = {name: one for stage in stages for name, one in stage.buffers.items()}
     _check_fits("parameter", saved["parameters"], parameters)
     _check_fits("buffer", saved["buffers"], buffers)
     if bool(saved["rates"]) != bool(rates):
         had, has = ("with", "without") if saved["rates"] else ("without", "with")
-        raise ValueError(f"the state was saved {had} an lr_schedule, and this player is {has} one; make it alike")
+        raise ValueError(f"the state was saved {had} an lr_schedule, and this executor is {has} one; make it alike")
     optimizers = [
         (stage, optimizer, _state(saved, _names(stage, optimizer), optimizer.state_dict()))
         for stage in stages

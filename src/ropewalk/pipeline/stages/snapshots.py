@@ -18,9 +18,9 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 
-from ropewalk.pipeline.plans import Worker
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
-from ropewalk.pipeline.stages.packed_tensors import Block, unpacked
+from ropewalk.pipeline.stages.packed_tensors import TensorBlock, unpacked
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import Rates, give_back, held
 from ropewalk.pipeline.stages.stage_worker import StageWorker
@@ -45,14 +45,14 @@ class WorkerSnapshot:
         size_bytes: how large the block of its tensors is.
     """
 
-    def __init__(self, worker: Worker, cut: Cut, packed: Any, memory: Any, size_bytes: int) -> None:
+    def __init__(self, worker: PlanWorker, cut: Cut, packed: Any, memory: Any, size_bytes: int) -> None:
         self.worker = worker
         self.cut = cut
         self.size_bytes = size_bytes
         self._packed = packed
         #: A tensor where it was taken, and what pickle brought elsewhere: who only keeps it needs no tensors.
         self._memory: Any = memory
-        self._lender: tuple[list[Block], Block] | None = None
+        self._lender: tuple[list[TensorBlock], TensorBlock] | None = None
 
     def stages(self) -> dict[int, dict[str, Any]]:
         """For each stage copies of what it held: what `saved_training.held` has, and more."""
@@ -75,7 +75,7 @@ class WorkerSnapshot:
         """Its memory is never used for a later snapshot: somebody may read it when it is released."""
         self._lender = None
 
-    def lent_by(self, free: list[Block], block: Block) -> WorkerSnapshot:
+    def lent_by(self, free: list[TensorBlock], block: TensorBlock) -> WorkerSnapshot:
         """Give the block back there when it is released."""
         self._lender = free, block
         return self
@@ -114,7 +114,7 @@ class SnapshotTaker:
         self._worker = worker
         self._rates = rates
         self._exchanges = exchanges or {}
-        self._free: list[Block] = []
+        self._free: list[TensorBlock] = []
         for stage in worker.stages.values():
             stage.can_be_resumed = not flushes
 
@@ -125,7 +125,7 @@ class SnapshotTaker:
             ValueError: the worker is not there: a micro-batch before the cut is in flight.
         """
         contents = {id: self._contents(stage, cut) for id, stage in self._worker.stages.items()}
-        block = self._free.pop() if self._free else Block()
+        block = self._free.pop() if self._free else TensorBlock()
         packed = block.pack(contents)
         snapshot = WorkerSnapshot(self._worker.worker, cut, packed, block.memory, block.size_bytes)
         return snapshot.lent_by(self._free, block)
@@ -213,7 +213,7 @@ def as_state(snapshots: Iterable[WorkerSnapshot]) -> dict[str, Any]:
     return found
 
 
-def cut_of(snapshots: Sequence[WorkerSnapshot], workers: Iterable[Worker] | None = None) -> Cut:
+def cut_of(snapshots: Sequence[WorkerSnapshot], workers: Iterable[PlanWorker] | None = None) -> Cut:
     """The cut that snapshots were taken at.
 
     Args:

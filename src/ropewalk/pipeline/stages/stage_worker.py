@@ -1,7 +1,7 @@
 """A worker performs the actions of a schedule: computes, sends, receives, reduces and steps.
 
 It decides nothing: the order is the schedule's. `waits_for` says what an action still
-lacks, so that whoever runs it (the player's loop, a process) knows when to perform it.
+lacks, so that whoever runs it (the executor's loop, a process) knows when to perform it.
 A reduction is begun by its action and ended by the step after it.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ropewalk.errors import RopewalkError, ScheduleInvalid, StageFailed
-from ropewalk.pipeline.actions import Action, Kind
-from ropewalk.pipeline.plans import Plan, Worker
+from ropewalk.pipeline.actions import Action, ActionKind
+from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.stages.gradient_sums import Sums
-from ropewalk.pipeline.stages.in_memory_links import Links, Parcel, Tag
-from ropewalk.pipeline.stages.micro_batches import Piece
+from ropewalk.pipeline.stages.in_memory_links import LinkMessage, Links, Tag
+from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.worker_update import WorkerUpdate
 
@@ -31,7 +31,7 @@ class StageWorker:
     """
 
     def __init__(
-        self, worker: Worker, plan: Plan, stages: Mapping[int, RunningStage], links: Links, sums: Sums
+        self, worker: PlanWorker, plan: Plan, stages: Mapping[int, RunningStage], links: Links, sums: Sums
     ) -> None:
         self.worker = worker
         self.stages = stages
@@ -39,26 +39,26 @@ class StageWorker:
         #: Its reductions and steps.
         self.update = WorkerUpdate(worker, plan, stages, sums)
 
-    def admit(self, stage: int, micro_batch: int, piece: Piece) -> None:
+    def admit(self, stage: int, micro_batch: int, piece: MicroBatchPiece) -> None:
         """Hand over the caller's part of a micro-batch for one of its stages."""
         self.stages[stage].admit(micro_batch, piece)
 
     def can_perform(self, action: Action) -> bool:
         """Whether it would not have to wait."""
         kind = action.kind
-        if kind is Kind.RECEIVE:
+        if kind is ActionKind.RECEIVE:
             return self._links.has(_tag(action))
-        if kind is Kind.SEND:
+        if kind is ActionKind.SEND:
             return self._links.has_room(_tag(action))
-        return (kind is not Kind.STEP and kind is not Kind.REDUCE) or self.update.lacks(action) is None
+        return (kind is not ActionKind.STEP and kind is not ActionKind.REDUCE) or self.update.lacks(action) is None
 
     def waits_for(self, action: Action) -> str | None:
         """What an action lacks, in words; None if nothing."""
-        if action.kind is Kind.RECEIVE and not self._links.has(tag := _tag(action)):
+        if action.kind is ActionKind.RECEIVE and not self._links.has(tag := _tag(action)):
             return f"{tag}"
-        if action.kind is Kind.SEND and not self._links.has_room(tag := _tag(action)):
+        if action.kind is ActionKind.SEND and not self._links.has_room(tag := _tag(action)):
             return f"room on the link for {tag}"
-        if action.kind in (Kind.STEP, Kind.REDUCE) and (lacked := self.update.lacks(action)):
+        if action.kind in (ActionKind.STEP, ActionKind.REDUCE) and (lacked := self.update.lacks(action)):
             key, missing = lacked
             who = ", ".join(f"stage {member.stage} replica {member.replica}" for member in missing)
             return f"the gradients ({key.what}) of {who}"
@@ -91,21 +91,21 @@ class StageWorker:
 
     def _perform(self, stage: RunningStage, action: Action) -> None:
         kind = action.kind
-        if kind is Kind.SEND:
+        if kind is ActionKind.SEND:
             tag = _tag(action)
             self._links.send(tag, _outgoing(stage, action, (tag.edge, tag.target)))
-        elif kind is Kind.RECEIVE:
+        elif kind is ActionKind.RECEIVE:
             tag = _tag(action)
             stage.arrive(tag.micro_batch, (tag.edge, tag.source), self._links.receive(tag))
-        elif kind is Kind.FORWARD:
+        elif kind is ActionKind.FORWARD:
             stage.forward(_number(action), action.version)
-        elif kind is Kind.BACKWARD or kind is Kind.INPUT_GRADIENT:
+        elif kind is ActionKind.BACKWARD or kind is ActionKind.INPUT_GRADIENT:
             stage.backward(_number(action))
-        elif kind is Kind.WEIGHT_GRADIENT:
+        elif kind is ActionKind.WEIGHT_GRADIENT:
             stage.weight_gradients(_number(action))
-        elif kind is Kind.RECOMPUTE:
+        elif kind is ActionKind.RECOMPUTE:
             stage.recompute(_number(action))
-        elif kind is Kind.REDUCE:
+        elif kind is ActionKind.REDUCE:
             self.update.reduce(action)
         else:
             self.update.step(action)
@@ -118,12 +118,12 @@ def _number(action: Action) -> int:
 
 def _tag(action: Action) -> Tag:
     assert action.edge is not None and action.peer is not None and action.micro_batch is not None
-    here_first = action.kind is Kind.SEND
+    here_first = action.kind is ActionKind.SEND
     source, target = (action.stage, action.peer) if here_first else (action.peer, action.stage)
     return Tag(action.edge, source, target, action.micro_batch)
 
 
-def _outgoing(stage: RunningStage, action: Action, end: tuple[str, int]) -> Parcel:
+def _outgoing(stage: RunningStage, action: Action, end: tuple[str, int]) -> LinkMessage:
     key = (_number(action), end)
     if key not in stage.outgoing:
         raise ScheduleInvalid(f"{action}: there is nothing to send; what makes it has not run, or it was sent before")
@@ -149,13 +149,13 @@ def _failed(stage: RunningStage, action: Action, error: Exception) -> StageFaile
 
 
 _WORDS = {
-    Kind.FORWARD: "the forward",
-    Kind.RECOMPUTE: "the forward again",
-    Kind.BACKWARD: "the backward",
-    Kind.INPUT_GRADIENT: "the input half of the backward",
-    Kind.WEIGHT_GRADIENT: "the weight half of the backward",
-    Kind.SEND: "sending",
-    Kind.RECEIVE: "receiving",
-    Kind.REDUCE: "summing gradients",
-    Kind.STEP: "the step",
+    ActionKind.FORWARD: "the forward",
+    ActionKind.RECOMPUTE: "the forward again",
+    ActionKind.BACKWARD: "the backward",
+    ActionKind.INPUT_GRADIENT: "the input half of the backward",
+    ActionKind.WEIGHT_GRADIENT: "the weight half of the backward",
+    ActionKind.SEND: "sending",
+    ActionKind.RECEIVE: "receiving",
+    ActionKind.REDUCE: "summing gradients",
+    ActionKind.STEP: "the step",
 }

@@ -23,7 +23,7 @@ class TensorSource(Protocol):
         ...
 
 
-class Given:
+class GivenTensors:
     """Tensors that are at hand; they are copied.
 
     Args:
@@ -50,9 +50,9 @@ class Given:
         return {name: self._tensors[name].detach().clone() for name in names}
 
 
-def own_tensors(graph: ModelGraph) -> Given:
+def own_tensors(graph: ModelGraph) -> GivenTensors:
     """Those of the model itself."""
-    return Given({**graph.buffers, **graph.parameters})
+    return GivenTensors({**graph.buffers, **graph.parameters})
 
 
 def taken_like(source: TensorSource, names: Sequence[str], like: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ropewalk.errors import ScheduleInvalid
-from ropewalk.pipeline.actions import Action, Group, Kind
-from ropewalk.pipeline.plans import Plan, Worker
-from ropewalk.pipeline.stages.gradient_norm import Norms, Verdict, judge
-from ropewalk.pipeline.stages.gradient_sums import Contribution, Member, SumKey, Sums
+from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
+from ropewalk.pipeline.plans import Plan, PlanWorker
+from ropewalk.pipeline.stages.gradient_norm import Norms, UpdateVerdict, judge
+from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey, Sums
 from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.quantities import counted
 
@@ -31,22 +31,22 @@ class WorkerUpdate:
         sums: with the other workers.
     """
 
-    def __init__(self, worker: Worker, plan: Plan, stages: Mapping[int, RunningStage], sums: Sums) -> None:
+    def __init__(self, worker: PlanWorker, plan: Plan, stages: Mapping[int, RunningStage], sums: Sums) -> None:
         self._worker = worker
         self._plan = plan
         self._stages = stages
         self._sums = sums
         self._tied = {stage: tuple(tie.parameter for tie in plan.tied if stage in tie.stages) for stage in stages}
-        self._me = Member(min(stages), worker.replica)
+        self._me = Contributor(min(stages), worker.replica)
         #: Sums that were begun for the next step of each stage, and that of the norms.
         self._begun: dict[int, list[SumKey]] = {stage: [] for stage in stages}
         self._norm: SumKey | None = None
         #: What the norm was taken of, until the steps.
-        self._averaged: dict[int, Contribution] = {}
+        self._averaged: dict[int, GradientContribution] = {}
         #: About the update that is under way, if there is a norm.
-        self._verdict: Verdict | None = None
+        self._verdict: UpdateVerdict | None = None
         #: About the newest update, until it is taken with `take_verdict`; and what became of all of them.
-        self.verdict: Verdict | None = None
+        self.verdict: UpdateVerdict | None = None
         self.num_skipped = 0
         self.num_clipped = 0
 
@@ -56,16 +56,16 @@ class WorkerUpdate:
         counts = ((self.num_skipped, "left out: gradients were NaN or infinite"), (self.num_clipped, "clipped"))
         return tuple(f"{counted(num, 'update')} {what}" for num, what in counts if num)
 
-    def take_verdict(self) -> Verdict | None:
+    def take_verdict(self) -> UpdateVerdict | None:
         """What was decided about the newest update, once; None if there was no update since the last call."""
         verdict, self.verdict = self.verdict, None
         return verdict
 
-    def lacks(self, action: Action) -> tuple[SumKey, Sequence[Member]] | None:
+    def lacks(self, action: Action) -> tuple[SumKey, Sequence[Contributor]] | None:
         """A sum that a reduction or step needs and is not complete, and who is missing."""
-        if action.kind is Kind.STEP:
+        if action.kind is ActionKind.STEP:
             wanted = self._begun[action.stage] if self._norm is None else [self._norm]
-        elif action.group is Group.NORM:
+        elif action.group is ReduceGroup.NORM:
             wanted = [key for begun in self._begun.values() for key in begun]
         else:
             return None
@@ -76,23 +76,23 @@ class WorkerUpdate:
 
     def reduce(self, action: Action) -> None:
         """Begin a sum with others."""
-        if action.group is Group.TIED:
+        if action.group is ReduceGroup.TIED:
             for stage in self._stages:  # one action for all stages of a worker
                 for tie in self._plan.tied:
                     if stage in tie.stages:
                         key = SumKey(f"tied {tie.parameter}", self._members(tie.stages), action.version)
                         self._begin(stage, key, self._stages[stage].contribution([tie.parameter]))
-        elif action.group is Group.REPLICAS:
+        elif action.group is ReduceGroup.REPLICAS:
             stage = self._stages[action.stage]
             key = SumKey.of_replicas(action.stage, self._members([action.stage]), action.version)
             names = [name for name in stage.versions.trainable if name not in self._tied[action.stage]]
             self._begin(action.stage, key, stage.whole_contribution(names))
         else:
             self._averaged = {id: stage.averaged(self._total(id)) for id, stage in self._stages.items()}
-            members = tuple(Member(self._plan.groups[group][0], replica) for group, replica in self._plan.workers)
+            members = tuple(Contributor(self._plan.groups[group][0], replica) for group, replica in self._plan.workers)
             self._norm = SumKey("norm", members, action.version)
             self._verdict = None
-            self._sums.contribute(self._norm, self._me, Contribution({}, norms=self._own_norms()))
+            self._sums.contribute(self._norm, self._me, GradientContribution({}, norms=self._own_norms()))
 
     def step(self, action: Action) -> None:
         """Make the next version of a stage's weights.
@@ -116,20 +116,22 @@ class WorkerUpdate:
 
     # --- how ----------------------------------------------------------------------------------------------------------
 
-    def _members(self, stages: Iterable[int]) -> tuple[Member, ...]:
-        return tuple(Member(stage, replica) for stage in stages for replica in range(self._plan.stages[stage].replicas))
+    def _members(self, stages: Iterable[int]) -> tuple[Contributor, ...]:
+        return tuple(
+            Contributor(stage, replica) for stage in stages for replica in range(self._plan.stages[stage].replicas)
+        )
 
-    def _begin(self, stage: int, key: SumKey, contribution: Contribution) -> None:
-        self._sums.contribute(key, Member(stage, self._worker.replica), contribution)
+    def _begin(self, stage: int, key: SumKey, contribution: GradientContribution) -> None:
+        self._sums.contribute(key, Contributor(stage, self._worker.replica), contribution)
         self._begun[stage].append(key)
 
-    def _total(self, stage: int) -> Contribution:
+    def _total(self, stage: int) -> GradientContribution:
         """What a stage's micro-batches have summed to, here and where it was reduced."""
         total = self._stages[stage].whole_contribution(self._stages[stage].versions.trainable)
         begun, self._begun[stage] = self._begun[stage], []
         for key in begun:
-            summed = self._sums.take(key, Member(stage, self._worker.replica))
-            total = Contribution(
+            summed = self._sums.take(key, Contributor(stage, self._worker.replica))
+            total = GradientContribution(
                 {**total.gradients, **summed.gradients},
                 total.weight if summed.weight is None else summed.weight,
                 {**total.moments, **summed.moments},
@@ -149,7 +151,7 @@ class WorkerUpdate:
             }
         )
 
-    def _decided(self, stage: RunningStage, action: Action) -> Verdict:
+    def _decided(self, stage: RunningStage, action: Action) -> UpdateVerdict:
         """The verdict about this update: the same for all stages."""
         if self._norm is not None:
             norms = self._sums.take(self._norm, self._me).norms

@@ -20,7 +20,7 @@ from torch import fx
 from ropewalk.pipeline.tracing.trees import Structure
 
 
-class Kind(Enum):
+class PlaceholderKind(Enum):
     """What a placeholder stands for."""
 
     INPUT = "input"
@@ -29,10 +29,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PlaceholderSource:
     """A placeholder: which tensor of the model, or of its inputs, it is."""
 
-    kind: Kind
+    kind: PlaceholderKind
     #: The user's name of the parameter or buffer (the first, if it has several); the path of the input.
     name: str
 
@@ -56,7 +56,7 @@ class Captured:
     """A model as a graph of calls; its output node has the list of the leaves of what the model returns."""
 
     graph: fx.Graph
-    sources: dict[fx.Node, Source]
+    sources: dict[fx.Node, PlaceholderSource]
     sites: dict[fx.Node, Site]
     #: What the model returns, without its leaves.
     output: Structure

@@ -39,7 +39,7 @@ _BATCH = (
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class ReferenceOutput:
     """What the model itself gives for some inputs, from one state of the generators."""
 
     inputs: tuple[Tensor, ...]
@@ -50,7 +50,7 @@ class Reference:
     states_after: States
 
 
-def references(model: nn.Module, inputs: ModelInputs, *, fixed_batch: bool) -> list[Reference]:
+def references(model: nn.Module, inputs: ModelInputs, *, fixed_batch: bool) -> list[ReferenceOutput]:
     """Run a forward and a backward of the model itself, for its example inputs and for one sample more.
 
     Raises:
@@ -88,7 +88,7 @@ def _needs_numbers(name: str, error: Exception) -> NotTraceable:
     )
 
 
-def _run_itself(model: nn.Module, inputs: ModelInputs, tensors: Sequence[Tensor]) -> Reference:
+def _run_itself(model: nn.Module, inputs: ModelInputs, tensors: Sequence[Tensor]) -> ReferenceOutput:
     args, kwargs = inputs.arguments([tensor.detach().clone() for tensor in tensors])
     parameters = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
     everything, buffers, _ = tensors_of(model)
@@ -98,10 +98,10 @@ def _run_itself(model: nn.Module, inputs: ModelInputs, tensors: Sequence[Tensor]
         outputs = list(tensors_in(model(*args, **kwargs)))
         gradients = _gradients(outputs, parameters)
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    return Reference(tuple(tensors), states, outputs, gradients, buffers, states_for(drawn_for))
+    return ReferenceOutput(tuple(tensors), states, outputs, gradients, buffers, states_for(drawn_for))
 
 
-def check(graph: ModelGraph, reference: Reference) -> None:
+def check(graph: ModelGraph, reference: ReferenceOutput) -> None:
     """Compare outputs, gradients and buffers of the graph with the model's own.
 
     Raises:

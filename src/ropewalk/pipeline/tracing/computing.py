@@ -2,7 +2,7 @@
 
     program ──▶ computing.batch_norm("layer1.0.bn2", x, ...) ──▶ torch's, or what `replaced` put there
 
-A player of micro-batches puts one there that collects sums, and commits the running
+A executor of micro-batches puts one there that collects sums, and commits the running
 statistics once per mini-batch and not while it recomputes (docs/theory.md, "Batch normalisation").
 Every batch normalisation of a traced program passes here, in graphs of ATen calls, in
 modules that run untraced, and in modules within those.

@@ -27,7 +27,7 @@ from torch.export.graph_signature import InputKind, InputSpec
 
 from ropewalk.pipeline.tracing import computing, marks
 from ropewalk.pipeline.tracing.aten_calls import aten, function_name, writes
-from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
+from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind, PlaceholderSource, Site
 from ropewalk.pipeline.tracing.flat_model import FlatModel
 from ropewalk.pipeline.tracing.leaves import Leaves
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
@@ -104,13 +104,13 @@ def _read_placeholders(
         node = placeholders[spec.arg.name]  # pyright: ignore[reportAttributeAccessIssue]
         target = str(spec.target).removeprefix("model.")
         if spec.kind is InputKind.USER_INPUT:
-            captured.sources[node] = source = Source(Kind.INPUT, next(names))
+            captured.sources[node] = source = PlaceholderSource(PlaceholderKind.INPUT, next(names))
             shape = node.meta["val"].shape
             captured.sizes[source.name] = tuple(map(_settled, shape))
         elif spec.kind is InputKind.PARAMETER:
-            captured.sources[node] = Source(Kind.PARAMETER, canonical[target])
+            captured.sources[node] = PlaceholderSource(PlaceholderKind.PARAMETER, canonical[target])
         elif spec.kind is InputKind.BUFFER:
-            captured.sources[node] = Source(Kind.BUFFER, canonical[target])
+            captured.sources[node] = PlaceholderSource(PlaceholderKind.BUFFER, canonical[target])
         else:
             _inline_constant(program, spec, node, captured)
 
@@ -134,7 +134,11 @@ def _read_attributes(program: ExportedProgram, captured: Captured) -> None:
 
 def _check_batch(captured: Captured, inputs: ModelInputs) -> None:
     """The first input says what the batch is, and the graph must do for any."""
-    first = next(node for node, source in captured.sources.items() if source == Source(Kind.INPUT, inputs.names[0]))
+    first = next(
+        node
+        for node, source in captured.sources.items()
+        if source == PlaceholderSource(PlaceholderKind.INPUT, inputs.names[0])
+    )
     value = first.meta["val"]
     if value.dim() and isinstance(value.shape[0], int):
         raise PinnedBatch(

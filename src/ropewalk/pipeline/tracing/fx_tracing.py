@@ -13,7 +13,7 @@ from typing import Any, cast
 from torch import fx, nn
 
 from ropewalk.pipeline.tracing.bound_module import BoundModule
-from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
+from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind, PlaceholderSource, Site
 from ropewalk.pipeline.tracing.flat_model import FlatModel
 from ropewalk.pipeline.tracing.leaves import Leaves
 from ropewalk.pipeline.tracing.marks import cut_here, passed
@@ -115,7 +115,9 @@ def _place_inputs(captured: Captured, inputs: ModelInputs) -> None:
     packed = next(node for node in captured.graph.nodes if node.op == "placeholder")
     with captured.graph.inserting_before(packed):
         tensors = [captured.graph.placeholder(f"input_{index}") for index in range(len(inputs.names))]
-    captured.sources.update({node: Source(Kind.INPUT, name) for node, name in zip(tensors, inputs.names, strict=True)})
+    captured.sources.update(
+        {node: PlaceholderSource(PlaceholderKind.INPUT, name) for node, name in zip(tensors, inputs.names, strict=True)}
+    )
     for node in list(packed.users):
         assert node.target is operator.getitem
         node.replace_all_uses_with(tensors[cast(int, node.args[1])])
@@ -137,10 +139,10 @@ class _StatePlaceholders:
 
     def _placeholder(self, name: str) -> fx.Node:
         if name not in self._placeholders:
-            kind = Kind.PARAMETER if name in self._parameters else Kind.BUFFER
+            kind = PlaceholderKind.PARAMETER if name in self._parameters else PlaceholderKind.BUFFER
             with self._captured.graph.inserting_before(self._first):
                 node = self._captured.graph.placeholder(f"{kind.value}_{len(self._placeholders)}")
-            self._captured.sources[node] = Source(kind, name)
+            self._captured.sources[node] = PlaceholderSource(kind, name)
             self._placeholders[name] = node
         return self._placeholders[name]
 

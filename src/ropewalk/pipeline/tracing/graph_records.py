@@ -1,7 +1,7 @@
 """A graph of `torch.fx` as plain records that pickle, and back.
 
     node    linear = aten.linear.default(relu, weight)
-    record  ("call_function", "linear", Operation("aten.linear.default"), (Reference(3), Reference(1)), {})
+    record  ("call_function", "linear", Operation("aten.linear.default"), (NodeRef(3), NodeRef(1)), {})
 
 `fx` pickles a graph as code that it traces again, and operations of ATen not at all.
 """
@@ -18,7 +18,7 @@ from torch import fx
 from ropewalk.errors import NotTraceable
 
 
-class Reference(NamedTuple):
+class NodeRef(NamedTuple):
     """Another node in the arguments of one: its place in the graph."""
 
     place: int
@@ -61,7 +61,7 @@ def records_of(graph: fx.Graph) -> tuple[Record, ...]:
     places = {node: place for place, node in enumerate(graph.nodes)}
 
     def encoded(value: Any) -> Any:
-        return Reference(places[value]) if isinstance(value, fx.Node) else value
+        return NodeRef(places[value]) if isinstance(value, fx.Node) else value
 
     return tuple(
         Record(node.op, node.name, _encoded_target(node.target), _mapped(encoded, node.args), _kwargs(encoded, node))
@@ -79,7 +79,7 @@ def graph_of(records: Sequence[Record]) -> tuple[fx.Graph, list[fx.Node]]:
     nodes: list[fx.Node] = []
 
     def decoded(value: Any) -> Any:
-        return nodes[value.place] if isinstance(value, Reference) else value
+        return nodes[value.place] if isinstance(value, NodeRef) else value
 
     for op, name, target, args, kwargs in records:
         target = _operation(target.name) if isinstance(target, Operation) else target
@@ -150,7 +150,7 @@ def _kwargs(encoded: Callable[[Any], Any], node: fx.Node) -> dict[str, Any]:
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
     """A tree of arguments with every leaf changed; what `fx` makes of lists and dictionaries become plain ones."""
-    if isinstance(value, Reference):
+    if isinstance(value, NodeRef):
         return change(value)
     if isinstance(value, tuple):
         row = [_mapped(change, one) for one in cast("tuple[Any, ...]", value)]

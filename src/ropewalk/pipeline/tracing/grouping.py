@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from torch import fx
 
 from ropewalk.pipeline.tracing.aliasing import Observed
-from ropewalk.pipeline.tracing.captured import Captured, Kind
+from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.marks import CUT_HERE
 
 
@@ -101,7 +101,7 @@ class _Grouping:
         return frozenset(
             storage
             for node, source in self._captured.sources.items()
-            if source.kind is Kind.BUFFER and f".{source.name}".endswith(names)
+            if source.kind is PlaceholderKind.BUFFER and f".{source.name}".endswith(names)
             for storage in self._seen[node].storages
         )
 
@@ -130,7 +130,7 @@ class _Grouping:
 
     def _values_read(self, members: list[fx.Node]) -> list[fx.Node]:
         """What these calls read of others, parameters and buffers left out."""
-        state = {node for node, source in self._captured.sources.items() if source.kind is not Kind.INPUT}
+        state = {node for node, source in self._captured.sources.items() if source.kind is not PlaceholderKind.INPUT}
         return [one for node in members for one in node.all_input_nodes if one not in state and one not in members]
 
     def _join_constant(self, root: fx.Node) -> None:

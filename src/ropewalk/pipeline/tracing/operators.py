@@ -15,7 +15,7 @@ from torch import fx
 from ropewalk.pipeline.tracing import computing
 from ropewalk.pipeline.tracing.aliasing import Observed
 from ropewalk.pipeline.tracing.bound_module import BoundModule, NormState
-from ropewalk.pipeline.tracing.captured import Captured, Kind
+from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.model_graph import TracedOperator
 from ropewalk.pipeline.tracing.stage_program import BatchNormCall
 from ropewalk.pipeline.tracing.trees import LEAF
@@ -32,7 +32,7 @@ def operators_of(
     owner: dict[fx.Node, str] = {}
     found: list[TracedOperator] = []
     for node, source in captured.sources.items():
-        if source.kind is Kind.INPUT and node.users:
+        if source.kind is PlaceholderKind.INPUT and node.users:
             owner[node] = f"input.{source.name}"
             found.append(TracedOperator(owner[node], "input", (), is_input=True, values=(node,)))
     for nodes in groups:
@@ -52,18 +52,18 @@ def _operator(
 ) -> TracedOperator:
     inside = set(nodes)
     read = list(dict.fromkeys(one for node in nodes for one in node.all_input_nodes if one not in inside))
-    names: dict[Kind, dict[str, None]] = {kind: {} for kind in Kind}
+    names: dict[PlaceholderKind, dict[str, None]] = {kind: {} for kind in PlaceholderKind}
     for one in read:
         if one in captured.sources:
             names[captured.sources[one].kind][captured.sources[one].name] = None
-    state = (Kind.PARAMETER, Kind.BUFFER)
+    state = (PlaceholderKind.PARAMETER, PlaceholderKind.BUFFER)
     values = [one for one in read if one not in captured.sources or captured.sources[one].kind not in state]
     return TracedOperator(
         id,
         _description(captured, seen, nodes),
         tuple(dict.fromkeys(owner[one] for one in values)),
-        tuple(names[Kind.PARAMETER]),
-        tuple(names[Kind.BUFFER]),
+        tuple(names[PlaceholderKind.PARAMETER]),
+        tuple(names[PlaceholderKind.BUFFER]),
         is_random=any(seen[node].is_random for node in nodes),
         nodes=tuple(nodes),
         values=tuple(node for node in nodes if any(reader not in inside for reader in node.users)),
@@ -88,8 +88,8 @@ def _with_output(
             OUTPUT,
             "output",
             tuple(dict.fromkeys([*returned, *ends])),
-            tuple(source.name for source in state if source.kind is Kind.PARAMETER),
-            tuple(source.name for source in state if source.kind is Kind.BUFFER),
+            tuple(source.name for source in state if source.kind is PlaceholderKind.PARAMETER),
+            tuple(source.name for source in state if source.kind is PlaceholderKind.BUFFER),
             nodes=(output,),
             values=(output,),
         )

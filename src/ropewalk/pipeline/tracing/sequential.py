@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.bound_module import BoundModule
-from ropewalk.pipeline.tracing.captured import Captured, Kind, Site, Source
+from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind, PlaceholderSource, Site
 from ropewalk.pipeline.tracing.leaves import Leaves
 from ropewalk.pipeline.tracing.marks import CUT_HERE, CutHere
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
@@ -31,13 +31,13 @@ def capture_sequential(model: nn.Sequential, inputs: ModelInputs, leaves: Leaves
     captured = Captured(graph, {}, {}, LEAF, keeps_modules=True)
     (name,) = inputs.names
     value = graph.placeholder("input_value")
-    captured.sources[value] = Source(Kind.INPUT, name)
+    captured.sources[value] = PlaceholderSource(PlaceholderKind.INPUT, name)
     parameters, buffers, canonical = tensors_of(model)
     placeholders: dict[str, fx.Node] = {}
-    for kind, names in ((Kind.PARAMETER, parameters), (Kind.BUFFER, buffers)):
+    for kind, names in ((PlaceholderKind.PARAMETER, parameters), (PlaceholderKind.BUFFER, buffers)):
         for index, tensor in enumerate(names):
             placeholders[tensor] = node = graph.placeholder(f"{kind.value}_{index}")
-            captured.sources[node] = Source(kind, tensor)
+            captured.sources[node] = PlaceholderSource(kind, tensor)
     calls: dict[int, tuple[str, int]] = {}
     for path, child in children_of(model, leaves):
         bound = BoundModule(path, child, canonical)

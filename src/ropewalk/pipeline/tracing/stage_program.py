@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, fx
 
-from ropewalk.pipeline.tracing.captured import Kind
+from ropewalk.pipeline.tracing.captured import PlaceholderKind
 
 if TYPE_CHECKING:
     from ropewalk.pipeline.tracing.model_graph import ModelGraph, TracedOperator
@@ -126,7 +126,7 @@ def _compiled(graph: ModelGraph, operators: Sequence[TracedOperator], program: S
     sources = graph.captured.sources
     for position, id in enumerate(program.inputs):
         packed[id] = code.placeholder(f"value_{position}")
-    for kind, names in ((Kind.PARAMETER, program.parameters), (Kind.BUFFER, program.buffers)):
+    for kind, names in ((PlaceholderKind.PARAMETER, program.parameters), (PlaceholderKind.BUFFER, program.buffers)):
         placeholders = {source.name: node for node, source in sources.items() if source.kind is kind}
         for position, name in enumerate(names):
             copies[placeholders[name]] = code.placeholder(f"{kind.value}_{position}")

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.aliasing import Observed, observe
-from ropewalk.pipeline.tracing.captured import Captured, Kind
+from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.checking import check, references
 from ropewalk.pipeline.tracing.exporting import capture_exported
 from ropewalk.pipeline.tracing.fake_tensors import check_constants, is_numberless, stand_ins
@@ -151,7 +151,7 @@ class _Tracing:
         changed = [
             node
             for node, source in captured.sources.items()
-            if source.kind is Kind.INPUT and seen[node].storages & written
+            if source.kind is PlaceholderKind.INPUT and seen[node].storages & written
         ]
         if not changed:
             return seen
@@ -164,10 +164,10 @@ class _Tracing:
         examples = dict(zip(self.inputs.names, self.inputs.example, strict=True))
         values: dict[fx.Node, Tensor] = {}
         for node, source in captured.sources.items():
-            if source.kind is Kind.PARAMETER:
+            if source.kind is PlaceholderKind.PARAMETER:
                 values[node] = parameters[source.name]
             else:
-                tensors = buffers if source.kind is Kind.BUFFER else examples
+                tensors = buffers if source.kind is PlaceholderKind.BUFFER else examples
                 values[node] = tensors[source.name].detach().clone()
         return values
 

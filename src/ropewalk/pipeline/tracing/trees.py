@@ -15,7 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.tree_nodes import Record, Row, Table
+from ropewalk.exchange.tree_nodes import DataclassNode, DictNode, SequenceNode
 
 #: What `flatten` makes of anything: a leaf takes the next value, the others rebuild their children first.
 _Rebuild = Callable[[list[Any]], Any]
@@ -77,16 +77,16 @@ def _structure(tree: Any, leaves: list[Any]) -> Structure:
         table = cast("dict[Any, Any]", tree)
         keys = list(table)
         children = tuple((str(key), _structure(table[key], leaves)) for key in keys)
-        return Structure(Table(type(table), tuple(keys), tuple(map(type, keys))), children)
+        return Structure(DictNode(type(table), tuple(keys), tuple(map(type, keys))), children)
     if isinstance(tree, list | tuple):
         row = cast("Sequence[Any]", tree)
         children = tuple((str(index), _structure(value, leaves)) for index, value in enumerate(row))
-        return Structure(Row(list if isinstance(row, list) else type(row)), children)
+        return Structure(SequenceNode(list if isinstance(row, list) else type(row)), children)
     record: Any = type(tree)  # pyright: ignore[reportUnknownVariableType]
     if dataclasses.is_dataclass(cast(object, record)):
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         children = tuple((name, _structure(getattr(tree, name), leaves)) for name in names)
-        return Structure(Record(record, tuple(names)), children)
+        return Structure(DataclassNode(record, tuple(names)), children)
     leaves.append(tree)
     return LEAF
 

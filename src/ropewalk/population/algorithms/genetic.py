@@ -22,16 +22,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.population.algorithm import Algorithm
-from ropewalk.population.broods import Brood, ChainEvaluator, brood_from, brood_of
+from ropewalk.population.ga_candidates import ChainEvaluator, GACandidates, brood_from, brood_of
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.perturbed import usual_table
-from ropewalk.population.seed_chains import ROOT, Lineage, SeedChain, Start, Vector, made
+from ropewalk.population.seed_chains import ROOT, SeedChain, SeedLineage, Start, Vector, made
 
 
 @dataclass(slots=True)
-class _Record:
+class _ChampionRecord:
     """The further episodes of one champion."""
 
     total: float = 0.0
@@ -99,13 +99,13 @@ class Genetic(Algorithm[int]):
         start = made(initial)
         self._noise = noise or usual_table(start.size)
         self._noise.index(seed, 0, start.size)  # refuses a table that is too small
-        self._lineage = Lineage(initial, self._noise)
+        self._lineage = SeedLineage(initial, self._noise)
         self._elites: tuple[int, ...] = ()
-        self._records: dict[int, _Record] = {}
+        self._records: dict[int, _ChampionRecord] = {}
         self._children: list[tuple[int, float]] = []  # (number, fitness), of this generation, as they were told
         self._replays: list[tuple[int, float]] = []  # the same of further episodes
         self._next = 0
-        self._broods = [Brood(0, (ROOT,), (), episodes, initial_sigma or sigma, seed)]
+        self._broods = [GACandidates(0, (ROOT,), (), episodes, initial_sigma or sigma, seed)]
         """Oldest first: the current one, and those of which candidates are still under way."""
         self._under_way = {0: 0}
         """By the first number of a brood: how many of its candidates were asked for and neither told nor dropped."""
@@ -150,10 +150,10 @@ class Genetic(Algorithm[int]):
         return self._evaluator
 
     @property
-    def _brood(self) -> Brood:
+    def _brood(self) -> GACandidates:
         return self._broods[-1]
 
-    def _brood_of(self, number: int) -> Brood:
+    def _brood_of(self, number: int) -> GACandidates:
         if not self._broods[0].first <= number < self._next:
             raise ValueError(
                 f"candidate {number} is not under way: those of the oldest unfinished generation begin with "
@@ -189,13 +189,13 @@ class Genetic(Algorithm[int]):
         nodes = tuple(self._adopt(number) for number, _ in best)
         self._records = {node: self._records[node] for node in self._elites}
         champions = self._elites + nodes[: self._validated]
-        self._records |= {node: _Record() for node in nodes[: self._validated]}
+        self._records |= {node: _ChampionRecord() for node in nodes[: self._validated]}
 
         self._children, self._replays = [], []
         self.generation += 1
         sigma = self._sigma * self._sigma_decay**self.generation
         self._broods = [brood for brood in self._broods if self._under_way[brood.first] > 0]
-        self._broods.append(Brood(self._next, self._elites + nodes, champions, self._episodes, sigma, self.seed))
+        self._broods.append(GACandidates(self._next, self._elites + nodes, champions, self._episodes, sigma, self.seed))
         self._under_way = {brood.first: self._under_way.get(brood.first, 0) for brood in self._broods}
         self._lineage.keep(_nodes_of(self._broods))
         self._evaluator = None
@@ -254,13 +254,15 @@ class Genetic(Algorithm[int]):
         self._under_way = {brood["first"]: brood["under_way"] for brood in state["broods"]}
         self._broods = [brood_from(brood) for brood in state["broods"]]
         self._elites = tuple(state["elites"])
-        self._records = {int(node): _Record(total, int(count)) for node, total, count in state["records"].tolist()}
+        self._records = {
+            int(node): _ChampionRecord(total, int(count)) for node, total, count in state["records"].tolist()
+        }
         self._children = [(int(number), fitness) for number, fitness in state["children"].tolist()]
         self._replays = [(int(number), fitness) for number, fitness in state["replays"].tolist()]
         self._evaluator = None
 
     def _identity(self) -> dict[str, Any]:
-        """What a state must agree with; `Lineage` compares the start and the noise."""
+        """What a state must agree with; `SeedLineage` compares the start and the noise."""
         return {
             "algorithm": "Genetic",
             "dim": self._lineage.dim,
@@ -275,7 +277,7 @@ class Genetic(Algorithm[int]):
         }
 
 
-def _nodes_of(broods: Iterable[Brood]) -> list[int]:
+def _nodes_of(broods: Iterable[GACandidates]) -> list[int]:
     return [node for brood in broods for node in brood.parents + brood.champions if node != ROOT]
 
 

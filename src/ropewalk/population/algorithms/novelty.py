@@ -26,7 +26,7 @@ from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.archives.novelty_archive import Floats, NoveltyArchive
 from ropewalk.population.identity import check_identity
-from ropewalk.population.meta_population import Generation, Member, NoveltyEvaluator, chosen
+from ropewalk.population.meta_population import Generation, NoveltyEvaluator, PopulationCenter, chosen
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.optimizers import make_optimizer
 from ropewalk.population.outcome import Outcome
@@ -113,7 +113,7 @@ class NoveltyES(Algorithm[int]):
         """What the rank of fitness counts; the rank of novelty counts the rest."""
         starts = Draws(noise, derive(seed, _START), start.size)
         self._members = [
-            Member(_start(start, spread, starts[number]), make_optimizer(optimizer, learning_rate))
+            PopulationCenter(_start(start, spread, starts[number]), make_optimizer(optimizer, learning_rate))
             for number in range(members)
         ]
         self._best: tuple[float, Vector] | None = None

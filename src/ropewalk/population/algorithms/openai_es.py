@@ -20,7 +20,7 @@ import numpy as np
 
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
-from ropewalk.population.numbered import Batch, NumberedAlgorithm
+from ropewalk.population.numbered import EvaluatedBatch, NumberedAlgorithm
 from ropewalk.population.observation_statistics import ObservationStatistics
 from ropewalk.population.optimizers import Optimizer, make_optimizer
 from ropewalk.population.perturbed import Perturbed, start_parameters, usual_table, weights_of_draws
@@ -108,7 +108,7 @@ class OpenAIES(NumberedAlgorithm):
         """Of the last step: norm of the gradient, of the change over that of the parameters, share of stale results."""
         return self._figures
 
-    def _learn(self, batch: Batch) -> None:
+    def _learn(self, batch: EvaluatedBatch) -> None:
         gradient = self._gradient(batch)
         if self.weight_decay:
             gradient -= np.float32(self.weight_decay) * self.parameters
@@ -125,7 +125,7 @@ class OpenAIES(NumberedAlgorithm):
             "stale": batch.stale,
         }
 
-    def _gradient(self, batch: Batch) -> Vector:
+    def _gradient(self, batch: EvaluatedBatch) -> Vector:
         weights = self._shape(batch.fitnesses)
         if self.mirrored:
             numbers, of_draws = weights_of_draws(batch.candidates, weights)

@@ -26,9 +26,9 @@ from typing import Any, Literal
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, Evaluator
 from ropewalk.population.algorithms.pbt_explorer import Explore, Explorer, quantiles
-from ropewalk.population.algorithms.pbt_history import History, Mutation, Schedule
-from ropewalk.population.algorithms.pbt_member import LOST, Interval, Member, TrainInterval
-from ropewalk.population.algorithms.pbt_standing import MOST_IN_VAIN, SAVED, Standing
+from ropewalk.population.algorithms.pbt_history import History, Mutation, PBTSchedule
+from ropewalk.population.algorithms.pbt_member import LOST, Interval, PBTMember, TrainInterval
+from ropewalk.population.algorithms.pbt_standing import MOST_IN_VAIN, SAVED, MemberStanding
 from ropewalk.population.algorithms.pbt_states import StateFolder
 from ropewalk.population.hyperparameters import Space
 from ropewalk.population.identity import check_identity
@@ -107,7 +107,7 @@ class PBT(Algorithm[Interval]):
         self._ended = 0
         given = [self._explorer.checked(values, "initial") for values in initial]
         drawn = [self._explorer.first(number) for number in range(len(given), population)]
-        self._members = [Standing(values) for values in given + drawn]
+        self._members = [MemberStanding(values) for values in given + drawn]
         self._history = History(seed)
 
     # --- ask and tell -------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class PBT(Algorithm[Interval]):
                 self._count_in_vain(interval.member, "dropped")
         self._close_round()
 
-    def _is_ready(self, member: Standing) -> bool:
+    def _is_ready(self, member: MemberStanding) -> bool:
         return not (member.is_under_way or member.is_waiting or member.is_done(self._steps))
 
     def _end(self, interval: Interval) -> bool:
@@ -281,7 +281,7 @@ class PBT(Algorithm[Interval]):
         donors = [number for number in range(self.population) if self._is_donor(number)]
         return max(donors, key=self._score, default=None)
 
-    def schedule(self, member: int | None = None) -> Schedule:
+    def schedule(self, member: int | None = None) -> PBTSchedule:
         """The hyperparameters that the state of a member was trained with, interval by interval.
 
         Args:
@@ -290,13 +290,13 @@ class PBT(Algorithm[Interval]):
         number = self.best if member is None else member
         return self._history.schedule(-1 if number is None else self._members[number].last)
 
-    def incumbent(self) -> Member | None:
+    def incumbent(self) -> PBTMember | None:
         """The best member, with the hyperparameters that it was trained with; its state is fetched when it is read."""
         if self.best is None:
             return None
         best = self._members[self.best]
         trained = self._history.stretch(best.last)
-        return Member(trained.member, best.steps, self._interval, trained.hyperparameters, best.state)
+        return PBTMember(trained.member, best.steps, self._interval, trained.hyperparameters, best.state)
 
     def figures(self) -> dict[str, float]:
         """How often members copied, were lost, and the best one's hyperparameters as far as they are numbers."""
@@ -334,7 +334,9 @@ class PBT(Algorithm[Interval]):
         """Become what `state_dict` was taken from; what was under way is under way."""
         check_identity(state["problem"], self._problem())
         files = self._folder.load(state["files"])
-        self._members = [Standing(**facts, state=file) for facts, file in zip(state["members"], files, strict=True)]
+        self._members = [
+            MemberStanding(**facts, state=file) for facts, file in zip(state["members"], files, strict=True)
+        ]
         self.generation: int = int(state["generation"])
         self._ended = int(state["ended"])
         self._history.load_state_dict(state["history"])

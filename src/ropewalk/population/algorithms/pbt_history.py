@@ -20,7 +20,7 @@ from ropewalk.population.algorithms.pbt_member import Interval
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class TrainedInterval:
     """An interval that was trained, with success."""
 
     member: int
@@ -70,10 +70,10 @@ class Mutation:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class PBTSchedule:
     """How a state came to be: what was trained with which hyperparameters, in order."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[TrainedInterval, ...]
 
     def __len__(self) -> int:
         return len(self.stretches)
@@ -92,7 +92,7 @@ class Schedule:
         Path(path).write_text(json.dumps([asdict(stretch) for stretch in self.stretches], indent=1) + "\n")
 
     @staticmethod
-    def load(path: str | Path) -> Schedule:
+    def load(path: str | Path) -> PBTSchedule:
         """Read what `save` has written.
 
         Raises:
@@ -100,9 +100,9 @@ class Schedule:
             OSError: it cannot be read.
         """
         try:
-            return Schedule(tuple(Stretch(**each) for each in json.loads(Path(path).read_text())))
+            return PBTSchedule(tuple(TrainedInterval(**each) for each in json.loads(Path(path).read_text())))
         except (ValueError, TypeError, RecursionError) as error:
-            raise ValueError(f"{path} holds no schedule: {error}; Schedule.save writes one") from error
+            raise ValueError(f"{path} holds no schedule: {error}; PBTSchedule.save writes one") from error
 
 
 _COUNTS = ("member", "number", "steps", "length", "trained", "parent", "setting")
@@ -148,19 +148,19 @@ class History:
         self._scores.append(score)
         return len(self._scores) - 1
 
-    def stretch(self, place: int) -> Stretch:
+    def stretch(self, place: int) -> TrainedInterval:
         """The interval at a place in the history."""
         member, number, steps, length, trained, _, setting = self._counts[place]
         seed, settings = derive(derive(self._seed, member), number), dict(self._settings[setting])
-        return Stretch(member, number, steps, length, trained, self._scores[place], seed, settings)
+        return TrainedInterval(member, number, steps, length, trained, self._scores[place], seed, settings)
 
-    def schedule(self, place: int) -> Schedule:
+    def schedule(self, place: int) -> PBTSchedule:
         """How the state after an interval came to be; an empty one for -1."""
-        stretches: list[Stretch] = []
+        stretches: list[TrainedInterval] = []
         while place >= 0:
             stretches.append(self.stretch(place))
             place = self.parent(place)
-        return Schedule(tuple(reversed(stretches)))
+        return PBTSchedule(tuple(reversed(stretches)))
 
     def parent(self, place: int) -> int:
         """The place of the interval before, of this member or of one that it copied; -1 for none."""

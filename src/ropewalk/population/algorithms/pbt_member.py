@@ -1,12 +1,12 @@
 """Members of a population that is trained: what a worker gets of one, and where its state stays.
 
     launcher                          worker                                          host, or folder
-    Interval(member, number,  ──────▶ Member ── .state ◀──────────── get ──────────── state of interval 6
+    Interval(member, number,  ──────▶ PBTMember ── .state ◀──────────── get ──────────── state of interval 6
       hyperparameters, where)         train(member, trial): .state = ...
     tell(score, where) ◀───────────── Outcome ── .state ───────────▶ keep ──────────▶ state of interval 7
 
 The launcher sees where states lie, never states. With a folder they are files that outlive every process
-(`pbt_states.py`); else they stay in the memory of the hosts (`held.py`).
+(`pbt_states.py`); else they stay in the memory of the hosts (`object_ref.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.population.algorithm import Evaluator, Fitness
-from ropewalk.population.algorithms.pbt_states import Kept, write_file
-from ropewalk.population.held import HeldLost, hold
+from ropewalk.population.algorithms.pbt_states import StateRef, write_file
+from ropewalk.population.object_ref import ObjectLost, put
 from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
 
@@ -40,12 +40,12 @@ class Interval:
     length: int
     """Steps to train it for."""
     hyperparameters: dict[str, Any]
-    state: Kept | None
+    state: StateRef | None
     seed: int
     """Of the trial that the training function gets."""
 
 
-class Member:
+class PBTMember:
     """A member as the training function sees it: `train(member, trial)` goes on from `.state` and sets it anew.
 
     Attributes:
@@ -55,7 +55,7 @@ class Member:
         hyperparameters: what to train it with.
     """
 
-    def __init__(self, number: int, steps: int, interval: int, hyperparameters: Mapping[str, Any], at: Kept | None):
+    def __init__(self, number: int, steps: int, interval: int, hyperparameters: Mapping[str, Any], at: StateRef | None):
         self.number = number
         self.steps = steps
         self.interval = interval
@@ -75,15 +75,15 @@ class Member:
     def state(self, state: Any) -> None:
         self._state, self._at, self._is_fetched = state, None, True
 
-    def copy(self) -> Member:
+    def copy(self) -> PBTMember:
         """One with a state of its own, as it was left by training."""
-        copy = Member(self.number, self.steps, self.interval, self.hyperparameters, self._at)
+        copy = PBTMember(self.number, self.steps, self.interval, self.hyperparameters, self._at)
         if self._at is None:
             copy.state = deepcopy(self._state)
         return copy
 
     def __repr__(self) -> str:
-        return f"Member({self.number}, steps={self.steps}, {self.hyperparameters})"
+        return f"PBTMember({self.number}, steps={self.steps}, {self.hyperparameters})"
 
 
 class TrainInterval(Evaluator[Interval]):
@@ -102,10 +102,12 @@ class TrainInterval(Evaluator[Interval]):
         Raises:
             ValueError: there is a score, but no state that it could be of.
         """
-        member = Member(candidate.member, candidate.steps, candidate.length, candidate.hyperparameters, candidate.state)
+        member = PBTMember(
+            candidate.member, candidate.steps, candidate.length, candidate.hyperparameters, candidate.state
+        )
         try:
             member.state  # noqa: B018  # fetched here, so that only our own errors are caught
-        except (HeldLost, FileNotFoundError, CheckpointCorrupt) as error:
+        except (ObjectLost, FileNotFoundError, CheckpointCorrupt) as error:
             why = f"{LOST}that of member {candidate.member} after {candidate.steps} steps; {error}"
             return Outcome(float("-inf"), failure=why)
         outcome = outcome_of(fitness(member, Trial(candidate.seed)))
@@ -122,9 +124,9 @@ class TrainInterval(Evaluator[Interval]):
         """Train a copy: each episode begins with the same state, and the incumbent keeps it."""
         return outcome_of(fitness(incumbent.copy(), trial))
 
-    def _keep(self, candidate: Interval, state: Any) -> Kept:
+    def _keep(self, candidate: Interval, state: Any) -> StateRef:
         if self._folder is None:
-            return hold(state)
+            return put(state)
         return write_file(self._folder, candidate.member, candidate.number, state)
 
 

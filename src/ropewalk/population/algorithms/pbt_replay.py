@@ -13,9 +13,9 @@ from typing import Any
 
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, Evaluator
-from ropewalk.population.algorithms.pbt_history import Schedule
-from ropewalk.population.algorithms.pbt_member import Interval, Member, TrainInterval
-from ropewalk.population.algorithms.pbt_states import Kept, StateFolder
+from ropewalk.population.algorithms.pbt_history import PBTSchedule
+from ropewalk.population.algorithms.pbt_member import Interval, PBTMember, TrainInterval
+from ropewalk.population.algorithms.pbt_states import StateFolder, StateRef
 from ropewalk.population.identity import check_identity
 from ropewalk.population.outcome import Outcome
 
@@ -31,7 +31,7 @@ class PBTReplay(Algorithm[Interval]):
     """
 
     def __init__(
-        self, schedule: Schedule, *, folder: str | Path | None = None, keep: int = 3, seed: int | None = None
+        self, schedule: PBTSchedule, *, folder: str | Path | None = None, keep: int = 3, seed: int | None = None
     ) -> None:
         super().__init__(1, seed or 0)
         if not schedule.stretches:
@@ -42,7 +42,7 @@ class PBTReplay(Algorithm[Interval]):
         self._at = 0
         self._steps = 0
         self._is_under_way = False
-        self._state: Kept | None = None
+        self._state: StateRef | None = None
 
     def ask(self, n: int) -> list[Interval]:
         """The next interval of the schedule, if the one before was told."""
@@ -87,12 +87,12 @@ class PBTReplay(Algorithm[Interval]):
         """Whether the schedule was trained to its end."""
         return self._at == len(self._stretches)
 
-    def incumbent(self) -> Member | None:
+    def incumbent(self) -> PBTMember | None:
         """The member; its state is fetched when it is read."""
         if not self._at:
             return None
         stretch = self._stretches[self._at - 1]
-        return Member(0, self._steps, stretch.length, stretch.hyperparameters, self._state)
+        return PBTMember(0, self._steps, stretch.length, stretch.hyperparameters, self._state)
 
     def state_dict(self) -> dict[str, Any]:
         """Where in the schedule it is, and the name of the file of its state."""

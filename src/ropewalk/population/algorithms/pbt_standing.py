@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ropewalk.population.algorithms.pbt_states import Kept
+from ropewalk.population.algorithms.pbt_states import StateRef
 
 MOST_IN_VAIN = 10
 
 
 @dataclass(slots=True)
-class Standing:
+class MemberStanding:
     """What is known of a member."""
 
     hyperparameters: dict[str, Any]
@@ -29,7 +29,7 @@ class Standing:
     score: float | None = None
     last: int = -1
     """The interval in the history that its state comes from; -1 for a new one."""
-    state: Kept | None = None
+    state: StateRef | None = None
     is_lost: bool = False
     """Its state is known to be nowhere any more."""
     has_failed: bool = False
@@ -52,7 +52,7 @@ class Standing:
         """Whether too many intervals were in vain for one that is to train for so many steps."""
         return steps is not None and self.steps < steps and self.in_vain >= MOST_IN_VAIN
 
-    def may_copy(self, other: Standing, steps: int | None) -> bool:
+    def may_copy(self, other: MemberStanding, steps: int | None) -> bool:
         """Whether the other is better, and not so far behind that the run might never end.
 
         A tie is not better, except that one whose last interval failed is worse than one whose did not.
@@ -62,14 +62,14 @@ class Standing:
         is_better = (other.score, not other.has_failed) > (self.score, not self.has_failed)
         return is_better and (steps is None or self.repeated + max(0, self.steps - other.steps) <= steps)
 
-    def copy(self, other: Standing, hyperparameters: dict[str, Any]) -> None:
+    def copy(self, other: MemberStanding, hyperparameters: dict[str, Any]) -> None:
         """Go on from the other's state, with these hyperparameters."""
         self.repeated += max(0, self.steps - other.steps)
         self.hyperparameters, self.state, self.is_lost = hyperparameters, other.state, other.is_lost
         self.score, self.last, self.has_failed = other.score, other.last, False
         self._go_to(other.steps)
 
-    def trained(self, steps: int, score: float, state: Kept | None, last: int) -> None:
+    def trained(self, steps: int, score: float, state: StateRef | None, last: int) -> None:
         """It has a new state, trained for so many more steps."""
         self.score, self.last, self.has_failed = score, last, False
         self.state, self.is_lost = state, False
@@ -85,4 +85,4 @@ class Standing:
             self.furthest, self.in_vain = steps, 0
 
 
-SAVED = [field.name for field in fields(Standing) if field.name != "state"]
+SAVED = [field.name for field in fields(MemberStanding) if field.name != "state"]

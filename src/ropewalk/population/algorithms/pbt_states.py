@@ -21,8 +21,8 @@ from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from ropewalk.population.state_file import read_state, write_state
+from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import loads
-from ropewalk.transport.with_code import dumps_with_code
 from ropewalk.trusted_files import make_private_folder
 
 _FILE = re.compile(r"\.?member-(\d+)-interval-(\d+)-[0-9a-f]{16}\.state(\.[0-9a-f]+-[0-9a-f]{8})?")
@@ -32,7 +32,7 @@ _files: WeakValueDictionary[tuple[str, str], StateFile] = WeakValueDictionary()
 _lock = threading.Lock()
 
 
-class Kept(Protocol):
+class StateRef(Protocol):
     """Where a state lies: small, picklable, equal to its copies."""
 
     def get(self) -> Any:
@@ -125,7 +125,7 @@ class StateFolder:
                     with contextlib.suppress(OSError):
                         path.unlink()
 
-    def save(self, states: Sequence[Kept | None]) -> dict[str, Any]:
+    def save(self, states: Sequence[StateRef | None]) -> dict[str, Any]:
         """Names for a checkpoint, which will find its files until `keep` others were saved.
 
         Raises:

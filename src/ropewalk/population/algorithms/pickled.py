@@ -20,6 +20,12 @@ _SHARED: dict[str, Any] = {
     "numpy.random": cast(Any, np.random.random).__self__,
 }
 
+#: Where the classes are now that earlier checkpoints name.
+_MOVED = {
+    "ropewalk.population.algorithms." + "dialects": "ropewalk.population.algorithms.adapters",
+    "ropewalk.population.algorithms." + "evotorch_dialects": "ropewalk.population.algorithms.evotorch_adapters",
+}
+
 
 class _OutsidePickler(ByValuePickler):
     def persistent_id(self, obj: Any) -> str | None:
@@ -29,6 +35,9 @@ class _OutsidePickler(ByValuePickler):
 class _OutsideUnpickler(pickle.Unpickler):
     def persistent_load(self, pid: str) -> Any:
         return _SHARED[pid]
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        return super().find_class(_MOVED.get(module_name, module_name), global_name)
 
 
 def pickled(value: Any) -> bytes:

@@ -1,7 +1,7 @@
 """POET: environments and agents in pairs; environments vary, agents learn, and agents move to where they are better.
 
 Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET): Endlessly Generating Increasingly Complex and
-Diverse Learning Environments and Their Solutions, 2019 (https://arxiv.org/abs/1901.01753), algorithms 2 to 4.
+Diverse ESConfig Environments and Their Solutions, 2019 (https://arxiv.org/abs/1901.01753), algorithms 2 to 4.
 
     one iteration = one generation: rounds of evaluations, each asked for as a whole
 
@@ -29,11 +29,11 @@ import numpy as np
 from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
-from ropewalk.population.open_ended.bouts import Bout, BoutEvaluator, Pair, Round
-from ropewalk.population.open_ended.contest import Arrival, Contest
+from ropewalk.population.open_ended.bouts import AgentEnvPair, Bout, BoutEvaluator, BoutRound
+from ropewalk.population.open_ended.contest import Contest, TransferCandidate
 from ropewalk.population.open_ended.environment_space import Environment, EnvironmentSpace
-from ropewalk.population.open_ended.lineage import Lineage, Transfer
-from ropewalk.population.open_ended.niche import Learning, Niche
+from ropewalk.population.open_ended.lineage import AgentTransfer, Lineage
+from ropewalk.population.open_ended.niche import ESConfig, Niche
 from ropewalk.population.open_ended.reproduction import Child, Reproduction
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.perturbed import start_parameters, usual_table
@@ -41,7 +41,7 @@ from ropewalk.population.ranks import shaping
 from ropewalk.population.weighted_sum import Draws, Vector, weighted_sums
 
 
-class Phase(Enum):
+class RoundPhase(Enum):
     """What the evaluations of a round are for."""
 
     STEP = "step"
@@ -71,7 +71,7 @@ class POET(Algorithm[int]):
         initial: Any,
         space: EnvironmentSpace,
         *,
-        learning: Learning | None = None,
+        learning: ESConfig | None = None,
         reproduction: Reproduction | None = None,
         episodes: int = 1,
         transfer_every: int = 25,
@@ -89,7 +89,7 @@ class POET(Algorithm[int]):
                 f"{space!r:.80} has no {', '.join(missing)}; see ropewalk.population.open_ended.environment_space"
             )
         start = start_parameters(initial)
-        self.learning: Learning = learning or Learning()
+        self.learning: ESConfig = learning or ESConfig()
         self.reproduction: Reproduction = reproduction or Reproduction()
         self._space = space
         self._episodes = episodes
@@ -98,7 +98,7 @@ class POET(Algorithm[int]):
         self._weigh = shaping(self.learning.shaping)
 
         self.lineage: Lineage = Lineage()
-        self.archive: list[Pair] = []
+        self.archive: list[AgentEnvPair] = []
         """The newest pairs that made room for others, oldest first."""
         first = self.lineage.add(space.initial(), None, 0)
         self._niches = [Niche(first.number, first.environment, start, self.learning)]
@@ -115,7 +115,7 @@ class POET(Algorithm[int]):
         self._begin_iteration()
 
     @property
-    def pairs(self) -> list[Pair]:
+    def pairs(self) -> list[AgentEnvPair]:
         """The active environments with their agents, oldest first."""
         return [niche.pair for niche in self._niches]
 
@@ -134,7 +134,7 @@ class POET(Algorithm[int]):
     def evaluator(self) -> BoutEvaluator:
         return self._round.evaluator
 
-    def incumbent(self) -> Pair:
+    def incumbent(self) -> AgentEnvPair:
         """The newest active pair whose agent is good enough for it to reproduce; if none is, the one with the best."""
         able = [pair for pair in self.pairs if self.reproduction.may_reproduce(pair.score)]
         return able[-1] if able else max(self.pairs, key=lambda pair: -np.inf if pair.score is None else pair.score)
@@ -156,14 +156,14 @@ class POET(Algorithm[int]):
 
     def _begin(
         self,
-        phase: Phase,
+        phase: RoundPhase,
         bouts: Sequence[Bout],
         environments: Sequence[Environment],
         agents: Sequence[Vector] | None = None,
     ) -> None:
         self._phase = phase
         agents = agents or [niche.parameters for niche in self._niches]
-        self._round = Round(self._num_evaluations, bouts, agents, environments, self._draws)
+        self._round = BoutRound(self._num_evaluations, bouts, agents, environments, self._draws)
         self._num_evaluations = self._round.end
         self.population: int = self._round.size
 
@@ -172,13 +172,13 @@ class POET(Algorithm[int]):
         if not self._round.is_complete:
             return
         match self._phase:
-            case Phase.STEP:
+            case RoundPhase.STEP:
                 self._learn()
-            case Phase.CHILDREN:
+            case RoundPhase.CHILDREN:
                 self._select_children()
-            case Phase.CANDIDATES:
+            case RoundPhase.CANDIDATES:
                 self._propose()
-            case Phase.PROPOSALS:
+            case RoundPhase.PROPOSALS:
                 self._place_agents()
 
     def _as_it_is(self, agent: int, environment: int) -> Bout:
@@ -205,14 +205,14 @@ class POET(Algorithm[int]):
             if self._brood:
                 agent_of = {niche.number: agent for agent, niche in enumerate(self._niches)}
                 bouts = [self._as_it_is(agent_of[child.parent], place) for place, child in enumerate(self._brood)]
-                self._begin(Phase.CHILDREN, bouts, [child.environment for child in self._brood])
+                self._begin(RoundPhase.CHILDREN, bouts, [child.environment for child in self._brood])
                 return
         self._begin_step()
 
     def _begin_step(self) -> None:
         numbers = range(len(self._niches))
         bouts = [self._perturbed(i, i) for i in numbers] + [self._as_it_is(i, i) for i in numbers]
-        self._begin(Phase.STEP, bouts, [niche.environment for niche in self._niches])
+        self._begin(RoundPhase.STEP, bouts, [niche.environment for niche in self._niches])
 
     def _learn(self) -> None:
         num = len(self._niches)
@@ -240,7 +240,7 @@ class POET(Algorithm[int]):
     def _begin_candidates(self) -> None:
         direct = [self._as_it_is(source, target) for target, source in self._contest.entries]
         tuned = [self._perturbed(source, target) for target, source in self._contest.guests]
-        self._begin(Phase.CANDIDATES, direct + tuned, self._targets())
+        self._begin(RoundPhase.CANDIDATES, direct + tuned, self._targets())
 
     def _propose(self) -> None:
         num_direct, guests = len(self._contest.entries), self._contest.guests
@@ -250,7 +250,7 @@ class POET(Algorithm[int]):
             self._niches[source].fine_tuned(gradient) for (_, source), gradient in zip(guests, gradients, strict=True)
         ]
         bouts = [self._as_it_is(place, target) for place, (target, _) in enumerate(guests)]
-        self._begin(Phase.PROPOSALS, bouts, self._targets(), proposals)
+        self._begin(RoundPhase.PROPOSALS, bouts, self._targets(), proposals)
 
     def _place_agents(self) -> None:
         contest = self._contest
@@ -269,10 +269,10 @@ class POET(Algorithm[int]):
             niche.adopt(agent, None)
             self._record(niche, arrival.score)
             source, fine_tuned = self._niches[arrival.source].number, arrival.proposal is not None
-            self.lineage.transfers.append(Transfer(self.generation, source, niche.number, fine_tuned))
+            self.lineage.transfers.append(AgentTransfer(self.generation, source, niche.number, fine_tuned))
         self._end_iteration()
 
-    def _parameters(self, arrival: Arrival) -> Vector:
+    def _parameters(self, arrival: TransferCandidate) -> Vector:
         if arrival.proposal is None:
             return self._niches[arrival.source].parameters
         return self._round.agents[arrival.proposal].copy()
@@ -298,7 +298,7 @@ class POET(Algorithm[int]):
             self._retire(self._niches.pop(0))
         self._begin_step()
 
-    def _admit(self, child: Child, arrival: Arrival) -> None:
+    def _admit(self, child: Child, arrival: TransferCandidate) -> None:
         if self.reproduction.meets_criterion(arrival.score):
             self._num_admitted += 1
             branch = self.lineage.add(child.environment, child.parent, self.generation)
@@ -332,7 +332,7 @@ class POET(Algorithm[int]):
             "num_admitted": self._num_admitted,
             "direct": list(self._direct),
             "phase": self._phase.value,
-            "proposals": self._round.agents.copy() if self._phase is Phase.PROPOSALS else None,
+            "proposals": self._round.agents.copy() if self._phase is RoundPhase.PROPOSALS else None,
             "round": self._round.state_dict(),
         }
 
@@ -342,18 +342,18 @@ class POET(Algorithm[int]):
         self._num_evaluations, self._num_draws = int(state["num_evaluations"]), int(state["num_draws"])
         self._num_late, self._num_admitted = int(state["num_late"]), int(state["num_admitted"])
         self._niches = [Niche.from_state_dict(niche, self.learning) for niche in state["niches"]]
-        self.archive = [Pair(**pair) for pair in state["archive"]]
+        self.archive = [AgentEnvPair(**pair) for pair in state["archive"]]
         self.lineage = Lineage.from_state_dict(state["lineage"])
         self._brood = [Child(**child) for child in state["brood"]]
         self._child = Child(**state["child"]) if state["child"] else None
         self._direct = list(state["direct"])
-        self._phase = Phase(state["phase"])
+        self._phase = RoundPhase(state["phase"])
         agents, environments = [niche.parameters for niche in self._niches], self._targets()
-        if self._phase is Phase.PROPOSALS:
+        if self._phase is RoundPhase.PROPOSALS:
             agents = [np.array(proposal, np.float32) for proposal in state["proposals"]]
-        if self._phase is Phase.CHILDREN:
+        if self._phase is RoundPhase.CHILDREN:
             environments = [child.environment for child in self._brood]
-        self._round = Round.from_state_dict(state["round"], agents, environments, self._draws)
+        self._round = BoutRound.from_state_dict(state["round"], agents, environments, self._draws)
         self.population = self._round.size
 
     @property

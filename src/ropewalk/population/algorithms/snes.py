@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
-from ropewalk.population.numbered import Batch, NumberedAlgorithm
+from ropewalk.population.numbered import EvaluatedBatch, NumberedAlgorithm
 from ropewalk.population.perturbed import Perturbed, start_parameters, usual_table
 from ropewalk.population.ranks import log_utilities
 from ropewalk.population.weighted_sum import Draws, weighted_sums
@@ -87,7 +87,7 @@ class SNES(NumberedAlgorithm):
         """The mean width, and the share of stale results in the last step."""
         return self._figures
 
-    def _learn(self, batch: Batch) -> None:
+    def _learn(self, batch: EvaluatedBatch) -> None:
         utilities = log_utilities(batch.fitnesses).astype(np.float32)
         [(of_mean, of_squares)] = weighted_sums(self._draws, [(batch.candidates, utilities)], self.map, squares=True)
         # Utilities sum to 0, so the 1 of z² - 1 falls away.

@@ -29,7 +29,7 @@ from ropewalk.population.weighted_sum import Draws, Group, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class AgentEnvPair:
     """An environment and the agent that belongs to it."""
 
     number: int
@@ -91,14 +91,14 @@ class BoutEvaluator(Evaluator[int]):
     def __call__(self, fitness: Fitness, candidate: int, trial: Trial) -> Outcome:
         return outcome_of(fitness(*self.parameters(candidate), trial))
 
-    def test(self, fitness: Fitness, incumbent: Pair, trial: Trial) -> Outcome:
+    def test(self, fitness: Fitness, incumbent: AgentEnvPair, trial: Trial) -> Outcome:
         return outcome_of(fitness(incumbent.parameters, incumbent.environment, trial))
 
 
 _WAITED_FOR, _TOLD, _DROPPED = 0, 1, 2
 
 
-class Round:
+class BoutRound:
     """Bouts, what was asked of them, and what was told.
 
     Args:
@@ -196,7 +196,7 @@ class Round:
     @classmethod
     def from_state_dict(
         cls, state: dict[str, Any], agents: Sequence[Vector], environments: Sequence[Environment], draws: Draws
-    ) -> Round:
+    ) -> BoutRound:
         """The round that `state_dict` was taken from."""
         bouts = [Bout(int(a), int(e), int(n), float(sigma), int(draw)) for a, e, n, sigma, draw in state["bouts"]]
         this = cls(int(state["first"]), bouts, agents, environments, draws)

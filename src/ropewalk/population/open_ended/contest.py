@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class TransferCandidate:
     """An agent that could move into an environment."""
 
     score: float
@@ -41,7 +41,7 @@ class Contest:
         """Of agents in their own environments; `direct` are the scores of the entries."""
         return [score for (target, source), score in zip(self.entries, direct, strict=True) if target == source]
 
-    def best(self, target: int, direct: Sequence[float | None], proposed: Sequence[float | None]) -> Arrival:
+    def best(self, target: int, direct: Sequence[float | None], proposed: Sequence[float | None]) -> TransferCandidate:
         """The best guest of an environment; of equal ones the first, and as it is rather than after a step.
 
         Args:
@@ -50,11 +50,11 @@ class Contest:
             proposed: scores of the proposals.
         """
         scores = dict(zip(self.entries, direct, strict=True))
-        arrivals: list[Arrival] = []
+        arrivals: list[TransferCandidate] = []
         for proposal, (where, source) in enumerate(self.guests):
             if where == target:
-                arrivals.append(Arrival(_or_worst(scores[where, source]), source, None))
-                arrivals.append(Arrival(_or_worst(proposed[proposal]), source, proposal))
+                arrivals.append(TransferCandidate(_or_worst(scores[where, source]), source, None))
+                arrivals.append(TransferCandidate(_or_worst(proposed[proposal]), source, proposal))
         return max(arrivals, key=lambda arrival: arrival.score)
 
 

@@ -23,7 +23,7 @@ class Branch:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class AgentTransfer:
     """An agent moved into the environment of another one."""
 
     generation: int
@@ -38,7 +38,7 @@ class Lineage:
     """All environments that were ever admitted, by their numbers, and all transfers, in order."""
 
     branches: list[Branch] = field(default_factory=list[Branch])
-    transfers: list[Transfer] = field(default_factory=list[Transfer])
+    transfers: list[AgentTransfer] = field(default_factory=list[AgentTransfer])
 
     def add(self, environment: Environment, parent: int | None, born: int) -> Branch:
         """An environment is admitted."""
@@ -69,4 +69,6 @@ class Lineage:
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Lineage:
         """The lineage that `state_dict` was taken from."""
-        return cls([Branch(**each) for each in state["branches"]], [Transfer(**each) for each in state["transfers"]])
+        return cls(
+            [Branch(**each) for each in state["branches"]], [AgentTransfer(**each) for each in state["transfers"]]
+        )

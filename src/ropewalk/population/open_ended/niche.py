@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ropewalk.population.open_ended.bouts import Pair
+from ropewalk.population.open_ended.bouts import AgentEnvPair
 from ropewalk.population.open_ended.environment_space import Environment
 from ropewalk.population.optimizers import make_optimizer
 from ropewalk.population.ranks import shaping
@@ -15,7 +15,7 @@ from ropewalk.population.weighted_sum import Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Learning:
+class ESConfig:
     """How agents learn, with the values of the paper (appendix A and its code): OpenAI-ES with Adam.
 
     Noise and learning rate shrink with each step of a niche, and begin anew when another agent moves in.
@@ -64,7 +64,7 @@ class Niche:
         learning: how it learns.
     """
 
-    def __init__(self, number: int, environment: Environment, parameters: Vector, learning: Learning) -> None:
+    def __init__(self, number: int, environment: Environment, parameters: Vector, learning: ESConfig) -> None:
         self.number = number
         self.environment = environment
         self._learning = learning
@@ -72,9 +72,9 @@ class Niche:
         self.adopt(parameters, None)
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> AgentEnvPair:
         """What it is, for others."""
-        return Pair(self.number, self.environment, self.parameters, self.score)
+        return AgentEnvPair(self.number, self.environment, self.parameters, self.score)
 
     def adopt(self, parameters: Vector, score: float | None) -> None:
         """Another agent moves in, and begins to learn."""
@@ -113,7 +113,7 @@ class Niche:
         }
 
     @classmethod
-    def from_state_dict(cls, state: dict[str, Any], learning: Learning) -> Niche:
+    def from_state_dict(cls, state: dict[str, Any], learning: ESConfig) -> Niche:
         """The niche that `state_dict` was taken from."""
         parameters = np.array(state["parameters"], np.float32)
         this = cls(int(state["number"]), state["environment"], parameters, learning)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ropewalk.population.open_ended.bouts import Pair
+from ropewalk.population.open_ended.bouts import AgentEnvPair
 from ropewalk.population.open_ended.environment_space import Environment, EnvironmentSpace
 
 
@@ -68,7 +68,9 @@ class Reproduction:
         """Whether an environment in which an agent has this score is neither too hard nor too easy."""
         return score is not None and self.least_score <= score <= self.most_score
 
-    def mutations(self, space: EnvironmentSpace, pairs: Sequence[Pair], rng: np.random.Generator) -> list[Child]:
+    def mutations(
+        self, space: EnvironmentSpace, pairs: Sequence[AgentEnvPair], rng: np.random.Generator
+    ) -> list[Child]:
         """Children of random parents; without those that are the same as an active environment or as each other."""
         parents = [pair for pair in pairs if self.may_reproduce(pair.score)]
         known = [space.vector(pair.environment) for pair in pairs]

@@ -1,6 +1,6 @@
 """Generations: ask for a population, wait for it, tell it, and again.
 
-Ask ▕ ■ ■ ■ ■ ■ ■ ■ ■ ■ □ ▏ share is there ── patience ──▶ Drop the rest, or carry it over; Tell ▕ Ask ...
+Ask ▕ ■ ■ ■ ■ ■ ■ ■ ■ ■ □ ▏ share is there ── patience ──▶ CancelEvaluations the rest, or carry it over; Tell ▕ Ask ...
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, Ticket, UnderWay, rows
+from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Instruction, Tell, Ticket, UnderWay, rows
 from ropewalk.population.pacing.stragglers import StragglerPolicy
 
 
@@ -52,7 +52,7 @@ class Generational(UnderWay):
             if self._stragglers.action == "drop":
                 dropped = tuple(sorted(self._running))
                 self._running.clear()
-                return Drop(dropped)
+                return CancelEvaluations(dropped)
         told = tuple(sorted(self._ended))
         self._ended = {}
         self._asked = False

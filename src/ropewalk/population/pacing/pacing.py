@@ -2,7 +2,7 @@
 
     asked(tickets) ──┐                ┌──▶ Ask(n)           ask the algorithm, have its candidates evaluated
     ended(ticket) ───┼─▶ next(now) ───┼──▶ Tell(tickets)    tell the algorithm, in this order
-    (time passes) ───┘                ├──▶ Drop(tickets)    these are not wanted any more
+    (time passes) ───┘                ├──▶ CancelEvaluations(tickets)    these are not wanted any more
                                       └──▶ None             wait, at most until `due`
 
 The instructions, in order, are all that a run decides beside its algorithm: their log is the run (`decisions.py`).
@@ -37,13 +37,13 @@ class Tell:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class CancelEvaluations:
     """Evaluate these no further."""
 
     tickets: tuple[Ticket, ...]
 
 
-Instruction = Ask | Tell | Drop
+Instruction = Ask | Tell | CancelEvaluations
 
 
 class Pacing(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ropewalk.population.pacing.pacing import Ask, Drop, Instruction, Tell, UnderWay, rows
+from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Instruction, Tell, UnderWay, rows
 
 
 class Replay(UnderWay):
@@ -37,7 +37,7 @@ class Replay(UnderWay):
                     return None
                 for ticket in told:
                     del self._ended[ticket]
-            case Drop(dropped):
+            case CancelEvaluations(dropped):
                 for ticket in dropped:
                     self._running.pop(ticket, None)
                     self._ended.pop(ticket, None)

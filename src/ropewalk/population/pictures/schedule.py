@@ -16,7 +16,7 @@ from typing import Any
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from ropewalk.population.algorithms.pbt_history import History, Schedule, Stretch
+from ropewalk.population.algorithms.pbt_history import History, PBTSchedule, TrainedInterval
 
 _ALL: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "alpha": 0.6}
 _BEST: dict[str, Any] = {"color": "tab:red", "linewidth": 2.0}
@@ -24,7 +24,7 @@ _LOG_FROM = 20.0  # positive values that are apart by more than this factor get 
 
 
 def draw_schedule(
-    history: History, schedule: Schedule, path: str | Path | None = None, *, title: str | None = None
+    history: History, schedule: PBTSchedule, path: str | Path | None = None, *, title: str | None = None
 ) -> Figure:
     """Draw the scores and hyperparameters of a run.
 
@@ -66,7 +66,7 @@ def _rise(history: History, place: int) -> list[tuple[float, float]]:
     return [begin, (stretch.end, stretch.score)]
 
 
-def _draw_values(axes: Any, name: str, every: list[Stretch], best: list[Stretch]) -> None:
+def _draw_values(axes: Any, name: str, every: list[TrainedInterval], best: list[TrainedInterval]) -> None:
     values = [each.hyperparameters[name] for each in every]
     height = {value: value for value in values}
     if any(isinstance(value, bool | str) or value is None for value in values):  # no numbers: a line for each
@@ -80,7 +80,7 @@ def _draw_values(axes: Any, name: str, every: list[Stretch], best: list[Stretch]
     axes.set_ylabel(name)
 
 
-def _level(stretch: Stretch, height: float) -> list[tuple[float, float]]:
+def _level(stretch: TrainedInterval, height: float) -> list[tuple[float, float]]:
     return [(stretch.steps, height), (stretch.end, height)]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ropewalk.calls.markers import MethodFacts, concurrent, methods_of
-from ropewalk.pool.constants import Reference
+from ropewalk.pool.constants import ConstantRef
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.status import PoolStatus
 from ropewalk.program.node import Node
@@ -31,7 +31,7 @@ class ServedPool:
         self._pool = pool
 
     @concurrent(_CONCURRENCY)
-    def map(self, func: Callable[[S], T], iterable: Iterable[S | Reference], chunksize: int | None = None) -> list[T]:
+    def map(self, func: Callable[[S], T], iterable: Iterable[S | ConstantRef], chunksize: int | None = None) -> list[T]:
         """`[func(item) for item in iterable]`, in the workers; the iterable is sent as a whole."""
         return self._pool.map(func, iterable, chunksize)
 
@@ -48,13 +48,13 @@ class ServedPool:
         return self._pool.apply(func, args, kwds)
 
     @concurrent(_CONCURRENCY)
-    def imap(self, func: Callable[[S], T], iterable: Iterable[S | Reference], chunksize: int = 1) -> Iterator[T]:
+    def imap(self, func: Callable[[S], T], iterable: Iterable[S | ConstantRef], chunksize: int = 1) -> Iterator[T]:
         """The results of `map`, in order, as a stream."""
         yield from self._pool.imap(func, iterable, chunksize)
 
     @concurrent(_CONCURRENCY)
     def imap_unordered(
-        self, func: Callable[[S], T], iterable: Iterable[S | Reference], chunksize: int = 1
+        self, func: Callable[[S], T], iterable: Iterable[S | ConstantRef], chunksize: int = 1
     ) -> Iterator[T]:
         """The results of `map` as a stream, each when it is ready."""
         yield from self._pool.imap_unordered(func, iterable, chunksize)

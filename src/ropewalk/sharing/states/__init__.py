@@ -13,9 +13,9 @@ from ropewalk.sharing.states.memory import MemoryState
 from ropewalk.sharing.states.pipe import PipeState
 from ropewalk.sharing.states.queue import QueueState
 from ropewalk.sharing.states.semaphore import SemaphoreState
-from ropewalk.sharing.states.waiting import State
+from ropewalk.sharing.states.waiting import SharedState
 
-KINDS: Mapping[str, Callable[..., State]] = {
+KINDS: Mapping[str, Callable[..., SharedState]] = {
     "queue": QueueState,
     "pipe": PipeState,
     "lock": LockState,

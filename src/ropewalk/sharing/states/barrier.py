@@ -16,7 +16,7 @@ from collections import deque
 from threading import BrokenBarrierError
 from typing import ClassVar
 
-from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
 
 
 class BarrierState:
@@ -43,7 +43,7 @@ class BarrierState:
         self._broken = ""  # Why, if it is.
         self._breaks_next = ""  # Why it will be broken after the round whose action runs now.
 
-    def wait(self, waiter: Waiter, has_action: bool = False) -> list[Outcome]:
+    def wait(self, waiter: Waiter, has_action: bool = False) -> list[CallOutcome]:
         """Wait for the others: each call ends with its index, in the order in which they came.
 
         With an action, the last ends with ("act", index) at once; it runs the action, and calls `release` or `abort`.
@@ -56,50 +56,50 @@ class BarrierState:
         self._line.append((waiter, has_action))
         return []
 
-    def release(self, waiter: Waiter) -> list[Outcome]:
+    def release(self, waiter: Waiter) -> list[CallOutcome]:
         """Let the round go whose action this party has run; BrokenBarrierError if it is broken by now."""
         if self._actor is None or self._actor != waiter.party:
             why = self._broken or "the barrier was reset while its action ran"
             return [_broken(waiter, why)]
-        outcomes = [Outcome(waiter)]
-        outcomes += [Outcome(other, index) for index, other in enumerate(self._round[:-1])]
+        outcomes = [CallOutcome(waiter)]
+        outcomes += [CallOutcome(other, index) for index, other in enumerate(self._round[:-1])]
         self._round.clear()
         self._actor = self._unheard = None
         self._broken, self._breaks_next = self._breaks_next, ""
         return outcomes + self._enter_those_in_line()
 
-    def abort(self, waiter: Waiter) -> list[Outcome]:
+    def abort(self, waiter: Waiter) -> list[CallOutcome]:
         """Break the barrier: all who wait, and all who come, get BrokenBarrierError until it is reset."""
-        return [Outcome(waiter), *self._break(f"{waiter.party.name} aborted it")]
+        return [CallOutcome(waiter), *self._break(f"{waiter.party.name} aborted it")]
 
-    def reset(self, waiter: Waiter) -> list[Outcome]:
+    def reset(self, waiter: Waiter) -> list[CallOutcome]:
         """Make it anew: all who wait get BrokenBarrierError, all who come begin the first round."""
-        outcomes = [Outcome(waiter), *self._end_round(f"{waiter.party.name} reset it")]
+        outcomes = [CallOutcome(waiter), *self._end_round(f"{waiter.party.name} reset it")]
         self._broken = ""
         return outcomes + self._enter_those_in_line()
 
-    def n_waiting(self, waiter: Waiter) -> list[Outcome]:
+    def n_waiting(self, waiter: Waiter) -> list[CallOutcome]:
         """Count those that wait in this round."""
-        return [Outcome(waiter, len(self._round))]
+        return [CallOutcome(waiter, len(self._round))]
 
-    def broken(self, waiter: Waiter) -> list[Outcome]:
+    def broken(self, waiter: Waiter) -> list[CallOutcome]:
         """Say whether it is broken."""
-        return [Outcome(waiter, bool(self._broken))]
+        return [CallOutcome(waiter, bool(self._broken))]
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """End a wait. The others would wait for it for ever, so this breaks the barrier."""
         why = f"{waiter.party.name} {'waited for too long' if timed_out else 'does not wait any more'}"
         if waiter is self._unheard:
             return self._break(why)
         return self._leave({waiter}, why, tell_them=timed_out)
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Know that the party that acts has heard of it."""
         if waiter is self._unheard:
             self._unheard = None
         return []
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Break the barrier if this process waited at it, or ran its action."""
         why = f"{name} is gone"
         waiters = {*self._round, *(waiter for waiter, _ in self._line)}
@@ -108,7 +108,7 @@ class BarrierState:
             outcomes += self._break(why)
         return outcomes
 
-    def _enter(self, waiter: Waiter, has_action: bool) -> list[Outcome]:
+    def _enter(self, waiter: Waiter, has_action: bool) -> list[CallOutcome]:
         if self._broken:
             return [_broken(waiter, self._broken)]
         self._round.append(waiter)
@@ -116,21 +116,21 @@ class BarrierState:
             return []
         if has_action:
             self._actor, self._unheard = waiter.party, waiter
-            return [Outcome(waiter, ("act", self._parties - 1), lent=True)]
-        outcomes = [Outcome(other, index) for index, other in enumerate(self._round)]
+            return [CallOutcome(waiter, ("act", self._parties - 1), lent=True)]
+        outcomes = [CallOutcome(other, index) for index, other in enumerate(self._round)]
         self._round.clear()
         return outcomes
 
-    def _enter_those_in_line(self) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    def _enter_those_in_line(self) -> list[CallOutcome]:
+        outcomes: list[CallOutcome] = []
         while self._line and self._actor is None:
             outcomes += self._enter(*self._line.popleft())
         return outcomes
 
-    def _leave(self, waiters: set[Waiter], why: str, tell_them: bool) -> list[Outcome]:
+    def _leave(self, waiters: set[Waiter], why: str, tell_them: bool) -> list[CallOutcome]:
         """Break the round that these calls belong to; they hear of it themselves only if `tell_them`."""
         waiting = self._round if self._actor is None else self._round[:-1]
-        outcomes: list[Outcome] = []
+        outcomes: list[CallOutcome] = []
         if any(waiter in waiters for waiter in waiting):
             outcomes = self._break(why)
         elif any(waiter in waiters for waiter, _ in self._line):
@@ -140,11 +140,11 @@ class BarrierState:
             self._line.clear()
         return [outcome for outcome in outcomes if tell_them or outcome.waiter not in waiters]
 
-    def _break(self, why: str) -> list[Outcome]:
+    def _break(self, why: str) -> list[CallOutcome]:
         self._broken = self._broken or why
         return self._end_round(why) + self._enter_those_in_line()
 
-    def _end_round(self, why: str) -> list[Outcome]:
+    def _end_round(self, why: str) -> list[CallOutcome]:
         """Let those who wait in this round go with an error; the actor hears of it when it calls `release`."""
         waiting = self._round if self._actor is None else self._round[:-1]
         outcomes = [_broken(waiter, why) for waiter in waiting]
@@ -154,5 +154,5 @@ class BarrierState:
         return outcomes
 
 
-def _broken(waiter: Waiter, why: str) -> Outcome:
-    return Outcome(waiter, error=BrokenBarrierError(f"the barrier is broken: {why}; reset() makes it anew"))
+def _broken(waiter: Waiter, why: str) -> CallOutcome:
+    return CallOutcome(waiter, error=BrokenBarrierError(f"the barrier is broken: {why}; reset() makes it anew"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ropewalk.sharing.states.waiting import Item, Outcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, SizedItem, Waiter
 
 
 class BoxState:
@@ -14,29 +14,29 @@ class BoxState:
     SEALED: ClassVar = frozenset({"put"})
 
     def __init__(self) -> None:
-        self._item: Item | None = None
+        self._item: SizedItem | None = None
 
-    def put(self, waiter: Waiter, item: Item) -> list[Outcome]:
+    def put(self, waiter: Waiter, item: SizedItem) -> list[CallOutcome]:
         """Put the value in; ValueError if there is one."""
         if self._item is not None:
-            return [Outcome(waiter, error=ValueError("there is a value in this box already; make another box"))]
+            return [CallOutcome(waiter, error=ValueError("there is a value in this box already; make another box"))]
         self._item = item
-        return [Outcome(waiter)]
+        return [CallOutcome(waiter)]
 
-    def get(self, waiter: Waiter) -> list[Outcome]:
+    def get(self, waiter: Waiter) -> list[CallOutcome]:
         """Hand over the value, which stays; ValueError if there is none."""
         if self._item is None:
-            return [Outcome(waiter, error=ValueError("there is no value in this box; put one in first"))]
-        return [Outcome(waiter, self._item)]
+            return [CallOutcome(waiter, error=ValueError("there is no value in this box; put one in first"))]
+        return [CallOutcome(waiter, self._item)]
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """No call waits here."""
         return []
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Nothing is lent here."""
         return []
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """The value outlives who put it in."""
         return []

@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ropewalk.sharing.states.lock import Claim, LockState
-from ropewalk.sharing.states.waiting import Outcome, Waiter
+from ropewalk.sharing.states.lock import LockClaim, LockState
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,49 +34,49 @@ class ConditionState:
     def __init__(self, lock: LockState) -> None:
         self._lock = lock
         self._sleepers: deque[_Sleeper] = deque()
-        self._awake: dict[Claim, bool] = {}  # Claims of the lock, and whether they come of a notification.
+        self._awake: dict[LockClaim, bool] = {}  # Claims of the lock, and whether they come of a notification.
         self._interrupted: dict[tuple[str, int], int] = {}  # (process, thread) -> how often it owned the lock.
 
-    def wait(self, waiter: Waiter) -> list[Outcome]:
+    def wait(self, waiter: Waiter) -> list[CallOutcome]:
         """Release the lock and sleep: True when notified, False when the time is over; the lock is back then.
 
         True is a text instead if the lock's owner before died with it: the record of that.
         """
         if not self._lock.owned_by(waiter.party):
             error = AssertionError("must acquire() condition before using wait()")
-            return [Outcome(waiter, error=error)]
+            return [CallOutcome(waiter, error=error)]
         self._sleepers.append(_Sleeper(waiter, self._lock.depth))
         return self._lock.free()
 
-    def notify(self, waiter: Waiter, n: int = 1) -> list[Outcome]:
+    def notify(self, waiter: Waiter, n: int = 1) -> list[CallOutcome]:
         """Wake up those that sleep longest, at most n."""
         if not self._lock.owned_by(waiter.party):
-            return [Outcome(waiter, error=AssertionError("lock is not owned"))]
-        return [Outcome(waiter), *self._wake(n)]
+            return [CallOutcome(waiter, error=AssertionError("lock is not owned"))]
+        return [CallOutcome(waiter), *self._wake(n)]
 
-    def notify_all(self, waiter: Waiter) -> list[Outcome]:
+    def notify_all(self, waiter: Waiter) -> list[CallOutcome]:
         """Wake up all that sleep."""
         return self.notify(waiter, len(self._sleepers))
 
-    def num_waiters(self, waiter: Waiter) -> list[Outcome]:
+    def num_waiters(self, waiter: Waiter) -> list[CallOutcome]:
         """Count those that sleep."""
-        return [Outcome(waiter, len(self._sleepers))]
+        return [CallOutcome(waiter, len(self._sleepers))]
 
-    def resume(self, waiter: Waiter) -> list[Outcome]:
+    def resume(self, waiter: Waiter) -> list[CallOutcome]:
         """Have the lock back as it was before a wait that was cancelled (by Ctrl-C, say): True when it is so."""
         party = waiter.party
         depth = self._interrupted.pop((party.process, party.thread), 1)
         if self._lock.owned_by(party):  # The wait had ended already when it was cancelled.
-            return [Outcome(waiter, True)]
-        return self._claim(Claim(waiter, depth), notified=False)
+            return [CallOutcome(waiter, True)]
+        return self._claim(LockClaim(waiter, depth), notified=False)
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """End a wait: one whose time is over needs its lock first, one that is cancelled hands its notification on."""
         sleeper = next((sleeper for sleeper in self._sleepers if sleeper.waiter is waiter), None)
         if sleeper is not None:
             self._sleepers.remove(sleeper)
             if timed_out:
-                return self._claim(Claim(waiter, sleeper.depth, value=False), notified=False)
+                return self._claim(LockClaim(waiter, sleeper.depth, value=False), notified=False)
             self._interrupted[(waiter.party.process, waiter.party.thread)] = sleeper.depth
             return []
         claim = next((claim for claim in self._awake if claim.waiter is waiter and not claim.granted), None)
@@ -85,11 +85,11 @@ class ConditionState:
         self._interrupted[(waiter.party.process, waiter.party.thread)] = claim.depth
         return self._withdraw([claim])
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Nothing is ever lent here."""
         return []
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Forget the calls of this process, and hand its notifications on. The lock hears of it for itself."""
         self._sleepers = deque(sleeper for sleeper in self._sleepers if sleeper.waiter.party.process != process)
         self._interrupted = {key: depth for key, depth in self._interrupted.items() if key[0] != process}
@@ -97,19 +97,19 @@ class ConditionState:
             [claim for claim in self._awake if claim.waiter.party.process == process and not claim.granted]
         )
 
-    def _wake(self, n: int) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    def _wake(self, n: int) -> list[CallOutcome]:
+        outcomes: list[CallOutcome] = []
         for _ in range(min(n, len(self._sleepers))):
             sleeper = self._sleepers.popleft()
-            outcomes += self._claim(Claim(sleeper.waiter, sleeper.depth), notified=True)
+            outcomes += self._claim(LockClaim(sleeper.waiter, sleeper.depth), notified=True)
         return outcomes
 
-    def _claim(self, claim: Claim, notified: bool) -> list[Outcome]:
+    def _claim(self, claim: LockClaim, notified: bool) -> list[CallOutcome]:
         self._awake = {other: told for other, told in self._awake.items() if not other.granted}
         self._awake[claim] = notified
         return self._lock.claim(claim)
 
-    def _withdraw(self, claims: list[Claim]) -> list[Outcome]:
+    def _withdraw(self, claims: list[LockClaim]) -> list[CallOutcome]:
         """Take claims back that will not be granted, and wake up others in the place of those that were notified."""
         for claim in claims:
             self._lock.withdraw(claim)

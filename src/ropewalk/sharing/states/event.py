@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ropewalk.sharing.states.waiting import Outcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 
 
 class EventState:
@@ -17,41 +17,41 @@ class EventState:
         self._is_set = False
         self._waiters: list[Waiter] = []
 
-    def is_set(self, waiter: Waiter) -> list[Outcome]:
+    def is_set(self, waiter: Waiter) -> list[CallOutcome]:
         """Say whether the flag is set."""
-        return [Outcome(waiter, self._is_set)]
+        return [CallOutcome(waiter, self._is_set)]
 
-    def set(self, waiter: Waiter) -> list[Outcome]:
+    def set(self, waiter: Waiter) -> list[CallOutcome]:
         """Set the flag, and end all waits, also if it is cleared right after."""
         self._is_set = True
-        outcomes = [Outcome(waiter), *(Outcome(sleeper, True) for sleeper in self._waiters)]
+        outcomes = [CallOutcome(waiter), *(CallOutcome(sleeper, True) for sleeper in self._waiters)]
         self._waiters.clear()
         return outcomes
 
-    def clear(self, waiter: Waiter) -> list[Outcome]:
+    def clear(self, waiter: Waiter) -> list[CallOutcome]:
         """Take the flag back."""
         self._is_set = False
-        return [Outcome(waiter)]
+        return [CallOutcome(waiter)]
 
-    def wait(self, waiter: Waiter) -> list[Outcome]:
+    def wait(self, waiter: Waiter) -> list[CallOutcome]:
         """Wait until the flag is set: True, or False when the time is over."""
         if self._is_set:
-            return [Outcome(waiter, True)]
+            return [CallOutcome(waiter, True)]
         self._waiters.append(waiter)
         return []
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """End a wait without the flag."""
         if waiter not in self._waiters:
             return []
         self._waiters.remove(waiter)
-        return [Outcome(waiter, False)] if timed_out else []
+        return [CallOutcome(waiter, False)] if timed_out else []
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Nothing is ever lent here."""
         return []
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Forget the calls of this process."""
         self._waiters = [waiter for waiter in self._waiters if waiter.party.process != process]
         return []

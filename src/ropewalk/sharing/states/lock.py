@@ -13,11 +13,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ropewalk.sharing.states.waiting import Outcome, Party, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
 
 
 @dataclass(slots=True, eq=False)
-class Claim:
+class LockClaim:
     """What a call wants of a lock, and what it ends with when it has it."""
 
     waiter: Waiter
@@ -50,11 +50,11 @@ class LockState:
         self._recursive = recursive
         self._owner: Party | None = None
         self._depth = 0
-        self._claims: deque[Claim] = deque()
+        self._claims: deque[LockClaim] = deque()
         self._lent: Waiter | None = None  # The acquire of the owner, until it has heard of it.
         self._untold: list[str] = []
 
-    def acquire(self, waiter: Waiter) -> list[Outcome]:
+    def acquire(self, waiter: Waiter) -> list[CallOutcome]:
         """Own the lock, when it is free: True, or False when the time is over.
 
         True is a text instead if the owner before died with it: the record of that.
@@ -62,30 +62,30 @@ class LockState:
         if self._recursive and self.owned_by(waiter.party):
             self._depth += 1
             self._lent = waiter
-            return [Outcome(waiter, True, lent=True)]
-        return self.claim(Claim(waiter, lent=True))
+            return [CallOutcome(waiter, True, lent=True)]
+        return self.claim(LockClaim(waiter, lent=True))
 
-    def release(self, waiter: Waiter) -> list[Outcome]:
+    def release(self, waiter: Waiter) -> list[CallOutcome]:
         """Own the lock once less. Anybody may release a plain lock that somebody owns, or died with."""
         if self._recursive and not self.owned_by(waiter.party):
             error = AssertionError("attempt to release recursive lock not owned by thread")
-            return [Outcome(waiter, error=error)]
+            return [CallOutcome(waiter, error=error)]
         if self._owner is None and self._untold and not self._recursive:
             self._untold.pop()  # it is meant for the dead one: with multiprocessing the lock would still be held
-            return [Outcome(waiter)]
+            return [CallOutcome(waiter)]
         if self._owner is None:
-            return [Outcome(waiter, error=ValueError("semaphore or lock released too many times"))]
-        return [Outcome(waiter), *self._release()]
+            return [CallOutcome(waiter, error=ValueError("semaphore or lock released too many times"))]
+        return [CallOutcome(waiter), *self._release()]
 
-    def locked(self, waiter: Waiter) -> list[Outcome]:
+    def locked(self, waiter: Waiter) -> list[CallOutcome]:
         """Say whether anybody owns it."""
-        return [Outcome(waiter, self._owner is not None)]
+        return [CallOutcome(waiter, self._owner is not None)]
 
-    def holder(self, waiter: Waiter) -> list[Outcome]:
+    def holder(self, waiter: Waiter) -> list[CallOutcome]:
         """Name the owner for people; "" if nobody owns it."""
-        return [Outcome(waiter, "" if self._owner is None else self._owner.name)]
+        return [CallOutcome(waiter, "" if self._owner is None else self._owner.name)]
 
-    def standing(self, waiter: Waiter) -> list[Outcome]:
+    def standing(self, waiter: Waiter) -> list[CallOutcome]:
         """Say who owns it, seen from the caller ("nobody", "me", "other thread", "other process"), and how often."""
         if self._owner is None:
             who = "nobody"
@@ -93,9 +93,9 @@ class LockState:
             who = "me"
         else:
             who = "other thread" if self._owner.process == waiter.party.process else "other process"
-        return [Outcome(waiter, (who, self._depth))]
+        return [CallOutcome(waiter, (who, self._depth))]
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """End an acquire without the lock, or take the lock back that it has not heard of."""
         if waiter is self._lent:
             return self._release()
@@ -103,15 +103,15 @@ class LockState:
         if claim is None:
             return []
         self.withdraw(claim)
-        return [Outcome(waiter, False)] if timed_out else []
+        return [CallOutcome(waiter, False)] if timed_out else []
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Know that the owner has heard of its lock."""
         if waiter is self._lent:
             self._lent = None
         return []
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Forget the claims of this process, and release the lock if it is its."""
         self._claims = deque(claim for claim in self._claims if claim.waiter.party.process != process)
         if self._owner is None or self._owner.process != process:
@@ -132,27 +132,27 @@ class LockState:
         """Say whether this thread owns it."""
         return self._owner == party
 
-    def claim(self, claim: Claim) -> list[Outcome]:
+    def claim(self, claim: LockClaim) -> list[CallOutcome]:
         """Stand in line for the lock; the call ends when it has it."""
         self._claims.append(claim)
         return self._grant()
 
-    def withdraw(self, claim: Claim) -> None:
+    def withdraw(self, claim: LockClaim) -> None:
         """Leave the line; passed over if it does not stand there."""
         if claim in self._claims:
             self._claims.remove(claim)
 
-    def free(self) -> list[Outcome]:
+    def free(self) -> list[CallOutcome]:
         """Take the lock from its owner, however often it owns it, and give it to the next in line."""
         self._owner = self._lent = None
         self._depth = 0
         return self._grant()
 
-    def _release(self) -> list[Outcome]:
+    def _release(self) -> list[CallOutcome]:
         self._depth -= 1
         return self.free() if self._depth == 0 else []
 
-    def _grant(self) -> list[Outcome]:
+    def _grant(self) -> list[CallOutcome]:
         if self._owner is not None or not self._claims:
             return []
         claim = self._claims.popleft()
@@ -164,4 +164,4 @@ class LockState:
         if value and self._untold:
             value = "; ".join(self._untold)
             self._untold.clear()
-        return [Outcome(claim.waiter, value, lent=claim.lent)]
+        return [CallOutcome(claim.waiter, value, lent=claim.lent)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import ClassVar
 
-from ropewalk.sharing.states.waiting import Outcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 from ropewalk.transport.kernel import memory_file
 
 
@@ -29,22 +29,22 @@ class MemoryState:
         self._fd = memory_file("ropewalk-memory")
         os.ftruncate(self._fd, max(1, size_bytes))
 
-    def place(self, waiter: Waiter) -> list[Outcome]:
+    def place(self, waiter: Waiter) -> list[CallOutcome]:
         """Tell where every process of this user on this host finds it."""
-        return [Outcome(waiter, f"/proc/{os.getpid()}/fd/{self._fd}")]
+        return [CallOutcome(waiter, f"/proc/{os.getpid()}/fd/{self._fd}")]
 
     def close(self) -> None:
         """Nobody maps it any more from now on; it goes with its last mapping."""
         os.close(self._fd)
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """No call waits here."""
         return []
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Nothing is lent here."""
         return []
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Nobody owns any of it."""
         return []

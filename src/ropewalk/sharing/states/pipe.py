@@ -15,8 +15,8 @@ import errno
 from collections import deque
 from typing import ClassVar, Protocol
 
-from ropewalk.sharing.states.line import Line
-from ropewalk.sharing.states.waiting import Item, Outcome, Passed, Waiter
+from ropewalk.sharing.states.leased_queue import LeasedQueue
+from ropewalk.sharing.states.waiting import CallOutcome, Passed, SizedItem, Waiter
 
 
 class Wire(Protocol):
@@ -32,7 +32,7 @@ class Wire(Protocol):
         """Whether `receive` has found that nothing comes any more."""
         ...
 
-    def receive(self) -> Item | None:
+    def receive(self) -> SizedItem | None:
         """The next message; None if there is none now."""
         ...
 
@@ -40,7 +40,7 @@ class Wire(Protocol):
         """Whether `receive` would find a message, or the end."""
         ...
 
-    def send(self, item: Item) -> bool:
+    def send(self, item: SizedItem) -> bool:
         """Send a message, if there is room; BrokenPipeError if nobody has the other end."""
         ...
 
@@ -68,45 +68,45 @@ class PipeState:
         self._duplex = duplex
         self._ends = (_End(wires[0]), _End(wires[1]))
 
-    def open(self, waiter: Waiter, end: int) -> list[Outcome]:
+    def open(self, waiter: Waiter, end: int) -> list[CallOutcome]:
         """Give a process of this host its own descriptor of this end, with which it needs the other methods no more."""
-        return [Outcome(waiter, Passed(self._ends[end].wire.fd))]
+        return [CallOutcome(waiter, Passed(self._ends[end].wire.fd))]
 
-    def last_holders(self, waiter: Waiter, end: int) -> list[Outcome]:
+    def last_holders(self, waiter: Waiter, end: int) -> list[CallOutcome]:
         """Tell who held the other end last, for an error; "" if nobody did, or somebody still does."""
-        return [Outcome(waiter, self._ends[end].held_by)]
+        return [CallOutcome(waiter, self._ends[end].held_by)]
 
-    def send(self, waiter: Waiter, end: int, item: Item) -> list[Outcome]:
+    def send(self, waiter: Waiter, end: int, item: SizedItem) -> list[CallOutcome]:
         """Send a message from this end, when there is room; BrokenPipeError if nobody holds the other end."""
         if end == 0 and not self._duplex:
-            return [Outcome(waiter, error=OSError("connection is read-only"))]
+            return [CallOutcome(waiter, error=OSError("connection is read-only"))]
         this = self._ends[end]
         this.senders.append((waiter, item))
         outcomes = this.settle()
         # Those that poll are told before the sender goes on, who may tell them by another way to look.
         return self._ends[1 - end].settle() + outcomes
 
-    def recv(self, waiter: Waiter, end: int) -> list[Outcome]:
+    def recv(self, waiter: Waiter, end: int) -> list[CallOutcome]:
         """Lend the next message for this end; EOFError if there is none and nobody holds the other end."""
         if end == 1 and not self._duplex:
-            return [Outcome(waiter, error=OSError("connection is write-only"))]
+            return [CallOutcome(waiter, error=OSError("connection is write-only"))]
         this = self._ends[end]
         this.readers.append(waiter)
         return this.settle()
 
-    def poll(self, waiter: Waiter, end: int) -> list[Outcome]:
+    def poll(self, waiter: Waiter, end: int) -> list[CallOutcome]:
         """Wait until `recv` would not wait: True, or False when the time is over."""
         if end == 1 and not self._duplex:
-            return [Outcome(waiter, error=OSError("connection is write-only"))]
+            return [CallOutcome(waiter, error=OSError("connection is write-only"))]
         this = self._ends[end]
         this.pollers.append(waiter)
         return this.settle()
 
-    def ready(self, end: int) -> list[Outcome]:
+    def ready(self, end: int) -> list[CallOutcome]:
         """Hear that the wire of this end has something to read, or room."""
         return self._ends[end].settle()
 
-    def end_closed(self, end: int, names_of_last_holders: str) -> list[Outcome]:
+    def end_closed(self, end: int, names_of_last_holders: str) -> list[CallOutcome]:
         """Hear that nobody holds this end any more.
 
         Args:
@@ -118,15 +118,15 @@ class PipeState:
         outcomes = this.close()
         return outcomes + other.settle()
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """End a call without what it waited for, or take back what was lent to it."""
         return [outcome for end in self._ends for outcome in end.give_up(waiter, timed_out)]
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Forget what was lent to this call: it has arrived. If it was the last message, others hear the end now."""
         return [outcome for end in self._ends for outcome in end.taken(waiter)]
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Forget the calls of this process, and hand on what was lent to it."""
         return [outcome for end in self._ends for outcome in end.party_gone(process)]
 
@@ -138,17 +138,17 @@ class _End:
         self.wire = wire
         self.held_by = ""
         """Who held the other end, once nobody does, as the end of a sentence."""
-        self.senders: deque[tuple[Waiter, Item]] = deque()
+        self.senders: deque[tuple[Waiter, SizedItem]] = deque()
         self.readers: deque[Waiter] = deque()
         self.pollers: list[Waiter] = []
-        self._line = Line()
+        self._line = LeasedQueue()
         self._closed = False
 
-    def settle(self) -> list[Outcome]:
+    def settle(self) -> list[CallOutcome]:
         """Serve readers, let senders go on, and tell everybody what cannot come any more."""
         if self._closed:
             return []
-        outcomes: list[Outcome] = []
+        outcomes: list[CallOutcome] = []
         while self.readers and (outcome := self._read(self.readers[0])):
             self.readers.popleft()
             outcomes.append(outcome)
@@ -156,64 +156,64 @@ class _End:
             self.senders.popleft()
             outcomes.append(outcome)
         if self.pollers and (self._line or self.wire.is_readable()):
-            outcomes[:0] = [Outcome(waiter, True) for waiter in self.pollers]
+            outcomes[:0] = [CallOutcome(waiter, True) for waiter in self.pollers]
             self.pollers.clear()
         # What is lent may still come back, and belongs to another reader then: nothing to look out for but that.
         self.wire.watch(bool(self.readers or self.pollers) and not self.wire.at_end, bool(self.senders))
         return outcomes
 
-    def _read(self, waiter: Waiter) -> Outcome | None:
+    def _read(self, waiter: Waiter) -> CallOutcome | None:
         if not self._line:
             try:
                 item = self.wire.receive()
             except OSError as error:  # there is no descriptor for it here
-                return Outcome(waiter, error=error)
+                return CallOutcome(waiter, error=error)
             if item is not None:
                 self._line.append(item)
             elif self.wire.at_end and not self._line.num_lent:
-                return Outcome(waiter, error=EOFError(f"nobody holds the other end of this pipe{self.held_by}"))
+                return CallOutcome(waiter, error=EOFError(f"nobody holds the other end of this pipe{self.held_by}"))
             else:
                 return None
         return self._line.lend(waiter)
 
-    def _write(self, waiter: Waiter, item: Item) -> Outcome | None:
+    def _write(self, waiter: Waiter, item: SizedItem) -> CallOutcome | None:
         try:
-            return Outcome(waiter) if self.wire.send(item) else None
+            return CallOutcome(waiter) if self.wire.send(item) else None
         except BrokenPipeError:
             problem = f"nobody holds the other end of this pipe{self.held_by}"
-            return Outcome(waiter, error=BrokenPipeError(errno.EPIPE, problem))
+            return CallOutcome(waiter, error=BrokenPipeError(errno.EPIPE, problem))
         except OSError as error:  # there is no memory for it here
-            return Outcome(waiter, error=error)
+            return CallOutcome(waiter, error=error)
 
-    def close(self) -> list[Outcome]:
+    def close(self) -> list[CallOutcome]:
         waiters = [*self.readers, *self.pollers, *(waiter for waiter, _ in self.senders)]
         self._forget(set(waiters))
         self._line.clear()
         self._closed = True
         self.wire.close()
-        return [Outcome(waiter, error=OSError("handle is closed")) for waiter in waiters]
+        return [CallOutcome(waiter, error=OSError("handle is closed")) for waiter in waiters]
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         if self._line.give_back(waiter):
             return self.settle()
         if waiter in self.pollers:
             self.pollers.remove(waiter)
-            return ([Outcome(waiter, False)] if timed_out else []) + self.settle()
+            return ([CallOutcome(waiter, False)] if timed_out else []) + self.settle()
         waits = waiter in self.readers or any(sender is waiter for sender, _ in self.senders)
         if not waits:
             return []
         self._forget({waiter})
         timeout = TimeoutError("the time for this message of a pipe is over")
         # A sender that leaves may have kept smaller messages behind it waiting.
-        return ([Outcome(waiter, error=timeout)] if timed_out else []) + self.settle()
+        return ([CallOutcome(waiter, error=timeout)] if timed_out else []) + self.settle()
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         if not self._line.num_lent:
             return []
         self._line.taken(waiter)
         return self.settle()
 
-    def party_gone(self, process: str) -> list[Outcome]:
+    def party_gone(self, process: str) -> list[CallOutcome]:
         waiters = {*self.readers, *self.pollers, *(waiter for waiter, _ in self.senders)}
         gone = {waiter for waiter in waiters if waiter.party.process == process}
         if not gone and not self._line.num_lent:

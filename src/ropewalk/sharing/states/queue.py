@@ -6,7 +6,7 @@ What is lent to a getter is out of the queue for everybody (`qsize`, `empty`, `f
 before it has the item, the item comes back to its old place; the queue may then hold more than `maxsize` for a while.
 
 A reader that calls again and again gets a *lot* of items with one of them, and takes these without asking (where it
-can; see `transport/taken_page.py`). They count as inside until it begins them, and whoever else asks for an item has
+can; see `transport/ack_page.py`). They count as inside until it begins them, and whoever else asks for an item has
 them taken back before: so items are handed out in their order, and none waits at a reader that is busy.
 
     A: get ─▶ item 1, lot (2 3 4 5)     A takes 2      B: get ─▶ 3 4 5 come back ─▶ item 3, lot (4 5)
@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from ropewalk.sharing.states.line import Line
-from ropewalk.sharing.states.waiting import Item, Lot, Outcome, Waiter
+from ropewalk.sharing.states.leased_queue import LeasedQueue
+from ropewalk.sharing.states.waiting import CallOutcome, ItemLease, SizedItem, Waiter
 
 #: The most in one lot: by then a call for each costs little, and what is taken back was carried in vain.
 _MOST_IN_LOT, _MOST_BYTES = 64, 256 * 1024
@@ -38,8 +38,8 @@ class _Loan:
     """A lot that is out."""
 
     waiter: Waiter
-    lot: Lot
-    entries: Sequence[tuple[int, Item]]
+    lot: ItemLease
+    entries: Sequence[tuple[int, SizedItem]]
     """The items after the first, with their numbers in the line."""
 
     @property
@@ -48,11 +48,11 @@ class _Loan:
 
 
 @dataclass(slots=True, eq=False)
-class _Room:
+class _LeasedPlaces:
     """Places that a putter may fill without asking."""
 
     putter: Waiter
-    lot: Lot
+    lot: ItemLease
     num: int
     num_arrived: int = 0
     is_closed: bool = False
@@ -98,18 +98,18 @@ class QueueState:
     def __init__(self, maxsize: int = 0, joinable: bool = False) -> None:
         self._maxsize = maxsize
         self._joinable = joinable
-        self._line = Line()
-        self._putters: deque[tuple[Waiter, Item, Lot | None]] = deque()
-        self._rooms: list[_Room] = []
+        self._line = LeasedQueue()
+        self._putters: deque[tuple[Waiter, SizedItem, ItemLease | None]] = deque()
+        self._rooms: list[_LeasedPlaces] = []
         self._most_in_room = _MOST_IN_LOT
-        self._getters: deque[tuple[Waiter, Lot | None]] = deque()
+        self._getters: deque[tuple[Waiter, ItemLease | None]] = deque()
         self._loan: _Loan | None = None
         self._loan_is_watched = False
         self._most_in_lot = _MOST_IN_LOT
         self._joiners: list[Waiter] = []
         self._num_unfinished = 0
 
-    def put(self, waiter: Waiter, item: Item, lot: Lot | None = None) -> list[Outcome]:
+    def put(self, waiter: Waiter, item: SizedItem, lot: ItemLease | None = None) -> list[CallOutcome]:
         """Put an item in, when there is room; `queue.Full` when the time is over.
 
         Args:
@@ -126,7 +126,7 @@ class QueueState:
         self._putters.append((waiter, item, lot))
         return self._settle()
 
-    def put_many(self, waiter: Waiter, items: Sequence[Item]) -> list[Outcome]:
+    def put_many(self, waiter: Waiter, items: Sequence[SizedItem]) -> list[CallOutcome]:
         """Put items in for which there is room, or in a queue without bounds."""
         num_arrived = len(items)
         for room in self._rooms:
@@ -137,9 +137,9 @@ class QueueState:
         for item in items:
             self._line.append(item)
         self._num_unfinished += self._joinable * len(items)
-        return [Outcome(waiter), *self._settle()]
+        return [CallOutcome(waiter), *self._settle()]
 
-    def get(self, waiter: Waiter, lot: Lot | None = None) -> list[Outcome]:
+    def get(self, waiter: Waiter, lot: ItemLease | None = None) -> list[CallOutcome]:
         """Lend the first item, when there is one; `queue.Empty` when the time is over.
 
         Args:
@@ -150,42 +150,42 @@ class QueueState:
         self._getters.append((waiter, lot))
         return self._settle()
 
-    def qsize(self, waiter: Waiter) -> list[Outcome]:
+    def qsize(self, waiter: Waiter) -> list[CallOutcome]:
         """Count the items."""
-        return [Outcome(waiter, self._num_inside)]
+        return [CallOutcome(waiter, self._num_inside)]
 
-    def empty(self, waiter: Waiter) -> list[Outcome]:
+    def empty(self, waiter: Waiter) -> list[CallOutcome]:
         """Say whether there are no items."""
-        return [Outcome(waiter, not self._num_inside)]
+        return [CallOutcome(waiter, not self._num_inside)]
 
-    def full(self, waiter: Waiter) -> list[Outcome]:
+    def full(self, waiter: Waiter) -> list[CallOutcome]:
         """Say whether there is no room."""
-        return [Outcome(waiter, 0 < self._maxsize <= self._num_inside)]
+        return [CallOutcome(waiter, 0 < self._maxsize <= self._num_inside)]
 
-    def task_done(self, waiter: Waiter) -> list[Outcome]:
+    def task_done(self, waiter: Waiter) -> list[CallOutcome]:
         """Count one item that was put in as finished; ValueError if all are."""
         if self._num_unfinished == 0:
-            return [Outcome(waiter, error=ValueError("task_done() called too many times"))]
+            return [CallOutcome(waiter, error=ValueError("task_done() called too many times"))]
         self._num_unfinished -= 1
-        outcomes = [Outcome(waiter)]
+        outcomes = [CallOutcome(waiter)]
         if self._num_unfinished == 0:
-            outcomes += [Outcome(joiner, True) for joiner in self._joiners]
+            outcomes += [CallOutcome(joiner, True) for joiner in self._joiners]
             self._joiners.clear()
         return outcomes
 
-    def join(self, waiter: Waiter) -> list[Outcome]:
+    def join(self, waiter: Waiter) -> list[CallOutcome]:
         """Wait until all items that were put in are finished: True, or False when the time is over."""
         if self._num_unfinished == 0:
-            return [Outcome(waiter, True)]
+            return [CallOutcome(waiter, True)]
         self._joiners.append(waiter)
         return []
 
-    def begun(self) -> list[Outcome]:
+    def begun(self) -> list[CallOutcome]:
         """Hear that an item of the lot that is out was begun."""
         self._loan_is_watched = False
         return self._settle()
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """End a call without what it waited for, or take back what was lent to it."""
         if self._line.give_back(waiter):
             if self._loan and self._loan.waiter is waiter:
@@ -193,21 +193,21 @@ class QueueState:
             return self._settle()
         if any(getter is waiter for getter, _ in self._getters):
             self._getters = deque(entry for entry in self._getters if entry[0] is not waiter)
-            return [Outcome(waiter, error=queue.Empty())] if timed_out else []
+            return [CallOutcome(waiter, error=queue.Empty())] if timed_out else []
         if waiter in self._joiners:
             self._joiners.remove(waiter)
-            return [Outcome(waiter, False)] if timed_out else []
+            return [CallOutcome(waiter, False)] if timed_out else []
         if any(entry[0] is waiter for entry in self._putters):
             self._putters = deque(entry for entry in self._putters if entry[0] is not waiter)
-            return [Outcome(waiter, error=queue.Full())] if timed_out else []
+            return [CallOutcome(waiter, error=queue.Full())] if timed_out else []
         return []
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Forget what was lent to this call: it has arrived."""
         self._line.taken(waiter)
         return []
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Forget the calls of this process, and hand on what was lent to it."""
         self._putters = deque(entry for entry in self._putters if entry[0].party.process != process)
         self._getters = deque(entry for entry in self._getters if entry[0].party.process != process)
@@ -228,9 +228,9 @@ class QueueState:
         """Places that are neither filled nor promised."""
         return self._maxsize - self._num_inside - sum(room.num_left for room in self._rooms)
 
-    def _settle(self) -> list[Outcome]:
+    def _settle(self) -> list[CallOutcome]:
         """Serve getters and let putters in, for as long as either is possible."""
-        outcomes: list[Outcome] = []
+        outcomes: list[CallOutcome] = []
         while True:
             if self._getters and self._line:
                 outcomes.append(self._lend(*self._getters.popleft()))
@@ -240,11 +240,11 @@ class QueueState:
                 waiter, item, lot = self._putters.popleft()
                 self._line.append(item)
                 self._num_unfinished += self._joinable
-                outcomes.append(Outcome(waiter, self._promise(waiter, lot)))
+                outcomes.append(CallOutcome(waiter, self._promise(waiter, lot)))
             elif not self._take_rooms_back() and not self._watch():
                 return outcomes
 
-    def _promise(self, waiter: Waiter, lot: Lot | None) -> int | None:
+    def _promise(self, waiter: Waiter, lot: ItemLease | None) -> int | None:
         """Give a putter room for more, if nobody waits for it; returns for how many."""
         if lot is None or self._putters or self._maxsize <= 0:
             return None
@@ -252,7 +252,7 @@ class QueueState:
         if num <= 0:
             return None
         lot.open()
-        self._rooms.append(_Room(waiter, lot, num))
+        self._rooms.append(_LeasedPlaces(waiter, lot, num))
         return num
 
     def _take_rooms_back(self) -> bool:
@@ -272,7 +272,7 @@ class QueueState:
         self._loan_is_watched = True
         return True
 
-    def _lend(self, waiter: Waiter, lot: Lot | None) -> Outcome:
+    def _lend(self, waiter: Waiter, lot: ItemLease | None) -> CallOutcome:
         """End a call with the first item, and perhaps more."""
         outcome = self._line.lend(waiter)
         if lot is None or self._getters or not outcome.value.is_light:

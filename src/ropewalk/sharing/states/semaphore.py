@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import ClassVar
 
-from ropewalk.sharing.states.waiting import Outcome, Waiter
+from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 
 
 class SemaphoreState:
@@ -36,25 +36,25 @@ class SemaphoreState:
         self._waiters: deque[Waiter] = deque()
         self._lent: set[Waiter] = set()  # Calls that have not heard of their permit yet.
 
-    def acquire(self, waiter: Waiter) -> list[Outcome]:
+    def acquire(self, waiter: Waiter) -> list[CallOutcome]:
         """Take one from the count, when it is above zero: True, or False when the time is over."""
         self._waiters.append(waiter)
         return self._settle()
 
-    def release(self, waiter: Waiter, n: int = 1) -> list[Outcome]:
+    def release(self, waiter: Waiter, n: int = 1) -> list[CallOutcome]:
         """Add to the count; ValueError if it went above the bound, and then nothing is added."""
         if n < 1:
-            return [Outcome(waiter, error=ValueError("n must be one or more"))]
+            return [CallOutcome(waiter, error=ValueError("n must be one or more"))]
         if self._bound is not None and self._value + n > self._bound:
-            return [Outcome(waiter, error=ValueError("semaphore or lock released too many times"))]
+            return [CallOutcome(waiter, error=ValueError("semaphore or lock released too many times"))]
         self._value += n
-        return [Outcome(waiter), *self._settle()]
+        return [CallOutcome(waiter), *self._settle()]
 
-    def get_value(self, waiter: Waiter) -> list[Outcome]:
+    def get_value(self, waiter: Waiter) -> list[CallOutcome]:
         """Say the count."""
-        return [Outcome(waiter, self._value)]
+        return [CallOutcome(waiter, self._value)]
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """End an acquire without the permit, or take the permit back that it has not heard of."""
         if waiter in self._lent:
             self._lent.remove(waiter)
@@ -63,14 +63,14 @@ class SemaphoreState:
         if waiter not in self._waiters:
             return []
         self._waiters.remove(waiter)
-        return [Outcome(waiter, False)] if timed_out else []
+        return [CallOutcome(waiter, False)] if timed_out else []
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Know that this call has heard of its permit."""
         self._lent.discard(waiter)
         return []
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Forget the calls of this process; what it acquired stays acquired, but for what it has not heard of."""
         self._waiters = deque(waiter for waiter in self._waiters if waiter.party.process != process)
         unheard = {waiter for waiter in self._lent if waiter.party.process == process}
@@ -78,11 +78,11 @@ class SemaphoreState:
         self._value += len(unheard)
         return self._settle()
 
-    def _settle(self) -> list[Outcome]:
-        outcomes: list[Outcome] = []
+    def _settle(self) -> list[CallOutcome]:
+        outcomes: list[CallOutcome] = []
         while self._value > 0 and self._waiters:
             self._value -= 1
             waiter = self._waiters.popleft()
             self._lent.add(waiter)
-            outcomes.append(Outcome(waiter, True, lent=True))
+            outcomes.append(CallOutcome(waiter, True, lent=True))
         return outcomes

@@ -4,7 +4,7 @@ A state is a small machine without sockets, threads and clocks. Each of its remo
 and returns the outcomes of ALL calls that end now; a call that has none among them waits.
 
     get(waiter 1)        -> []                                    waits
-    put(waiter 2, item)  -> [Outcome(waiter 2), Outcome(waiter 1, item, lent=True)]
+    put(waiter 2, item)  -> [CallOutcome(waiter 2), CallOutcome(waiter 1, item, lent=True)]
     taken(waiter 1)      -> []                                    the item has arrived, and is nobody's loss any more
     give_up(waiter 1, ...), party_gone(process, name)             ... or it has not, and goes back
 """
@@ -38,7 +38,7 @@ class Waiter:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """What a call ends with."""
 
     waiter: Waiter
@@ -57,7 +57,7 @@ class Outcome:
     also locks and permits, which would be lost with a caller that was interrupted in just that moment."""
 
 
-class Item(Protocol):
+class SizedItem(Protocol):
     """What users put into queues and pipes; opaque but for its size."""
 
     @property
@@ -71,7 +71,7 @@ class Item(Protocol):
         ...
 
 
-class Lot(Protocol):
+class ItemLease(Protocol):
     """What a caller and the depot know of items, or of places for items, that are lent many at once.
 
     The first one counts as begun.
@@ -102,8 +102,8 @@ class Passed:
     fd: int
 
 
-class State(Protocol):
-    """What every state promises, beside its remote methods `method(waiter, *args) -> list[Outcome]`."""
+class SharedState(Protocol):
+    """What every state promises, beside its remote methods `method(waiter, *args) -> list[CallOutcome]`."""
 
     METHODS: ClassVar[frozenset[str]]
     """The names of its remote methods."""
@@ -111,7 +111,7 @@ class State(Protocol):
     SEALED: ClassVar[frozenset[str]]
     """Those of them whose last argument is an opaque item."""
 
-    def give_up(self, waiter: Waiter, timed_out: bool) -> list[Outcome]:
+    def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
         """Hear that a call ends, or that what was lent to it has not arrived.
 
         Args:
@@ -121,11 +121,11 @@ class State(Protocol):
         """
         ...
 
-    def taken(self, waiter: Waiter) -> list[Outcome]:
+    def taken(self, waiter: Waiter) -> list[CallOutcome]:
         """Hear that what was lent to this call has arrived."""
         ...
 
-    def party_gone(self, process: str, name: str) -> list[Outcome]:
+    def party_gone(self, process: str, name: str) -> list[CallOutcome]:
         """Hear that a process is gone: its calls are forgotten, what was lent to it comes back, what it held is free.
 
         Args:

@@ -17,7 +17,7 @@ from ropewalk.pipeline.partitioners.exact_search.family_search import found_plan
 from ropewalk.pipeline.partitioners.exact_search.placement import moves
 from ropewalk.pipeline.partitioners.exact_search.shapes import shapes
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import MemoryCosts, ObjectiveCosts
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from tests.pipeline.partitioners.brute_force import requests
 
 REQUESTS = (
@@ -30,7 +30,7 @@ REQUESTS = (
 
 @settings(max_examples=80, deadline=None)
 @given(REQUESTS, st.sampled_from([1.0, 1.2, 1.7, 3.0, 1e9]))
-def test_the_cost_of_a_chain_is_that_of_its_plan(request: Request, limit: float) -> None:
+def test_the_cost_of_a_chain_is_that_of_its_plan(request: PlanRequest, limit: float) -> None:
     graph = BitGraph.of(request.profile)
     sets = down_sets(graph, 1000)
     assert sets is not None
@@ -53,7 +53,7 @@ def test_the_cost_of_a_chain_is_that_of_its_plan(request: Request, limit: float)
 
 @settings(max_examples=50, deadline=None)
 @given(REQUESTS)
-def test_the_least_memory_of_a_chain_is_that_of_its_plan(request: Request) -> None:
+def test_the_least_memory_of_a_chain_is_that_of_its_plan(request: PlanRequest) -> None:
     graph = BitGraph.of(request.profile)
     sets = down_sets(graph, 1000)
     assert sets is not None

@@ -25,7 +25,7 @@ Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class GraphBlock:
     """A stretch between two articulation points, as bit sets."""
 
     #: All blocks before it with their ends; empty for the first.
@@ -37,7 +37,7 @@ class Block:
     strays: int
 
 
-def blocks(graph: BitGraph) -> list[Block]:
+def blocks(graph: BitGraph) -> list[GraphBlock]:
     """The blocks of a graph, in order."""
     num = len(graph.sources)
     ancestors, descendants = [0] * num, [0] * num
@@ -51,22 +51,22 @@ def blocks(graph: BitGraph) -> list[Block]:
     sink = max(range(num), key=lambda number: ancestors[number].bit_count())
     core = (descendants[source] | 1 << source) & (ancestors[sink] | 1 << sink) or graph.everything
     strays = graph.everything & ~core
-    found: list[Block] = []
+    found: list[GraphBlock] = []
     before, start = 0, -1
     for number in members(core):
         if not core & ~(ancestors[number] | descendants[number] | 1 << number):
             inside = ancestors[number] & core & ~before
-            found.append(Block(before, inside, start, number, strays))
+            found.append(GraphBlock(before, inside, start, number, strays))
             before, start = before | inside | 1 << number, number
-    found.append(Block(before, core & ~before, start, -1, strays))
+    found.append(GraphBlock(before, core & ~before, start, -1, strays))
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class BlockDownSets:
     """The down-closed parts of a block, as masks over the operators inside; the first is the part of nothing."""
 
-    block: Block
+    block: GraphBlock
     inside: tuple[int, ...]
     masks: Masks
     #: Whether these are all; else it is only the part of nothing.
@@ -97,16 +97,16 @@ class Parts:
         return self.block.before | sum(1 << self.inside[index] for index in members(mask))
 
 
-def down_closed_parts(graph: BitGraph, limit: int) -> list[Parts]:
+def down_closed_parts(graph: BitGraph, limit: int) -> list[BlockDownSets]:
     """The down-closed parts of each block; only the part of nothing where they would be more than `limit`."""
     return [_parts(graph, block, limit) for block in blocks(graph)]
 
 
-def _parts(graph: BitGraph, block: Block, limit: int) -> Parts:
+def _parts(graph: BitGraph, block: GraphBlock, limit: int) -> BlockDownSets:
     inside = tuple(members(block.inside))
     nothing = np.zeros(1, dtype=np.uint64)
     if len(inside) > 62:
-        return Parts(block, inside, nothing, complete=False)
+        return BlockDownSets(block, inside, nothing, complete=False)
     local = local_masks(graph.sources, inside)
     layers = [nothing]
     num = 1
@@ -119,11 +119,11 @@ def _parts(graph: BitGraph, block: Block, limit: int) -> Parts:
         layers.append(np.unique(np.concatenate(grown)))
         num += len(layers[-1])
         if num > limit:
-            return Parts(block, inside, nothing, complete=False)
-    return Parts(block, inside, np.concatenate(layers), complete=True)
+            return BlockDownSets(block, inside, nothing, complete=False)
+    return BlockDownSets(block, inside, np.concatenate(layers), complete=True)
 
 
-def crossing_bytes_of(graph: BitGraph, parts: Parts, amounts: Floats) -> Floats:
+def crossing_bytes_of(graph: BitGraph, parts: BlockDownSets, amounts: Floats) -> Floats:
     """The bytes of the values that cross a cut through each part."""
     found = np.zeros(len(parts.masks))
     for number in (*members(parts.block.inside), *([parts.block.start] if parts.block.start >= 0 else [])):

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from ropewalk.pipeline.partitioners.exact_search.candidates import Floats, Ints
-from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, State
+from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, PlacementState
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import CostOfMoves, Costs
 
 #: Sums in another order differ in their last bits; what is closer than this is equal.
@@ -44,7 +44,7 @@ class Pairs(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainStage:
     """A stage of a chain: the pair of sets, its move, and whether it recomputes."""
 
     before: int
@@ -59,7 +59,7 @@ class Link:
 class Chain:
     """Stages from the first to the last."""
 
-    links: tuple[Link, ...]
+    links: tuple[ChainStage, ...]
 
     @property
     def slowest(self) -> float:
@@ -158,8 +158,8 @@ class ChainSearch:
                 chains.append(self._followed(first, incoming, slowest, combine, values))
         return chains
 
-    def _incoming(self) -> dict[State, list[Move]]:
-        incoming: dict[State, list[Move]] = {}
+    def _incoming(self) -> dict[PlacementState, list[Move]]:
+        incoming: dict[PlacementState, list[Move]] = {}
         for leaving in self.moves.moves:
             for move in leaving:
                 incoming.setdefault(move.before, []).append(move)
@@ -167,14 +167,14 @@ class ChainSearch:
 
     def _followed(
         self,
-        link: Link | None,
-        incoming: dict[State, list[Move]],
+        link: ChainStage | None,
+        incoming: dict[PlacementState, list[Move]],
         slowest: float,
         combine: Combine,
-        values: dict[State, Floats],
+        values: dict[PlacementState, Floats],
     ) -> Chain:
         """The chain that begins with this stage and is the best behind it."""
-        links: list[Link] = []
+        links: list[ChainStage] = []
         while link is not None:
             links.append(link)
             state = link.move.after
@@ -185,10 +185,10 @@ class ChainSearch:
             )
         return Chain(tuple(links))
 
-    def _run(self, slowest: float, combine: Combine, nothing: float = 0.0) -> dict[State, Floats]:
+    def _run(self, slowest: float, combine: Combine, nothing: float = 0.0) -> dict[PlacementState, Floats]:
         """The value of the best rest of a chain behind each set, in each state; `nothing` is that of an empty rest."""
         num = self.candidates.num_sets
-        values: dict[State, Floats] = {state: np.full(num, np.inf) for state in self.moves.states}
+        values: dict[PlacementState, Floats] = {state: np.full(num, np.inf) for state in self.moves.states}
         values[self.moves.start][-1] = nothing
         for state, leaving in zip(self.moves.states, self.moves.moves, strict=True):
             rest = values[state]
@@ -201,7 +201,7 @@ class ChainSearch:
                 target[allowed.rows] = np.minimum(target[allowed.rows], found)
         return values
 
-    def _ends(self, values: dict[State, Floats]) -> tuple[float, State | None]:
+    def _ends(self, values: dict[PlacementState, Floats]) -> tuple[float, PlacementState | None]:
         """The best value of a whole chain, and the state it ends in: of equal ones that with fewest devices used."""
         best, at = np.inf, None
         for state, value in values.items():
@@ -212,8 +212,8 @@ class ChainSearch:
         return best, at
 
     def _first(
-        self, number: int, incoming: list[Move], slowest: float, combine: Combine, values: dict[State, Floats]
-    ) -> Link | None:
+        self, number: int, incoming: list[Move], slowest: float, combine: Combine, values: dict[PlacementState, Floats]
+    ) -> ChainStage | None:
         """The stage that a best chain has behind this set: of equally good ones the smallest."""
         options: list[tuple[float, int, int, Move, _Allowed]] = []
         for move in incoming:
@@ -236,7 +236,7 @@ class ChainSearch:
             near, key=lambda option: (option[1], len(option[3].devices), option[3].kind, -option[3].devices[0])
         )
         recompute = bool(self.costs.of(move).recompute[allowed.pairs[at]])
-        return Link(number, after, move, recompute, float(allowed.slowest[at]), float(allowed.total[at]))
+        return ChainStage(number, after, move, recompute, float(allowed.slowest[at]), float(allowed.total[at]))
 
     def _allow(self, move: Move, slowest: float) -> _Allowed:
         costs = self.costs.of(move)

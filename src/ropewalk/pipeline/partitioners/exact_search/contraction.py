@@ -20,7 +20,7 @@ from itertools import pairwise
 import numpy as np
 
 from ropewalk.pipeline.down_sets import BitGraph, down_sets, members
-from ropewalk.pipeline.partitioners.exact_search.blocks import Floats, Parts, crossing_bytes_of
+from ropewalk.pipeline.partitioners.exact_search.blocks import BlockDownSets, Floats, crossing_bytes_of
 
 
 class _Groups:
@@ -127,7 +127,7 @@ def sets_near(graph: BitGraph, cut: int, num: int) -> list[int]:
 class NearCuts:
     """All down-closed sets of a graph's core by the work in them, to find those near a cut that might be better."""
 
-    def __init__(self, graph: BitGraph, parts: Sequence[Parts], work_s: Floats, values: Floats) -> None:
+    def __init__(self, graph: BitGraph, parts: Sequence[BlockDownSets], work_s: Floats, values: Floats) -> None:
         self.graph, self.parts, self.work_s = graph, parts, work_s
         work = np.concatenate([of.sums(work_s) for of in parts])
         crossing = np.concatenate([crossing_bytes_of(graph, of, values) for of in parts])

@@ -15,7 +15,7 @@ from ropewalk.pipeline.partitioners.exact_search.chains import ROUNDING, Chain, 
 from ropewalk.pipeline.partitioners.exact_search.placement import Move, only
 from ropewalk.pipeline.partitioners.exact_search.shapes import Shape, shapes
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import CostOfMoves, ModelCosts, ObjectiveCosts, columns
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.plans import Stage
 
 
@@ -31,7 +31,7 @@ class Found:
 
 
 def search(
-    request: Request,
+    request: PlanRequest,
     graph: BitGraph,
     sets: Sequence[int],
     cost_model: CostModel | None = None,
@@ -71,7 +71,7 @@ def search(
     return best
 
 
-def _best_chain(request: Request, chains: ChainSearch, by_model: bool) -> Chain | None:
+def _best_chain(request: PlanRequest, chains: ChainSearch, by_model: bool) -> Chain | None:
     slowest = chains.least_slowest()
     if slowest == math.inf:
         return None
@@ -80,7 +80,7 @@ def _best_chain(request: Request, chains: ChainSearch, by_model: bool) -> Chain 
     return chains.fewest(slowest)
 
 
-def found_plan(request: Request, them: Candidates, chain: Chain, by_model: bool) -> Found:
+def found_plan(request: PlanRequest, them: Candidates, chain: Chain, by_model: bool) -> Found:
     """The plan of a chain."""
     order = request.profile.order
     stages = tuple(

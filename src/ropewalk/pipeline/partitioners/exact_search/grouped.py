@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.cost import fastest_speed, further_rounds, level_number
 from ropewalk.pipeline.operator_costs import OperatorCosts
-from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, State, last_run
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, PlacementState, last_run
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.plans import Plan, Stage
 from ropewalk.pipeline.topology import Topology
 
 
-def objection(request: Request, replicas: int, num_groups: int) -> ScheduleInvalid | None:
+def objection(request: PlanRequest, replicas: int, num_groups: int) -> ScheduleInvalid | None:
     """What the schedule has against plans of so many groups of devices with so many replicas; None: nothing."""
     schedule = request.schedule
     stages = tuple(
@@ -37,7 +37,7 @@ def objection(request: Request, replicas: int, num_groups: int) -> ScheduleInval
     return None
 
 
-def grouped_moves(request: Request) -> Iterator[tuple[Moves, int]]:
+def grouped_moves(request: PlanRequest) -> Iterator[tuple[Moves, int]]:
     """For each kind of device, number of replicas, and of groups that the schedule takes: the moves, and how many."""
     topology, each = request.topology, request.schedule.stages_per_worker
     num_operators = sum(not operator.is_input for operator in request.profile.operators)
@@ -69,13 +69,13 @@ def _runs(topology: Topology, kind: int, replicas: int, num_groups: int) -> list
 def _chain(topology: Topology, kind: int, devices: list[tuple[int, ...]]) -> Moves:
     """The only moves there are, if stages run on these devices."""
 
-    def state(stage: int) -> State:
+    def state(stage: int) -> PlacementState:
         """What lies behind a stage."""
         used = len({device for run in devices[stage + 1 :] for device in run})
         level = -1
         if 0 <= stage < len(devices) - 1 and devices[stage] != devices[stage + 1]:
             level = level_number(topology, devices[stage][-1], devices[stage + 1][0])
-        return State((), used, -1, level, len(devices) - 1 - stage)
+        return PlacementState((), used, -1, level, len(devices) - 1 - stage)
 
     stages = range(len(devices) - 1, -1, -1)
     states = [state(stage) for stage in (*stages, -1)]
@@ -83,7 +83,7 @@ def _chain(topology: Topology, kind: int, devices: list[tuple[int, ...]]) -> Mov
     return Moves(states[0], tuple(states), (*moves, ()))
 
 
-def simple_bound_s(request: Request) -> float:
+def simple_bound_s(request: PlanRequest) -> float:
     """No plan has a smaller objective: all work once, and of further rounds each group of devices its part."""
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     again = 2.0 if request.recompute is True else 1.0

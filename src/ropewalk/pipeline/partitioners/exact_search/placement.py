@@ -29,7 +29,7 @@ from ropewalk.pipeline.cost import level_number
 from ropewalk.pipeline.topology import Topology
 
 
-class State(NamedTuple):
+class PlacementState(NamedTuple):
     """The devices that later stages left, and how they join what comes before."""
 
     #: Of each kind, how many of its first devices are free.
@@ -48,8 +48,8 @@ class State(NamedTuple):
 class Move:
     """A stage on devices, from the state after it to the state before it."""
 
-    after: State
-    before: State
+    after: PlacementState
+    before: PlacementState
     kind: int
     devices: tuple[int, ...]
 
@@ -68,8 +68,8 @@ def last_run(topology: Topology, kind: int, free: int, replicas: int) -> tuple[i
 class Moves:
     """All states and moves, in an order in which each state is reached before it is left."""
 
-    start: State
-    states: tuple[State, ...]
+    start: PlacementState
+    states: tuple[PlacementState, ...]
     moves: tuple[tuple[Move, ...], ...]
     """Those that leave each state."""
 
@@ -87,9 +87,11 @@ def moves(
     """
     kinds = range(len(topology.kinds))
     runs = {(kind, replicas): _nesting(topology, kind, replicas) for replicas in widths for kind in kinds}
-    start = State(tuple(len(topology.devices_of(kind)) for kind in kinds), 0, -1, -1, 0)
-    layers: dict[int, dict[State, None]] = {topology.num_devices: {start: None}}  # by devices left; dicts for order
-    found: dict[State, tuple[Move, ...]] = {}
+    start = PlacementState(tuple(len(topology.devices_of(kind)) for kind in kinds), 0, -1, -1, 0)
+    layers: dict[int, dict[PlacementState, None]] = {
+        topology.num_devices: {start: None}
+    }  # by devices left; dicts for order
+    found: dict[PlacementState, tuple[Move, ...]] = {}
     for left in range(topology.num_devices, -1, -1):
         for state in layers.pop(left, {}):
             if num_stages is not None and state.num_stages == num_stages:
@@ -125,7 +127,9 @@ def _nesting(topology: Topology, kind: int, replicas: int) -> list[tuple[int, tu
     return found
 
 
-def _leaving(topology: Topology, state: State, runs: _Runs, counted: bool, counts_used: bool) -> Iterable[Move]:
+def _leaving(
+    topology: Topology, state: PlacementState, runs: _Runs, counted: bool, counts_used: bool
+) -> Iterable[Move]:
     several = len(topology.kinds) > 1
     stages = state.num_stages + 1 if counted else 0
     for (kind, replicas), starts in runs.items():
@@ -140,7 +144,7 @@ def _leaving(topology: Topology, state: State, runs: _Runs, counted: bool, count
             left = (*state.free[:kind], start, *state.free[kind + 1 :])
             used = state.used + replicas if counts_used else 0
             for level in _levels_before(topology, left, run[0]):
-                yield Move(state, State(left, used, run[0], level, stages), kind, run)
+                yield Move(state, PlacementState(left, used, run[0], level, stages), kind, run)
             if not several:
                 break
 

@@ -16,7 +16,7 @@ from ropewalk.pipeline.partitioners.exact_search.chains import Chain, ChainSearc
 from ropewalk.pipeline.partitioners.exact_search.family_search import Found, found_plan
 from ropewalk.pipeline.partitioners.exact_search.shapes import Shape, moves_of, shapes, tries_all_widths
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.plans import Stage
 
 #: Stages that are told apart; plans of more are found by `partition()` only.
@@ -25,7 +25,9 @@ _MOST_STAGES = 8
 _LIMITS = (1.0, 1.05, 1.15, 1.3, 1.6, 2.0, 3.0, float("inf"))
 
 
-def best_of_each_form(request: Request, graph: BitGraph, sets: Sequence[int], *, equal: bool, num: int) -> list[Found]:
+def best_of_each_form(
+    request: PlanRequest, graph: BitGraph, sets: Sequence[int], *, equal: bool, num: int
+) -> list[Found]:
     """Plans whose cuts are all among these sets, by objective: the best of each form, and as many others.
 
     Args:
@@ -56,7 +58,7 @@ def _by_objective(found: Found) -> tuple[float, int]:
     return found.objective_s, len(found.stages)
 
 
-def _chains(request: Request, chains: ChainSearch) -> list[Chain]:
+def _chains(request: PlanRequest, chains: ChainSearch) -> list[Chain]:
     slowest = chains.least_slowest()
     if slowest == float("inf"):
         return []
@@ -66,7 +68,7 @@ def _chains(request: Request, chains: ChainSearch) -> list[Chain]:
     return found
 
 
-def _counted(request: Request, equal: bool) -> list[Shape]:
+def _counted(request: PlanRequest, equal: bool) -> list[Shape]:
     """The shapes, with the number of stages counted where any will do."""
     found: list[Shape] = []
     for shape in shapes(request, equal=equal):

@@ -14,12 +14,12 @@ from ropewalk.pipeline.partitioners.exact_search.chains import ChainSearch
 from ropewalk.pipeline.partitioners.exact_search.grouped import objection
 from ropewalk.pipeline.partitioners.exact_search.shapes import shapes
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import MemoryCosts
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.topology import Level, Topology
 from ropewalk.quantities import shown_size
 
 
-def refusal(request: Request, graph: BitGraph, sets: Sequence[int]) -> NoPlanFits:
+def refusal(request: PlanRequest, graph: BitGraph, sets: Sequence[int]) -> NoPlanFits:
     """The error to raise for a request that no plan over these sets fulfils."""
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     them = candidates(costs, graph, sets)
@@ -41,7 +41,7 @@ def refusal(request: Request, graph: BitGraph, sets: Sequence[int]) -> NoPlanFit
     )
 
 
-def _least_beyond(request: Request, them: Candidates, recompute: bool | None) -> float:
+def _least_beyond(request: PlanRequest, them: Candidates, recompute: bool | None) -> float:
     """The least number of bytes by which some device is over its limit; `inf` if stages find no places at all."""
     each = request.schedule.stages_per_worker
     return min(
@@ -58,7 +58,7 @@ def _least_beyond(request: Request, them: Candidates, recompute: bool | None) ->
     )
 
 
-def _devices_that_do(request: Request, them: Candidates) -> int | None:
+def _devices_that_do(request: PlanRequest, them: Candidates) -> int | None:
     """The least number of devices, side by side on one level, on which a plan fits; None if a few more do not help."""
     if len(request.topology.kinds) > 1:
         return None
@@ -70,7 +70,7 @@ def _devices_that_do(request: Request, them: Candidates) -> int | None:
     return None
 
 
-def _no_places(request: Request, them: Candidates) -> NoPlanFits:
+def _no_places(request: PlanRequest, them: Candidates) -> NoPlanFits:
     """Stages cannot be placed, whatever memory there is."""
     schedule, num = request.schedule, request.topology.num_devices
     free = replace(request, memory_bytes=None)

@@ -25,8 +25,8 @@ from ropewalk.pipeline.down_sets import BitGraph, members
 from ropewalk.pipeline.operator_costs import OperatorCosts
 from ropewalk.pipeline.partitioners.exact_search.blocks import blocks
 from ropewalk.pipeline.partitioners.exact_search.candidates import Floats
-from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, State
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, PlacementState
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 
 _GRID = 20_000
 #: The bound is as good as this, not better: bisection ends here.
@@ -37,7 +37,7 @@ _PRECISION = 1e-4
 class Relaxation:
     """The relaxed program of a request."""
 
-    request: Request
+    request: PlanRequest
     graph: BitGraph
 
     @cached_property
@@ -144,7 +144,7 @@ class Relaxation:
 
     def _keeps_up(self, moves: Moves, slowest: float, num_stages: int | None) -> bool:
         """Whether stages that are not slower than this reach from the end to the beginning."""
-        reached: dict[State, float] = {moves.start: self.total_s}
+        reached: dict[PlacementState, float] = {moves.start: self.total_s}
         curves: dict[tuple[int, float], Floats] = {}
         for state, leaving in zip(moves.states, moves.moves, strict=True):
             end_s = reached.get(state)

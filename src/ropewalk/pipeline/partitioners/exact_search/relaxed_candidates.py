@@ -21,7 +21,7 @@ import numpy as np
 
 from ropewalk.pipeline.down_sets import BitGraph, members
 from ropewalk.pipeline.operator_costs import OperatorCosts
-from ropewalk.pipeline.partitioners.exact_search.blocks import Parts
+from ropewalk.pipeline.partitioners.exact_search.blocks import BlockDownSets
 from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, Flags, Floats
 
 
@@ -57,7 +57,7 @@ class _Class:
 
 
 def relaxed_candidates(
-    costs: OperatorCosts, graph: BitGraph, parts: Sequence[Parts], again: bool, num_classes: int
+    costs: OperatorCosts, graph: BitGraph, parts: Sequence[BlockDownSets], again: bool, num_classes: int
 ) -> Candidates:
     """Pairs of about so many classes of cuts; `again`: all stages run their forward twice."""
     amounts = _amounts(costs, again)
@@ -123,7 +123,7 @@ def _amounts(costs: OperatorCosts, again: bool) -> _Amounts:
     )
 
 
-def _classes(graph: BitGraph, amounts: _Amounts, number: int, parts: Parts, step_s: float) -> list[_Class]:
+def _classes(graph: BitGraph, amounts: _Amounts, number: int, parts: BlockDownSets, step_s: float) -> list[_Class]:
     block, inside = parts.block, list(parts.inside)
     before = list(members(block.before))
     work_s, backward_s = parts.sums(amounts.work_s), parts.sums(amounts.backward_s)
@@ -174,7 +174,7 @@ def _classes(graph: BitGraph, amounts: _Amounts, number: int, parts: Parts, step
     return found
 
 
-def _crossing(graph: BitGraph, parts: Parts, amounts: Floats) -> tuple[Floats, Floats, Floats]:
+def _crossing(graph: BitGraph, parts: BlockDownSets, amounts: Floats) -> tuple[Floats, Floats, Floats]:
     """Of each part: what is read behind it up to the block's end; what of it is read outside; that, with the start."""
     block, num = parts.block, len(parts.masks)
     received, sent, sent_with_start = np.zeros(num), np.zeros(num), np.zeros(num)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ropewalk.pipeline.partitioners.exact_search.grouped import grouped_moves, objection
 from ropewalk.pipeline.partitioners.exact_search.placement import Moves, moves
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 
 _ALL_WIDTHS = 24
 _MOST_UNITS = 64
@@ -31,7 +31,7 @@ class Shape:
         return self.num_stages or 1
 
 
-def shapes(request: Request, *, equal: bool = False) -> list[Shape]:
+def shapes(request: PlanRequest, *, equal: bool = False) -> list[Shape]:
     """All there is to search.
 
     Args:
@@ -57,12 +57,12 @@ def shapes(request: Request, *, equal: bool = False) -> list[Shape]:
     return found
 
 
-def moves_of(request: Request, widths: Sequence[int], num_stages: int | None = None) -> Moves:
+def moves_of(request: PlanRequest, widths: Sequence[int], num_stages: int | None = None) -> Moves:
     """The moves of stages of these numbers of replicas, told apart by no more than what this request's costs see."""
     return moves(request.topology, widths, num_stages, counts_used=_limits_memory(request))
 
 
-def widths_of(request: Request) -> tuple[int, ...]:
+def widths_of(request: PlanRequest) -> tuple[int, ...]:
     """The numbers of replicas that are tried: all of few devices; of many the small, the round, and nearly all."""
     topology, num = request.topology, request.topology.num_devices
     if num <= _ALL_WIDTHS:
@@ -75,12 +75,12 @@ def widths_of(request: Request) -> tuple[int, ...]:
     return tuple(width * unit for width in sorted(tried) if 0 < width <= units)
 
 
-def tries_all_widths(request: Request) -> bool:
+def tries_all_widths(request: PlanRequest) -> bool:
     """Whether every number of replicas is tried."""
     return request.topology.num_devices <= _ALL_WIDTHS
 
 
-def _memory_depends_on_stages(request: Request) -> bool:
+def _memory_depends_on_stages(request: PlanRequest) -> bool:
     """Whether what a stage keeps depends on how many stages there are."""
     if not _limits_memory(request):
         return False
@@ -93,5 +93,5 @@ def _memory_depends_on_stages(request: Request) -> bool:
     return any(kept(after, after + 1) != kept(after, num) for after in range(num))
 
 
-def _limits_memory(request: Request) -> bool:
+def _limits_memory(request: PlanRequest) -> bool:
     return any(request.memory_limit(kind) < math.inf for kind in range(len(request.topology.kinds)))

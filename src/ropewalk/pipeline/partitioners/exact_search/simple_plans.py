@@ -8,11 +8,11 @@ import math
 from ropewalk.errors import NoPlanFits, ScheduleInvalid
 from ropewalk.pipeline.cost import objective_s
 from ropewalk.pipeline.partitioners.balanced import Balanced
-from ropewalk.pipeline.partitioners.partitioner import Partition, Request
+from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.plans import Stage, assemble
 
 
-def simple_plans(request: Request) -> list[Partition]:
+def simple_plans(request: PlanRequest) -> list[Partition]:
     """Those that fit and that the schedule takes, by objective: `balanced`, all on one device, copies on all of a kind.
 
     Raises:
@@ -33,7 +33,7 @@ def simple_plans(request: Request) -> list[Partition]:
     )
 
 
-def objection_to(request: Request, stages: tuple[Stage, ...]) -> ScheduleInvalid | None:
+def objection_to(request: PlanRequest, stages: tuple[Stage, ...]) -> ScheduleInvalid | None:
     """What the schedule has against a plan of these stages; None: nothing."""
     name, batches = request.schedule.name, request.micro_batches
     try:
@@ -43,7 +43,7 @@ def objection_to(request: Request, stages: tuple[Stage, ...]) -> ScheduleInvalid
     return None
 
 
-def _whole(request: Request, devices: tuple[int, ...]) -> list[Partition]:
+def _whole(request: PlanRequest, devices: tuple[int, ...]) -> list[Partition]:
     """The whole model on each of these devices, without recomputation if it fits so; nothing if it does not fit."""
     for recompute in (False, True) if request.recompute is None else (request.recompute,):
         stages = (Stage(0, request.profile.order, devices, recompute),)

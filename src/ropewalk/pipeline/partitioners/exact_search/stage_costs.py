@@ -13,7 +13,7 @@ from ropewalk.pipeline.cost import activation_bytes, fastest_speed, further_roun
 from ropewalk.pipeline.partitioners.cost_model import CostModel, StageColumns
 from ropewalk.pipeline.partitioners.exact_search.candidates import Candidates, Flags, Floats
 from ropewalk.pipeline.partitioners.exact_search.placement import Move
-from ropewalk.pipeline.partitioners.partitioner import Request
+from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class CostOfMoves(Protocol):
 
 @dataclass(frozen=True)
 class _OnDevices:
-    request: Request
+    request: PlanRequest
     candidates: Candidates
     #: Stages of the whole plan, where memory depends on it.
     num_stages: int
@@ -144,7 +144,7 @@ class ObjectiveCosts(_OnDevices):
 class MemoryCosts(_OnDevices):
     """Bytes that a device would need beyond its limit (below 0: that stay free), to say what would do."""
 
-    #: Whether stages may recompute, must, or must not, as in Request.
+    #: Whether stages may recompute, must, or must not, as in PlanRequest.
     recompute: bool | None = None
 
     def of(self, move: Move) -> Costs:

@@ -1,0 +1,166 @@
+"""The call in which the running code is: its chain, its deadline, whether anybody still wants the answer.
+
+    with rw.deadline(2.0):
+        learner.step(batch)        # this call, and the calls that it makes, end within two seconds
+
+The frame goes with the thread or asyncio task (`contextvars`); a thread that a
+method starts by itself begins without one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Callable, Generator
+from contextvars import ContextVar
+from typing import Protocol
+
+from ropewalk.calls.messages import Origin
+
+_keys = itertools.count()
+
+
+def renew_keys() -> None:
+    """Also in a forked child: its keys must differ from its parent's."""
+    global _keys
+    _keys = itertools.count(int.from_bytes(os.urandom(5), "little") << 22)
+
+
+renew_keys()
+os.register_at_fork(after_in_child=renew_keys)
+
+
+def new_key() -> int:
+    """A key for a call of this process that runs, unlike those of all other calls and processes."""
+    return next(_keys)
+
+
+class Numbered(Protocol):
+    """A call under way."""
+
+    number: int
+
+
+class CallContext:
+    """What a piece of code inherits from the call that it serves."""
+
+    __slots__ = ("cancelled", "chain", "deadline", "key", "label", "waits_for")
+    waits_for: tuple[str, Numbered] | None
+    """The address of the process, and the call there, for which the running code waits without a limit.
+
+    Not set before it has waited for the first time.
+    """
+
+    def __init__(self, chain: tuple[Origin, ...], deadline: float | None, label: str = "") -> None:
+        self.chain: tuple[Origin, ...] = chain
+        """The calls in which this one was made, the last of which made it; without this one."""
+        self.deadline: float | None = deadline
+        """Monotonic time after which nobody wants the answer, or None."""
+        self.label: str = label
+        """Service and method; empty if this is not a call but only a deadline."""
+        self.key: int = new_key() if label else 0
+        self.cancelled: str = ""
+        """Why nobody wants the answer any more; empty while somebody does."""
+
+    def chain_here(self) -> tuple[Origin, ...]:
+        """The chain of a call that is made now."""
+        return (*self.chain, Origin(self.key, self.label, self.depth)) if self.label else self.chain
+
+    @property
+    def depth(self) -> int:
+        """How many calls deep it is: 1 if it was made outside of any call."""
+        return self.chain[-1].depth + 1 if self.chain else 1
+
+    @property
+    def call(self) -> CallContext | None:
+        """The call that this code serves; None if there is none."""
+        return self if self.label else None
+
+    @property
+    def given_up(self) -> str:
+        """Why nobody wants the answer any more, or any of the answers; empty while somebody does."""
+        return self.cancelled
+
+    @property
+    def ending(self) -> str:
+        """Why what serves the call is being ended; empty if it is not."""
+        return ""
+
+    @property
+    def watched(self) -> tuple[int, ...]:
+        """The keys of the calls whose end is the end of this one."""
+        return (self.key,)
+
+
+class _Block(CallContext):
+    """Code with a deadline of its own, inside or outside of a call."""
+
+    __slots__ = ("_outer",)
+
+    def __init__(self, outer: CallContext | None, deadline: float) -> None:
+        super().__init__(outer.chain_here() if outer else (), deadline)
+        self._outer = outer
+
+    @property
+    def call(self) -> CallContext | None:
+        return self._outer.call if self._outer else None
+
+
+current: ContextVar[CallContext | None] = ContextVar("ropewalk_call", default=None)
+
+#: Who wants to be told when calls that run are over before they have returned, by the keys of the calls. Beside the
+#: calls, because hardly any call is watched, and all would pay for a place for it.
+_watchers: dict[int, list[Callable[[], object]]] = {}
+
+
+def watch(frame: CallContext, callback: Callable[[], object]) -> None:
+    """Have a function called, in a thread of its own, when a call is over; perhaps more than once."""
+    for key in frame.watched:
+        _watchers.setdefault(key, []).append(callback)
+
+
+def unwatch(frame: CallContext, callback: Callable[[], object]) -> None:
+    """It need not be called any more."""
+    for key in frame.watched:
+        callbacks = _watchers.get(key, [])
+        with contextlib.suppress(ValueError):
+            callbacks.remove(callback)
+        if not callbacks:
+            _watchers.pop(key, None)
+
+
+def forget_watchers(frame: CallContext) -> None:
+    """A call has returned."""
+    if _watchers:
+        for key in frame.watched:
+            _watchers.pop(key, None)
+
+
+def watchers(key: int) -> list[Callable[[], object]]:
+    """Who is to be told that a call is over."""
+    return list(_watchers.get(key, ()))
+
+
+@contextlib.contextmanager
+def deadline(seconds: float) -> Generator[None, None, None]:
+    """Calls inside the block, and the calls that these make in turn, end within so many seconds.
+
+    A deadline inside another one can only shorten it.
+
+    Raises:
+        DeadlineExceeded: by a call inside the block that takes longer.
+        ValueError: `seconds` is not a number of seconds, 0 or more.
+    """
+    if not seconds >= 0:
+        raise ValueError(f"a deadline is a number of seconds, 0 or more, not {seconds}")
+    due = time.monotonic() + seconds
+    outer = current.get()
+    if outer is not None and outer.deadline is not None:
+        due = min(due, outer.deadline)
+    token = current.set(_Block(outer, due))
+    try:
+        yield
+    finally:
+        current.reset(token)

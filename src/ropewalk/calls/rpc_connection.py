@@ -1,0 +1,728 @@
+"""The calling side of one link: calls that wait for their answers, and who reads them.
+
+The thread that waits for an answer reads the link itself: it is woken by the kernel
+and by nobody else. While one thread has the reading role, the others wait for it to
+bring their answers, or to hand on the role:
+
+    wait ──role free?──▶ read: mine? ──▶ return, hand on the role
+             │ no                 └─ another's: give it to its owner, read on
+             └──▶ sleep until the answer or the role comes
+
+Answers that nobody waits for (futures, `await`) are read by the loop, which is then
+`armed`: at once if somebody wants to be called back, else when nobody has read for
+`_ALONE_S`. While it is armed, threads that wait only sleep. Whoever lays down the role
+or leaves his sleep, for whatever reason, sees to it that a sleeper takes the role if
+the loop does not read.
+
+Small calls that begin while others are under way are held, and go out together: with
+the next one that does not wait, before somebody waits, or when the loop looks. Items of
+queues are gathered even into one call (batcher.py), which goes before any other one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import threading
+import time
+from collections import deque
+from typing import Any, cast
+
+from ropewalk.calls.batcher import Batcher
+from ropewalk.calls.call_context import current
+from ropewalk.calls.messages import (
+    Answer,
+    Begun,
+    Call,
+    Cancel,
+    More,
+    Several,
+    StreamEnd,
+    StreamItem,
+    Taken,
+    TakenPageHere,
+)
+from ropewalk.calls.payloads import Keep, PackedValue
+from ropewalk.calls.pending import Busy, Dropped, Lost, PendingCall, value_of
+from ropewalk.errors import FrameError, LinkClosed
+from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
+from ropewalk.transport.ack_page import NUM_LOTS, AckLease, AckPage
+from ropewalk.transport.barriers import can_fence
+from ropewalk.transport.link import Link, Received
+from ropewalk.transport.loop import Loop, Timer
+
+#: So many calls that nobody waits for may be under way over one link; a further one waits, which is how a slow service
+#: slows its callers down. Threads that wait hold themselves back, and may wait for what a further call brings about.
+MAX_IN_FLIGHT = 1024
+#: Calls that nobody waits for are read, and sent if they were held, after this long.
+_ALONE_S = 0.001
+#: So often the loop looks while it reads anyway; and after so long without such calls it stops.
+_ARMED_S = 0.02
+#: A thread that waits looks this often whether the link was closed here.
+_LOOK_UP_S = 1.0
+_LOOK_UP_MS = 1000
+#: So many small calls go out together at most: the server can begin with these while the next ones are made.
+_MOST_HELD = 16
+#: Who has the reading role: the number of a call whose thread reads, or this.
+_LOOP = 0
+#: What no server serves, and so answers at once.
+_NOBODY = -1
+
+
+class RpcConnection:
+    """The calls of this process over one link."""
+
+    def __init__(self, link: Link, loop: Loop, where: str, address: str = "") -> None:
+        self.where = where
+        """The peer, in words, for tracebacks."""
+        self.address = address
+        """The peer's, by which others know it."""
+        self.closed: str = ""
+        """Why no more calls can be made; empty while they can."""
+        self.link = link
+        """Closed together with the conversation."""
+        self._loop = loop
+        self._numbers = itertools.count(1)
+        self._pending: dict[int, PendingCall] = {}
+        self._alone: dict[int, PendingCall] = {}
+        self._watched: dict[int, PendingCall] = {}
+        self._for_room: deque[PendingCall] = deque()
+        # A dict because `setdefault` takes the role and says who has it in one step.
+        self._reader: dict[str, int] = {}
+        self._reading_thread = 0
+        """Who has the role, if that is a thread that waits."""
+        self._read_for_it: PendingCall | None = None
+        """What it waits for; None if that is a call which is not among the pending ones."""
+        self._read_on: PendingCall | None = None
+        """What stands for such a call, once a handler of a signal in the same thread reads as well."""
+        self._sleepers: dict[threading.Lock, PendingCall] = {}
+        self._lying_down = threading.Lock()
+        self._settled: deque[PendingCall] = deque()
+        self._armed = False
+        self._looking = False
+        self._timer: Timer | None = None
+        self._next_due = float("inf")
+        self._read_at = 0.0
+        self._page: AckPage | None = None
+        self._free_lots = list(range(NUM_LOTS))
+        self.posting: Batcher = Batcher(self, loop)
+        """Items for which nobody waits."""
+        self._poll = self._new_poll()
+        loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
+
+    @property
+    def num_pending(self) -> int:
+        """Calls under way."""
+        return len(self._pending) + bool(self.posting.has_some)
+
+    # Calls
+
+    def ask(self, message: Call, packed: PackedValue) -> Any:
+        """Call, wait for the answer without a deadline, and return the value: the shortest way, if it is free.
+
+        Raises:
+            Busy: other calls are under way; nothing was sent.
+            Lost: the link ended.
+            NotServed: the call did not run.
+            Exception: what the call raised.
+        """
+        if may_serve():
+            received, pending = self._ask_alone(message, packed)
+        else:  # there are handlers of signals, which may call as well
+            with interrupts_deferred:
+                received, pending = self._ask_alone(message, packed)
+        if pending:
+            return self._wait_and_take(pending)
+        assert received
+        return value_of(received, self.where)
+
+    def _ask_alone(self, message: Call, packed: PackedValue) -> tuple[Received | None, PendingCall | None]:
+        """Call and read the answer, or what stands for the call now that others have theirs; raises as `ask`."""
+        if self.posting.has_some:
+            self.posting.send()
+        number = message.number = next(self._numbers)
+        link, received, pending = self.link, None, None
+        sent = torn = False
+        # Ctrl-C is not put off here, because that takes longer than all the rest. All that it could leave undone is
+        # done by the handler at the end, and what it may have torn can only be calls that began after this one.
+        try:
+            if self._pending or self._armed or self._reader.setdefault("role", number) != number:
+                raise Busy
+            self._reading_thread, self._read_for_it, self._read_on = threading.get_ident(), None, None
+            torn = True
+            link.send(message, packed.parts, packed.fds or ())
+            sent, torn = True, False
+            self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
+            while received is None and not self._settled and not self._read_on:
+                with interrupts_allowed:  # if they are put off at all
+                    self._poll.poll(_LOOK_UP_MS)  # most interrupts come here
+                if self._read_on:
+                    break
+                torn = True
+                received = self._read_until(number)
+                torn = False
+            if received is None:  # futures of others can be settled, which must not wait for this answer
+                pending = self._read_on or self._stand_in(number)
+            self._release(number)
+        except Busy:
+            raise
+        except BaseException as error:
+            with interrupts_deferred:
+                torn_by = "" if not torn else str(error) if isinstance(error, LinkClosed) else "a call was interrupted"
+                self._abandon(number, sent, torn_by)
+            if isinstance(error, LinkClosed):
+                raise Lost(self.closed or str(error), sent) from None
+            raise
+        return received, pending
+
+    def _stand_in(self, number: int) -> PendingCall:
+        """What stands from now on for a call that was read for alone."""
+        pending = PendingCall(self.where)
+        pending.number, self._pending[number] = number, pending
+        return pending
+
+    def exchange(self, message: Call, packed: PackedValue, keep: Keep | None = None) -> Any:
+        """Call, and wait for the answer without a deadline; Ctrl-C never tears the link.
+
+        To the peer of such calls this link is this process: it would take an end of the link for an end of the process,
+        and a value that is neither taken nor given back would be nobody's.
+
+        Args:
+            message: the call.
+            packed: its arguments.
+            keep: given the values that come with the answer, pickled; without it there are none.
+
+        Raises:
+            Lost, NotServed, Exception: as `ask`.
+        """
+        with interrupts_deferred:
+            received = self._exchange(message, packed)
+            kind = cast("type[Any]", type(received.message))
+            lent = kind is Several or (kind is Answer and received.message.lent)
+            if keep and kind is Several:
+                keep(received.parts[1:])
+            try:
+                with interrupts_allowed:
+                    value = value_of(received, self.where)
+            except Exception:  # what arrived and cannot be unpickled is nobody else's either
+                if lent:
+                    self._took(message.number)
+                raise
+            except BaseException:
+                if lent:
+                    self._send(Cancel(message.number))
+                raise
+            if lent:
+                self._took(message.number)
+            return value
+
+    def _exchange(self, message: Call, packed: PackedValue) -> Received:
+        """With interrupts put off: the answer to a call."""
+        received = pending = None
+        if not packed.fds:
+            with contextlib.suppress(Busy):
+                received, pending = self._ask_alone(message, packed)
+        if received is None:
+            if pending is None:
+                pending = PendingCall(self.where)
+                self.begin(message, packed, pending)
+            try:
+                self._wait(pending, None)
+            finally:
+                if not pending.answered:  # Ctrl-C
+                    self.cancel(pending)
+            received, pending.received = pending.received, None
+            if received is None:
+                raise Lost(pending.why_lost)
+        return received
+
+    def begin(self, message: Call, packed: PackedValue, pending: PendingCall, *, wait_for_room: bool = True) -> None:
+        """Send a call; `pending` is answered with its answer.
+
+        Args:
+            message: the call.
+            packed: its arguments.
+            pending: stands for it here.
+            wait_for_room: whether to wait while too many are under way; never on the loop, or with a lock it needs.
+
+        Raises:
+            Lost: the link has ended; the call was not sent.
+            TimeoutError: too many calls were under way until `pending.due`.
+        """
+        if self.posting.has_some:
+            self.posting.send()
+        if pending.alone and wait_for_room and len(self._alone) >= MAX_IN_FLIGHT:
+            self.wait_for_room(pending.due)
+        hold = pending.alone and bool(self._pending) and not self._armed and not packed.fds
+        self.begin_now(message, packed, pending, hold=hold)
+
+    def begin_now(self, message: Call, packed: PackedValue, pending: PendingCall, *, hold: bool = False) -> None:
+        """As `begin`, whatever else is under way.
+
+        Args:
+            message: the call.
+            packed: its arguments.
+            pending: answered with its answer.
+            hold: send it with others, soon.
+
+        Raises:
+            Lost: the link has ended; the call was not sent.
+        """
+        number = pending.number = message.number = next(self._numbers)
+        try:
+            self._pending[number] = pending
+            if pending.alone:
+                self._leave_alone(pending)
+            if not hold:
+                with interrupts_deferred:
+                    self.link.send(message, packed.parts, packed.fds or ())
+            else:
+                with interrupts_deferred:
+                    num_held = self.link.hold(message, packed.parts)
+                if num_held >= _MOST_HELD or self._armed:
+                    self.flush()
+        except BaseException as error:
+            self._forget(pending)
+            if isinstance(error, LinkClosed):
+                raise Lost(self.closed or str(error), sent=False) from None
+            raise
+        if self.closed:
+            self._end(self.closed)  # while this was on its way
+
+    def wait(self, pending: PendingCall, due: float | None) -> bool:
+        """Wait until a call is answered, or an item of its stream is there; False if `due` comes first."""
+        if pending.answered or pending.arrived:
+            return True
+        running = current.get()
+        if running is None or due is not None:
+            with interrupts_deferred:
+                return self._wait(pending, due)
+        running.waits_for = self.address, pending
+        try:
+            with interrupts_deferred:
+                return self._wait(pending, due)
+        finally:
+            running.waits_for = None
+
+    def _wait(self, pending: PendingCall, due: float | None) -> bool:
+        """As `wait`, with interrupts put off."""
+        self.flush()
+        self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
+        me = next(self._numbers)  # several threads may wait for the same call
+        try:
+            while not (pending.answered or pending.arrived):
+                # Two who wait for the same bytes would only wake each other.
+                if not self._armed and self._reader.setdefault("role", me) == me:
+                    self._reading_thread, self._read_for_it = threading.get_ident(), pending
+                    try:
+                        in_time = self._read_for(pending, due)
+                    finally:
+                        self._release(me)
+                elif self._reading_thread == threading.get_ident():
+                    in_time = self._read_in_handler(pending, due)
+                else:
+                    if self._armed and not self._watched:
+                        self._loop.call_soon(self._disarm)
+                    in_time = self._sleep(pending, due)
+                if self.closed:
+                    self._lose(pending)
+                if not in_time and not (pending.answered or pending.arrived):
+                    return False
+            return True
+        finally:
+            self._pass_on()
+
+    def cancel(self, pending: PendingCall) -> None:
+        """Nobody wants the answer any more; may be called when it is there."""
+        if self._forget(pending):
+            self._send(Cancel(pending.number))
+
+    def give_up(self, pending: PendingCall) -> None:
+        """The deadline of a future has passed."""
+        if self._forget(pending):
+            self._send(Cancel(pending.number))
+            pending.expire()
+
+    def share_page(self) -> None:
+        """Note in shared memory from now on, if the link can carry it, which values that were lent have arrived."""
+        if self.link.stream.carries_fds:
+            with contextlib.suppress(OSError):  # then messages say so
+                fd = AckPage.create()
+                try:
+                    self._page = AckPage(fd)
+                    self.link.send(TakenPageHere(), fds=[fd])
+                finally:
+                    os.close(fd)
+
+    def _took(self, number: int) -> None:
+        """The answer to a call, which was only lent, is here."""
+        with contextlib.suppress(ValueError):  # it was closed with the link
+            if self._page and self._page.note(number):
+                return
+        self._send(Taken(number))
+
+    def lot(self) -> tuple[int, AckLease] | None:
+        """A free place for values that come with an answer; None if they have to be asked for singly.
+
+        The place is the caller's until he gives it to `free_lot`.
+        """
+        page = self._page
+        if page is None or not can_fence():
+            return None
+        with contextlib.suppress(IndexError, ValueError):  # all are in use; it was closed with the link
+            place = self._free_lots.pop()
+            return place, page.lot(place)
+        return None
+
+    def free_lot(self, place: int) -> None:
+        """Let others use a place; may run at any moment."""
+        self._free_lots.append(place)
+
+    def tell_begun(self, target: int) -> None:
+        """Values of an object that were lent together are being begun, of which it wants to hear."""
+        self._send(Begun(target))
+
+    def ask_for_more(self, pending: PendingCall, credit: int) -> None:
+        """Let a stream send so many more items."""
+        self._send(More(pending.number, credit))
+
+    def watch(self, pending: PendingCall) -> None:
+        """Have the loop read: somebody wants to be called back, instead of waiting."""
+        self._watched[pending.number] = pending
+        if pending.answered:
+            self._watched.pop(pending.number, None)
+        elif not self._armed:
+            self._loop.call_soon(self._arm)
+
+    def flush(self) -> None:
+        """Send the calls that were held, and the items that were gathered."""
+        if self.posting.has_some:
+            self.posting.send()
+        if self.link.num_held:
+            with interrupts_deferred:
+                self.link.flush()
+
+    def close(self, why: str) -> None:
+        """End the link; calls under way are lost. May be called twice, and from any thread."""
+        self._end(why)
+
+    # The reading role, as the loop takes it
+
+    def acquire(self) -> bool:
+        """Take the role if nobody reads; never waits."""
+        return self._reader.setdefault("role", _LOOP) == _LOOP
+
+    def release(self) -> None:
+        """Lay down the role."""
+        self._release(_LOOP)
+
+    def _release(self, reader: int) -> None:
+        self._read_at = time.monotonic()
+        self._reading_thread = 0
+        del self._reader["role"]
+        if self._settled:
+            self._settle_all()
+        if self._sleepers:
+            self._pass_on()
+
+    def _abandon(self, reader: int, sent: bool, torn_by: str) -> None:
+        """A thread that had the role, or was about to lay it down, cannot go on."""
+        self._pending.pop(reader, None)
+        if torn_by:  # nobody knows how much of a frame is through: the next call dials anew
+            self._end(torn_by)
+        elif sent:
+            self._send(Cancel(reader))
+        if self._reader.get("role") == reader:
+            self._release(reader)
+        self._settle_all()
+        self._pass_on()
+
+    # Reading
+
+    def _read_for(self, pending: PendingCall, due: float | None) -> bool:
+        """With the role: read until `pending` is answered, or others are; False if `due` comes first."""
+        while not (pending.answered or pending.arrived or self._settled or self.closed):
+            if not self.link.may_hold_more:
+                left_s = _LOOK_UP_S if due is None else max(0.0, min(due - time.monotonic(), _LOOK_UP_S))
+                with interrupts_allowed:
+                    ready = self._poll.poll(1000 * left_s)
+                if not ready:
+                    if self.link.closed:
+                        self._end("the link was closed here")
+                    elif due is not None and time.monotonic() >= due:
+                        return False
+                    continue
+            self._read_some()
+        return True
+
+    def _read_in_handler(self, pending: PendingCall, due: float | None) -> bool:
+        """As `_read_for`, in a handler of a signal: the role is that of this thread, which goes on only afterwards."""
+        outer = self._read_for_it or self._read_on
+        if outer is None:
+            outer = self._read_on = self._stand_in(self._reader["role"])
+        poll, self._poll = self._poll, self._new_poll()  # one that is in use refuses to be used again
+        try:
+            in_time = self._read_for(pending, due)
+        finally:
+            self._poll = poll
+        self._settle_all()
+        if outer.answered or outer.arrived:  # what the thread is asleep for: a further answer wakes it
+            with contextlib.suppress(Lost):
+                self.begin_now(Call(0, _NOBODY, "", False, None, (), (), 0), PackedValue(()), Dropped(self.where))
+        return in_time
+
+    def _new_poll(self) -> select.poll:
+        poll = select.poll()
+        poll.register(self.link.stream.fileno(), select.POLLIN)
+        return poll
+
+    def _read_some(self) -> None:
+        """With the role: hear everything that is here."""
+        while True:
+            try:
+                received = self.link.read_ready()
+            except BlockingIOError:
+                return
+            except (LinkClosed, FrameError, ValueError) as error:
+                self._end(str(error))
+                return
+            if received is None:
+                self._end("the peer closed the link")
+                return
+            self._hear(received)
+            if not self.link.may_hold_more:
+                return
+
+    def _read_until(self, number: int) -> Received | None:
+        """With the role: the answer to a call that is not among the pending ones, if it is here; hear all others.
+
+        Raises:
+            LinkClosed: the link has ended.
+        """
+        found = None
+        try:
+            while True:
+                received = self.link.read_ready()
+                if received is None:
+                    raise LinkClosed("the peer closed the link")
+                if received.message.number != number:
+                    with interrupts_deferred:  # whose answer this is waits for it, or is called back
+                        self._hear(received)
+                else:
+                    found = received
+                if not self.link.may_hold_more:  # nobody is told of what the link holds already: leave nothing there
+                    return found
+        except BlockingIOError:
+            return found
+        except (LinkClosed, FrameError, ValueError) as error:
+            self._end(str(error))
+            if found:
+                return found
+            raise LinkClosed(str(error)) from None
+
+    def _hear(self, received: Received) -> None:
+        """Give an answer to its call; with the role."""
+        message = received.message
+        kind = cast("type[Any]", type(message))  # (of an Any, which a checker has no name for)
+        if kind is StreamItem:
+            pending = self._pending.get(message.number)
+            if pending and pending.arrived is not None:
+                pending.arrived.append(received)
+                _rouse(pending)
+            return
+        pending = self._pending.get(message.number)
+        if pending is None or not self._forget(pending):
+            return  # it was cancelled
+        if kind is not StreamEnd:
+            pending.received = received
+        self._answer(pending)
+        if self._for_room and len(self._alone) < MAX_IN_FLIGHT:
+            self._answer(self._for_room.popleft())
+
+    def _answer(self, pending: PendingCall) -> None:
+        pending.answered = True
+        if pending.alone:
+            self._settled.append(pending)
+        if pending.locks:
+            _rouse(pending)
+
+    def _forget(self, pending: PendingCall) -> bool:
+        """It is under way no longer; False if it was not."""
+        number = pending.number
+        if pending.alone:
+            self._alone.pop(number, None)
+            if self._watched:
+                self._watched.pop(number, None)
+        return self._pending.pop(number, None) is not None
+
+    def _end(self, why: str) -> None:
+        """The link has ended."""
+        with interrupts_deferred:
+            self.closed = self.closed or why
+            self.link.close()
+            if self._page:
+                self._page.close()
+            self._fail(self.closed)
+
+    def _lose(self, pending: PendingCall) -> None:
+        """The link has ended, perhaps because an interrupt struck whoever was just handing over this very answer."""
+        if not pending.answered and pending.number not in self._pending:
+            pending.why_lost = self.closed
+            self._answer(pending)
+
+    def _fail(self, why: str) -> None:
+        for pending in list(self._pending.values()):
+            if self._forget(pending):
+                pending.why_lost = why
+                self._answer(pending)
+        for room in list(self._for_room):
+            self._answer(room)
+        self._settle_all()
+
+    def _settle_all(self) -> None:
+        """Give futures their answers. Their callbacks are user code, to which the loop must not be lost."""
+        entered = self._loop.enter() if self._loop.is_here and not self._loop.is_entered_here else None
+        with interrupts_deferred:  # they may be the futures of other threads
+            while self._settled:
+                try:
+                    self._settled.popleft().settle()
+                except IndexError:  # another thread was quicker
+                    break
+        if entered is not None:
+            self._loop.leave(entered)
+
+    def _send(self, message: Cancel | More | Taken | Begun) -> None:
+        try:
+            with interrupts_deferred:
+                self.link.send(message)
+        except LinkClosed:
+            pass  # its end is noticed by who reads
+
+    # Waiting beside a reader
+
+    def _wait_and_take(self, pending: PendingCall) -> Any:
+        try:
+            self.wait(pending, None)
+            return pending.value()
+        finally:
+            if not pending.answered:  # Ctrl-C
+                self.cancel(pending)
+
+    def _sleep(self, pending: PendingCall, due: float | None) -> bool:
+        """Wait for the answer or for the role; False when the deadline comes first."""
+        lock = threading.Lock()
+        lock.acquire()
+        with self._lying_down:
+            pending.locks = (*pending.locks, lock)
+        self._sleepers[lock] = pending
+        try:
+            if pending.answered or pending.arrived or not (self._armed or self._reader):
+                return True  # it changed while we lay down
+            left_s = _LOOK_UP_S if due is None else min(due - time.monotonic(), _LOOK_UP_S)
+            if left_s > 0:
+                with interrupts_allowed:
+                    lock.acquire(timeout=left_s)
+            if self.link.closed and not pending.answered:
+                self._end("the link was closed here")
+            return due is None or time.monotonic() < due
+        finally:
+            del self._sleepers[lock]
+            with self._lying_down:
+                pending.locks = tuple(other for other in pending.locks if other is not lock)
+
+    def _pass_on(self) -> None:
+        """Wake a sleeper if nobody reads: it takes the role, or finds its answer and comes here in its turn."""
+        if self._sleepers and not self._armed and not self._reader:
+            for lock in list(self._sleepers):
+                if _release(lock):
+                    return
+
+    def wait_for_room(self, due: float | None = None) -> None:
+        """Wait until one more call that nobody waits for may be under way.
+
+        Raises:
+            TimeoutError: not until `due`.
+        """
+        while len(self._alone) >= MAX_IN_FLIGHT and not self.closed:
+            room = PendingCall(self.where)
+            self._for_room.append(room)
+            try:
+                if len(self._alone) >= MAX_IN_FLIGHT and not self.wait(room, due):
+                    raise TimeoutError(f"{MAX_IN_FLIGHT} calls to {self.where} were under way and none was answered")
+            finally:
+                with contextlib.suppress(ValueError):
+                    self._for_room.remove(room)
+
+    # The loop: answers that nobody waits for
+
+    def _leave_alone(self, pending: PendingCall) -> None:
+        self._alone[pending.number] = pending
+        if pending.due is not None:
+            self._next_due = min(self._next_due, pending.due)
+        if not self._looking:
+            self._looking = True
+            self._loop.call_soon(self._look_later)
+
+    def _look_later(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        pause_s = _ARMED_S if self._armed else _ALONE_S
+        self._timer = self._loop.call_later(min(pause_s, max(0.0, self._next_due - time.monotonic())), self._look)
+
+    def _look(self) -> None:
+        """Read for those who were left alone, as long as there are any."""
+        if self.closed:
+            return
+        self.flush()
+        now = time.monotonic()
+        if now >= self._next_due:
+            self._expire(now)
+        if not self._alone:
+            self._disarm()
+            self._looking = False
+            if not self._alone or self._looking:
+                return
+            self._looking = True  # one came in this moment
+        elif not self._armed and not self._reader and now - self._read_at > _ALONE_S:
+            self._arm()
+        self._look_later()
+
+    def _expire(self, now: float) -> None:
+        self._next_due = float("inf")
+        for pending in list(self._alone.values()):
+            if pending.due is not None:
+                if pending.due <= now:
+                    self.give_up(pending)
+                else:
+                    self._next_due = min(self._next_due, pending.due)
+
+    def _arm(self) -> None:
+        if not self.closed and not self._armed:
+            self._armed = True
+            self.flush()
+            self._loop.arm(self.link, True)
+
+    def _disarm(self) -> None:
+        if self._armed and not self._watched:
+            self._armed = False
+            self._loop.arm(self.link, False)
+            self._pass_on()
+
+
+def _rouse(pending: PendingCall) -> None:
+    """Wake the threads that wait for a call beside one that reads."""
+    for lock in pending.locks:
+        _release(lock)
+
+
+def _release(lock: threading.Lock) -> bool:
+    try:
+        lock.release()
+    except RuntimeError:  # its thread was woken already
+        return False
+    return True
+
+
+__all__ = ["MAX_IN_FLIGHT", "RpcConnection"]

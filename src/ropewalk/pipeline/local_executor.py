@@ -1,0 +1,439 @@
+"""The executor: carries out a plan's actions for all workers, in one process and one thread.
+
+It is the definition of what a pipeline computes: processes that run the same stage
+workers over real links must equal it. And it is where to debug: a breakpoint in the
+model stops everything, and every exception has its whole traceback.
+
+    step(x, y) ──▶ micro-batches ──▶ schedule's stream ──▶ a queue of actions per worker
+                                                               │ round and round: whoever can
+                                                               ▼ perform its next action does
+                                       stage workers, links and sums, all in memory
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from ropewalk.errors import LocalExecutorFailed, PlanInvalid, ScheduleInvalid
+from ropewalk.exchange.exchange import Exchange
+from ropewalk.pipeline.actions import Action
+from ropewalk.pipeline.local_evaluation import evaluated
+from ropewalk.pipeline.plans import Plan, PlanWorker
+from ropewalk.pipeline.schedules import Schedule
+from ropewalk.pipeline.schedules.streams import ActionStream
+from ropewalk.pipeline.stages.evaluation import Evaluation
+from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange, exchanges_in_one_process
+from ropewalk.pipeline.stages.gradient_sums import Contributor, InMemorySums, Sums
+from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
+from ropewalk.pipeline.stages.losses import Declared, Loss
+from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
+from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
+from ropewalk.pipeline.stages.running_stage import RunningStage
+from ropewalk.pipeline.stages.saved_training import give_back, taken
+from ropewalk.pipeline.stages.snapshots import SnapshotTaker, WorkerSnapshot, cut_of, put
+from ropewalk.pipeline.stages.stage_maker import StageMaker
+from ropewalk.pipeline.stages.stage_worker import StageWorker
+from ropewalk.pipeline.stages.training_options import TrainingOptions
+from ropewalk.pipeline.stages.wiring import wire
+from ropewalk.pipeline.step_metrics import StepMetrics
+from ropewalk.pipeline.taking_turns import take_turns
+from ropewalk.pipeline.tracing.filling import filled
+from ropewalk.pipeline.tracing.model_graph import ModelGraph
+from ropewalk.pipeline.tracing.model_inputs import as_arguments
+from ropewalk.pipeline.tracing.tracer import trace
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """An action that was carried out, and when."""
+
+    worker: PlanWorker
+    action: Action
+    start_s: float
+    end_s: float
+
+
+class LocalExecutor:
+    """Trains a model as a plan says, in this process.
+
+    The model itself is not changed; `to_module` gives a trained copy.
+
+    Args:
+        model: in train mode; modules of it may be in evaluation, and stay so. Or its graph, if it was traced already.
+        loss_fn: of the model's outputs and the labels of a micro-batch.
+        optimizer: makes the optimizer of a stage (and replica) from its parameters; if its own first parameter is
+            called `named_parameters`, from pairs of name and parameter.
+        plan: stages and devices; devices only say here who shares a worker.
+        schedule: by name, or an object; None: the plan's.
+        example_inputs: for tracing the model; not needed for a graph.
+        seed: all random numbers of the run follow from it.
+        loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
+        lr_schedule: makes the schedule of the learning rate of a stage; counted in the stage's updates.
+        lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
+        exchange: makes what averages the gradients of one replica of a stage with the others', or the name of a
+            compressor; None: they are added up as they are.
+        options: clipping, what NaN does to an update, autocast; None: none of it.
+        slots: values that a link between two workers holds at most; None: any number.
+
+    Raises:
+        PlanInvalid: the plan's stages are not those of this model.
+        ScheduleInvalid: the schedule cannot run this plan.
+        ValueError: the model is in evaluation as a whole; the optimizer couples parameters of different stages, or
+            steps others than those it was given.
+        TypeError: `loss_fn` or `lr_schedule` cannot be called, or `optimizer` makes none.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | ModelGraph,
+        loss_fn: Callable[[Any, Any], Any],
+        optimizer: StageOptimizer,
+        plan: Plan,
+        *,
+        schedule: str | Schedule | None = None,
+        example_inputs: Any = None,
+        seed: int = 0,
+        loss: Declared = "mean",
+        lr_schedule: RateSchedule | None = None,
+        lr_scale: Literal["pipedream"] | None = None,
+        exchange: Callable[[], Exchange] | str | None = None,
+        options: TrainingOptions | None = None,
+        slots: int | None = None,
+    ) -> None:
+        if isinstance(model, ModelGraph):
+            self.graph: ModelGraph = model
+        elif example_inputs is None:
+            raise PlanInvalid("to trace the model, give example_inputs: what its forward takes, as a tuple")
+        else:
+            self.graph = trace(model, example_inputs)
+        if not self.graph.model.training:
+            raise ValueError(
+                f"{type(self.graph.model).__name__} is in evaluation mode as a whole, and a executor trains; call "
+                f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
+            )
+        make = OptimizerMaker(optimizer, lr_schedule, lr_scale)
+        options = TrainingOptions() if options is None else options
+        self.schedule: Schedule = options.schedule(plan.schedule if schedule is None else schedule)
+        self._loss = Loss(loss_fn, loss)
+        check_plan(self.graph, plan)
+        programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
+        wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
+        #: The plan with all edges that are played.
+        self.plan: Plan = wiring.plan
+        self.schedule.check(self.plan)
+        #: What all workers do, and where the run is.
+        self.stream: ActionStream = self.schedule.stream(self.plan)
+        self.links: InMemoryLinks = InMemoryLinks(self.plan, slots)
+        self.workers: dict[PlanWorker, StageWorker] = {}
+        self._seed = seed
+        maker = StageMaker(self.graph, wiring, self.schedule, self._loss, self._put_loss, make, seed, options=options)
+        stages = {
+            worker: {id: maker.stage(id, worker.replica, programs[id]) for id in self.plan.groups[worker.group]}
+            for worker in self.plan.workers
+        }
+        #: Those of stages with replicas.
+        self.exchanges: Mapping[Contributor, ReplicaExchange] = {}
+        self._end_exchanges: Callable[[], object] = lambda: None
+        sums = self._sums([one for own in stages.values() for one in own.values()], exchange)
+        for worker, own in stages.items():
+            self.workers[worker] = StageWorker(worker, self.plan, own, self.links, sums)
+        self._rates = maker.rates
+        #: What was carried out, oldest first; only the newest of a long run.
+        self.recorded: deque[Performed] = deque(maxlen=1 << 16)
+        #: Steps of the whole run, that of a loaded state included.
+        self.num_steps: int = 0
+        #: Called after each action with who carried it out.
+        self.on_performed: Callable[[PlanWorker, Action], object] = lambda worker, action: None
+        #: Where and why a step or a drain was broken off.
+        self._failure: tuple[str, BaseException] | None = None
+        self._queues: dict[PlanWorker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
+        self._metrics: dict[int, tuple[StepMetrics, int]] = {}
+
+    def _sums(self, stages: list[RunningStage], exchange: Callable[[], Exchange] | str | None) -> Sums:
+        """How gradients of replicas are summed: in memory, or by exchanges, which end with this executor."""
+        sums = InMemorySums()
+        if exchange is None:
+            return sums
+        self.exchanges = exchanges_in_one_process(self.plan, stages, exchange)
+        exchanged = ExchangeSums(sums, self.exchanges)
+        self._end_exchanges = weakref.finalize(self, exchanged.close)
+        return exchanged
+
+    # --- training -----------------------------------------------------------------------------------------------------
+
+    def step(self, x: Any, y: Any) -> StepMetrics:
+        """Train on one mini-batch.
+
+        Schedules with a flush update once; others go on with what they have, and finish earlier mini-batches.
+
+        Args:
+            x: what the model takes: one tensor, a tuple of arguments, or a dictionary of keyword arguments.
+            y: labels, any tree of tensors; cut into micro-batches like the inputs.
+
+        Raises:
+            StageFailed: the model, the loss or the optimizer raised.
+            ScheduleInvalid: workers wait for each other, and names who waits for what; or the mini-batch has fewer
+                samples than the plan micro-batches, and the schedule cannot run so few.
+            PlayerFailed: an earlier step raised one of these.
+        """
+        self._check_usable()
+        args, kwargs = as_arguments(x)
+        graph = self.graph
+        inputs = graph.bind(*args, **kwargs)
+        pieces = split(inputs, y, self.plan.micro_batches, step=self.num_steps, whole=graph.whole_inputs)
+        before = self.stream.position
+        actions = self._actions(len(pieces))  # raises, before anything is begun, if the schedule cannot run so many
+        with self._whole(f"at step {self.num_steps} (the first is 0)"):
+            metrics = self._admit(before.next_micro_batch, pieces)
+            self._enqueue(actions)
+            self._play()
+            if self.schedule.flushes:
+                self._check_all_done()
+                verdict = self.workers[self.plan.workers[0]].update.take_verdict()
+                if verdict is not None and self.stream.position.versions != before.versions:
+                    metrics.gradient_norm, metrics.is_skipped = verdict.norm, verdict.skips
+        self.num_steps += 1
+        return metrics
+
+    def finish(self, metrics: StepMetrics) -> None:
+        """Go on until the metrics of a step are there; drains if nothing less makes that true.
+
+        Raises:
+            PlayerFailed: a step had failed.
+        """
+        self._check_usable()
+        if not metrics.done and not self.schedule.flushes:
+            with self._whole(f"after {self.num_steps} steps"):
+                self._enqueue(self.stream.admit(0))
+                self._play()
+        if not metrics.done:
+            self.drain()
+
+    def drain(self) -> None:
+        """Finish all that was admitted; updates of partial rounds, and of what was accumulated, included.
+
+        Raises:
+            PlayerFailed: a step had failed.
+        """
+        self._check_usable()
+        with self._whole(f"in a drain after {self.num_steps} steps"):
+            self._enqueue(self.stream.drain())
+            self._play()
+            self._check_all_done()
+
+    def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
+        """The loss over mini-batches of (x, y), in evaluation mode; drains first.
+
+        Each mini-batch is evaluated whole; several of them are in different stages at once.
+
+        Raises:
+            TypeError: a mini-batch is no pair.
+            StageFailed: the model or the loss raised.
+            ValueError: there are none.
+        """
+        self.drain()
+        results = evaluated(self.evaluation, self.workers, self._loss, batches, wants_loss=True)
+        found = [(one.value, one.weight) for one in results if one.value is not None]
+        if not found:
+            raise ValueError("there are no batches to evaluate on")
+        return float(self._loss.over(found))
+
+    def predict(self, x: Any) -> Any:
+        """What the model gives for inputs in evaluation, without a graph; drains first.
+
+        Raises:
+            StageFailed: the model raised.
+        """
+        self.drain()
+        (result,) = evaluated(self.evaluation, self.workers, self._loss, [(x, None)], wants_loss=False)
+        return result.outputs
+
+    @cached_property
+    def evaluation(self) -> Evaluation:
+        """What stages run in evaluation; the graph of it is traced when it is first asked for."""
+        return Evaluation(self.graph, self.plan)
+
+    # --- what was learnt ----------------------------------------------------------------------------------------------
+
+    def to_module(self) -> nn.Module:
+        """A copy of the model with the newest weights and buffers; drains first."""
+        state = self.state_dict()
+        return filled(self.graph.model, {**state["parameters"], **state["buffers"]})
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a new executor needs to go on from here, by the names of the user's model; drains first.
+
+        Newest "parameters" and "buffers", the state of the "optimizer" with its "options" and, if there is an
+        `lr_schedule`, of its "rates"; "num_steps" and "seed", from which the random numbers of later steps follow.
+        A buffer that stages or replicas share is that of the first.
+        """
+        self.drain()
+        return {**taken(self.stages(), self._rates), "num_steps": self.num_steps, "seed": self._seed}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where `state_dict` was called, in this or another executor of the model; drains first.
+
+        The plan and the schedule may be others. As in PyTorch, options of the optimizer become those of the state, and
+        so does the seed.
+
+        Raises:
+            ValueError: the state is of another model, or was trained with other groups of the optimizer.
+            PlayerFailed: a step had failed; make a new executor for the state.
+        """
+        self.drain()
+        give_back(state, self.stages(), self._rates)
+        self.num_steps, self._seed = state["num_steps"], state["seed"]
+        for stage in self.stages():
+            stage.setup = replace(stage.setup, seed=self._seed)
+
+    def close(self) -> None:
+        """End the threads of exchanges, if there are any; may be called twice."""
+        self._end_exchanges()
+
+    def snapshot_takers(self) -> dict[PlanWorker, SnapshotTaker]:
+        """For each worker who takes snapshots of it; to be asked for before the first step."""
+        return {
+            worker: SnapshotTaker(one, self._rates, self._exchanges_of(worker), flushes=self.schedule.flushes)
+            for worker, one in self.workers.items()
+        }
+
+    def resume(self, snapshots: Sequence[WorkerSnapshot], *, num_steps: int) -> None:
+        """Go on from a cut, where snapshots of all workers were taken, in a executor of the same plan; drains first.
+
+        Steps behind the cut are to be given again.
+
+        Args:
+            snapshots: of all workers, at one cut.
+            num_steps: of the whole run up to the cut.
+
+        Raises:
+            ValueError: there is not one for each worker, they are of several cuts, or of another model.
+            PlayerFailed: a step had failed; make a new executor for the snapshots.
+        """
+        self.drain()
+        cut = cut_of(snapshots, self.workers)
+        for snapshot in snapshots:
+            worker = snapshot.worker
+            put(snapshot, self.workers[worker], self._rates, self._exchanges_of(worker))
+        self.stream: ActionStream = self.schedule.stream(self.plan, start=cut)
+        self.num_steps = num_steps
+
+    def _exchanges_of(self, worker: PlanWorker) -> dict[int, Exchange]:
+        return {
+            member.stage: bound.exchange
+            for member, bound in self.exchanges.items()
+            if member.replica == worker.replica and member.stage in self.workers[worker].stages
+        }
+
+    def stages(self) -> list[RunningStage]:
+        """All stages on all replicas, by stage and replica."""
+        found = [stage for worker in self.workers.values() for stage in worker.stages.values()]
+        return sorted(found, key=lambda stage: (stage.setup.id, stage.setup.replica))
+
+    # --- playing ------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _whole(self, where: str) -> Generator[None]:
+        """What is broken off here leaves micro-batches half done, so that nothing later can be right."""
+        try:
+            yield
+        except BaseException as error:
+            self._failure = where, error
+            raise
+
+    def _check_usable(self) -> None:
+        if self._failure is None:
+            return
+        where, error = self._failure
+        raise LocalExecutorFailed(
+            f"this executor failed {where} with {type(error).__name__}: {error}. Its micro-batches are half done, and "
+            f"some stages may have updated; make a new LocalExecutor, and load what its state_dict gave before",
+            step=self.num_steps,
+        ) from error
+
+    def _admit(self, first: int, pieces: Sequence[MicroBatchPiece]) -> StepMetrics:
+        metrics = StepMetrics(len(pieces), self._loss)
+        for index, piece in enumerate(pieces):
+            number = first + index
+            self._metrics[number] = metrics, index
+            for stage in self.plan.stages:
+                worker = self.plan.worker_of(stage.id, number)
+                self.workers[worker].admit(stage.id, number, piece)
+        return metrics
+
+    def _actions(self, num: int) -> Mapping[PlanWorker, Sequence[Action]]:
+        found = self.stream.admit(num)
+        if num == self.plan.micro_batches or self.schedule.flushes:
+            return found
+        rest = self.stream.drain()  # a short mini-batch must not share its update with the next one's pieces
+        return {worker: [*actions, *rest[worker]] for worker, actions in found.items()}
+
+    def _enqueue(self, actions: Mapping[PlanWorker, Sequence[Action]]) -> None:
+        for worker, found in actions.items():
+            self._queues[worker].extend(found)
+
+    def _play(self) -> None:
+        """Perform one action of each worker in turn, as long as anybody can."""
+        take_turns(self._queues, self.workers, self._perform)
+
+    def _check_all_done(self) -> None:
+        # Without a flush this holds only after a drain: an update may wait for replicas whose pieces come later.
+        if any(self._queues.values()):
+            self._explain_stall()
+
+    def _perform(self, worker: PlanWorker, action: Action) -> None:
+        start_s = time.perf_counter()
+        self.workers[worker].perform(action)
+        self.recorded.append(Performed(worker, action, start_s, time.perf_counter()))
+        self.on_performed(worker, action)
+
+    def _explain_stall(self) -> None:
+        waiting = [(worker, queue[0]) for worker, queue in self._queues.items() if queue]
+        lines = [f"worker {worker} at {action} waits for {self.workers[worker].waits_for(action)}"
+                 for worker, action in waiting]  # fmt: skip
+        worker, action = waiting[0]
+        raise ScheduleInvalid(
+            f"nobody can go on: {'; '.join(lines)}. The schedule's actions do not fit together; "
+            f"`ropewalk.pipeline.verify` finds the first that breaks a rule",
+            action=str(action),
+            worker=str(worker),
+        )
+
+    def _put_loss(self, micro_batch: int, value: Tensor, weight: float | None) -> None:
+        metrics, index = self._metrics.pop(micro_batch)
+        metrics.put(index, value, weight)
+
+
+def check_plan(graph: ModelGraph, plan: Plan) -> None:
+    """Whether a plan is one for this model.
+
+    Raises:
+        PlanInvalid: it lacks operators or edges of the model, or has operators that the model does not have.
+    """
+    stage_of = {id: stage.id for stage in plan.stages for id in stage.operators}
+    if strange := [id for id in stage_of if id not in graph.by_id]:
+        raise PlanInvalid(
+            f"{len(strange)} operators of the plan are not in {type(graph.model).__name__}, the first is "
+            f"{strange[0]!r}; make the plan from this model's profile"
+        )
+    if missing := [one.id for one in graph.operators if one.id not in stage_of]:
+        raise PlanInvalid(
+            f"{len(missing)} operators of the model are in no stage, the first is {missing[0]!r}; make the plan from "
+            f"this model's profile"
+        )
+    known = {(edge.tensor, target) for edge in plan.edges for target in edge.targets}
+    for source, target in graph.edges:
+        if stage_of[source] != stage_of[target] and (source, stage_of[target]) not in known:
+            raise PlanInvalid(
+                f"{target!r} in stage {stage_of[target]} reads {source!r} of stage {stage_of[source]}, and "
+                f"the plan has no edge for it; make the plan from this model's profile"
+            )

@@ -1,0 +1,129 @@
+"""Evaluations on the pools of other libraries: `multiprocessing.Pool` and its like, `concurrent.futures` and its like.
+
+They work, with what these pools promise: the evaluator travels with each chunk of candidates, a worker that dies takes
+its chunk with it or breaks the pool, and their size stays. What is sent is copied first, as these pools may be threads.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
+
+from ropewalk.population.algorithm import Evaluator, Fitness
+from ropewalk.population.evaluation import as_argument, as_constant, evaluate_numbered, seed_of_ask
+from ropewalk.population.executors.executor import FinishedEvaluation
+from ropewalk.population.outcome import Outcome
+from ropewalk.population.pacing.pacing import Ticket
+
+_Result = list[tuple[int, Any, BaseException | None]]
+
+
+class _ChunkExecutor:
+    """Candidates in chunks, results through a queue; how a chunk begins is the subclass's."""
+
+    shares_process = False
+
+    def __init__(self, pool: Any, fitness: Fitness, seed: int) -> None:
+        self._pool = pool
+        self._fitness = fitness
+        self._seed = seed
+        self._arrived: queue.SimpleQueue[list[FinishedEvaluation] | BaseException] = queue.SimpleQueue()
+
+    @property
+    def num_workers(self) -> int:
+        for name in ("_processes", "_max_workers"):
+            number = getattr(self._pool, name, None)
+            if isinstance(number, int):
+                return number
+        return os.cpu_count() or 1
+
+    def submit(
+        self,
+        ask: int,
+        evaluator: Evaluator[Any],
+        candidates: Sequence[Any],
+        positions: Sequence[int] | None = None,
+    ) -> None:
+        is_test = evaluator.is_test
+        one = partial(
+            evaluate_numbered, as_constant(evaluator), self._fitness, seed_of_ask(self._seed, ask, is_test=is_test)
+        )
+        numbers = range(len(candidates)) if positions is None else positions
+        numbered = list(zip(numbers, as_argument(candidates), strict=True))
+        size = max(1, len(numbered) // (4 * self.num_workers))
+        for at in range(0, len(numbered), size):
+            chunk = numbered[at : at + size]
+            tickets = [Ticket(ask, position) for position, _ in chunk]
+            self._begin(partial(_evaluate_chunk, one, chunk), partial(self._file, tickets, is_test))
+
+    def _begin(self, call: Callable[[], _Result], then: Callable[[_Result | BaseException], None]) -> None:
+        raise NotImplementedError
+
+    def _file(self, tickets: list[Ticket], is_test: bool, result: _Result | BaseException) -> None:
+        """Called by threads of the pool."""
+        if isinstance(result, BaseException):
+            self._arrived.put([FinishedEvaluation(ticket, is_test, result) for ticket in tickets])
+            return
+        arrivals: list[FinishedEvaluation] = []
+        for ticket, (_, value, error) in zip(tickets, result, strict=True):
+            outcome = error or (value if isinstance(value, Outcome) else Outcome(value))
+            arrivals.append(FinishedEvaluation(ticket, is_test, outcome))
+        self._arrived.put(arrivals)
+
+    def collect(self, timeout_s: float | None) -> list[FinishedEvaluation]:
+        try:
+            arrived = self._arrived.get(timeout=timeout_s)
+        except queue.Empty:
+            return []
+        if isinstance(arrived, BaseException):
+            raise arrived
+        return arrived
+
+    def drop(self, tickets: Sequence[Ticket]) -> None:
+        pass
+
+    def map(self, function: Any, items: Sequence[Any], /) -> list[Any]:
+        found: Iterable[Any] = self._pool.map(function, items)
+        return list(found)
+
+    def scale_to(self, num_workers: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class MultiprocessingExecutor(_ChunkExecutor):
+    """A pool with `apply_async` and callbacks."""
+
+    def _begin(self, call: Callable[[], _Result], then: Callable[[_Result | BaseException], None]) -> None:
+        self._pool.apply_async(call, callback=then, error_callback=then)
+
+
+class FuturesExecutor(_ChunkExecutor):
+    """An executor of `concurrent.futures`."""
+
+    def _begin(self, call: Callable[[], _Result], then: Callable[[_Result | BaseException], None]) -> None:
+        future: Future[_Result] = self._pool.submit(call)
+
+        def ended(done: Future[_Result]) -> None:
+            if done.cancelled():
+                then(RuntimeError("the executor was shut down before this evaluation began"))
+            else:
+                then(done.exception() or done.result())
+
+        future.add_done_callback(ended)
+
+
+def _evaluate_chunk(one: Callable[[tuple[int, Any]], Any], chunk: Sequence[tuple[int, Any]]) -> _Result:
+    results: _Result = []
+    for numbered in chunk:
+        try:
+            results.append((numbered[0], one(numbered), None))
+        except Exception as error:
+            results.append((numbered[0], None, error))
+    return results

@@ -1,0 +1,252 @@
+"""How agents come up: from the job that starts one to its first word, whoever dials whom.
+
+prepare ─▶ (submitted) ─▶ queued ─▶ runs ─▶ dials the launcher ─────────────▶ linked
+                            │        │ └──▶ prints where it listens ─▶ dial ──▲
+                            └────────┴──▶ lost, with what the engine and the agent said of it
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import time
+from functools import partial
+from typing import Protocol
+
+import msgspec
+
+from ropewalk.engines.engine import JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.interpreters import import_environment, module_command
+from ropewalk.errors import EngineError, TransportError
+from ropewalk.processes.agent_record import LAUNCHER, AgentRecord, Home
+from ropewalk.processes.engine_client import EngineClient
+from ropewalk.processes.messages import CONTROL, REFUSED_EXIT_CODE, AgentBoot, Certificate
+from ropewalk.processes.sizing import Share
+from ropewalk.supervision.liveness import Lease
+from ropewalk.transport.address import TlsAddress, UnixAddress
+from ropewalk.transport.client import dial_over
+from ropewalk.transport.credentials import AllowList, Credentials
+from ropewalk.transport.link import Link
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.relay import Socket, join, new_ticket
+from ropewalk.transport.tokens import key_of_host
+
+#: An agent ends when it has heard nothing of its launcher for so long. Patient, because a launcher that stands still
+#: for a moment must not lose all its agents by it; results that come too late are refused anyway.
+_LAUNCHER_LEASE_S = 30.0
+#: An agent gets this long from the moment in which its job runs to its first word.
+_AGENT_START_S = 60.0
+#: An agent that waits where the launcher can dial it is tried for so long, and each time for so long.
+_BOARD_S, _TRY_S = 6.0, 2.0
+#: A job may be queued for so long before people are told why.
+_PATIENCE_S = 5.0
+#: How often the engine is asked about agents that have not spoken yet.
+_CHECK_HERE_S, _CHECK_S = 0.5, 1.0
+#: What an agent prints that could not reach the launcher and waits to be dialled.
+LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:; (.*))?$", re.MULTILINE)
+
+
+#: How an agent ends that was refused, or whose Python is not there or cannot be run: the next one would, too.
+_FATAL = (REFUSED_EXIT_CODE, 126, 127)
+_FATAL_WORDS = ("No module named", "Unknown option: -P")
+
+
+class Port(Protocol):
+    """Where agents arrive. Called on the loop's thread, but for `expects`."""
+
+    def expects(self, agent: AgentRecord) -> bool:
+        """Whether an agent is still to come; from any thread."""
+        ...
+
+    def linked(self, agent: AgentRecord, link: Link) -> None:
+        """Its control link is up."""
+
+    def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False) -> None:
+        """It will not come. Hopeless: another one would fare no better."""
+
+    def happened(self, text: str) -> None:
+        """Something that people should know."""
+
+
+class AgentBootstrap:
+    """Makes agents, and sees them through until they are linked or lost.
+
+    Args:
+        desk: of the engine.
+        home: of the launcher.
+        loop: whose thread calls everything here that is not said to be for any thread.
+        members: who may speak in the run.
+        port: is told what becomes of agents.
+    """
+
+    def __init__(self, desk: EngineClient, home: Home, loop: Loop, members: AllowList, port: Port) -> None:
+        self._desk = desk
+        self._home = home
+        self._loop = loop
+        self._members = members
+        self._port = port
+        self._numbers = itertools.count(1)
+        self._here = desk.reach is Reach.HERE
+
+    def prepare(self, share: Share) -> tuple[AgentRecord, JobSpec]:
+        """A new agent with the job that starts it; admits it to the run. From any thread."""
+        home, settings = self._home, self._home.settings
+        id = f"agent-{next(self._numbers)}"
+        credentials = Credentials.create(home.run_id, id)
+        certificate = home.issue(id) if home.issue else None
+        self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
+        lease = Lease(settings.lease_s, time.monotonic())
+        agent = AgentRecord(
+            id,
+            share,
+            lease,
+            credentials,
+            certificate,
+            launcher_secret=os.urandom(32).hex(),
+            launcher_ticket=new_ticket(),
+            dialled=self._desk.reach is Reach.CARRIED,
+        )
+        boot = AgentBoot(
+            run_id=home.run_id,
+            agent_id=id,
+            secret=credentials.secret,
+            address=str(home.address),
+            folder=str(home.folder) if self._here else "",
+            launcher_pid=os.getpid() if self._here else 0,
+            max_processes=settings.max_processes,
+            log_folder=str(settings.logs or "") if self._here else "",
+            certificate=Certificate.of(certificate) if certificate else None,
+            launcher_secret=agent.launcher_secret,
+            launcher_ticket=agent.launcher_ticket,
+            launcher_fingerprint=home.passport.certificate.fingerprint
+            if home.passport and home.passport.certificate
+            else "",
+            door=agent.dialled,
+            service_key=key_of_host(home.run_key, "" if self._here else id),
+            lease_s=0.0 if self._here else max(settings.lease_s, _LAUNCHER_LEASE_S),
+        )
+        spec = JobSpec(
+            command=module_command(self._desk.python, "ropewalk.processes.agent"),
+            name="ropewalk-agent",
+            environment=import_environment(),
+            stdin=msgspec.json.encode(boot),
+            folder=str(home.folder),
+            resources=share.resources,
+            time_limit_s=settings.time_limit_s,
+            place=share.place,
+            door=agent.dialled,
+        )
+        return agent, spec
+
+    def look_at(self, agent: AgentRecord, now: float) -> None:
+        """An agent that has not spoken yet may be queued, may have died on the way, or may wait to be dialled."""
+        if not agent.job or now - agent.checked < (_CHECK_HERE_S if self._here else _CHECK_S) or agent.dialling:
+            return
+        agent.checked = now
+
+        def look() -> None:
+            found = self._desk.look(agent.job)
+            if found:
+                self._loop.call_soon(lambda: self._seen(agent, *found))
+
+        self._desk.in_thread(look)
+
+    def dial(self, agent: AgentRecord) -> None:
+        """Meet an agent that waits for the launcher."""
+        agent.dialling = True
+        self._desk.in_thread(lambda: self._dial(agent))
+
+    def _seen(self, agent: AgentRecord, status: JobStatus, said: str) -> None:
+        if not self._port.expects(agent):
+            return
+        now = time.monotonic()
+        if status.state in (JobState.ENDED, JobState.LOST):
+            self._ended(agent, status, said)
+        elif status.hopeless and now - agent.submitted > _PATIENCE_S:
+            self._port.lost(agent, f"its job {agent.job} will never run: {status.reason}", hopeless=True)
+        elif status.state is JobState.PENDING:
+            if status.reason and status.reason != agent.said and now - agent.submitted > _PATIENCE_S:
+                agent.said = status.reason
+                self._port.happened(f"{agent.id} (job {agent.job}) waits: {status.reason}")
+        else:
+            agent.running_since = agent.running_since or now
+            self._runs(agent, said, now)
+
+    def _ended(self, agent: AgentRecord, status: JobStatus, said: str) -> None:
+        reason = f" ({status.reason})" if status.reason else ""
+        what = f"ended with exit code {status.exit_code}" if status.exit_code is not None else "is gone"
+        words = f"its job {agent.job} {what}{reason} before it was up. It said: {said or 'nothing'}"
+        self._port.lost(agent, words, hopeless=status.exit_code in _FATAL or any(each in said for each in _FATAL_WORDS))
+
+    def _runs(self, agent: AgentRecord, said: str, now: float) -> None:
+        waits = LISTENS.search(said)
+        if waits:
+            agent.dialled, agent.board = True, (waits[1].strip("[]"), int(waits[2]))
+            agent.said = waits[3] or ""
+            if agent.said:
+                self._port.happened(f"{agent.id}: {agent.said}; the launcher dials it instead")
+        if agent.dialled:
+            self.dial(agent)
+        elif agent.running_since is not None and now - agent.running_since > _AGENT_START_S:
+            words = f"it was not up {_AGENT_START_S:.0f} s after its job had begun. It said: {said or 'nothing'}"
+            self._port.lost(agent, words)
+
+    def reach_board(self, agent: AgentRecord, ticket: str, timeout_s: float) -> Socket:
+        """A connection to the switchboard of an agent that has to be dialled; in a thread that may block.
+
+        Raises:
+            TransportError, EngineError: there is no way to it.
+        """
+        return join(agent.board or UnixAddress(self._desk.door(agent.job)), ticket, timeout_s)
+
+    def _dial(self, agent: AgentRecord) -> None:
+        """Meet an agent that waits for the launcher; in a thread."""
+        # One with a board has said that it waits there; behind the engine's door, its job may only be starting.
+        deadline = time.monotonic() + (_BOARD_S if agent.board else _AGENT_START_S)
+        why = ""
+        while time.monotonic() < deadline and self._port.expects(agent):
+            try:
+                sock = self.reach_board(agent, agent.launcher_ticket, _TRY_S if agent.board else 5.0)
+                certificate = agent.certificate if agent.board else None
+                tls = TlsAddress(*agent.board, certificate.fingerprint) if agent.board and certificate else None
+                shown = Credentials(self._home.run_id, LAUNCHER, agent.launcher_secret)
+                link = dial_over(sock, tls, shown, CONTROL, passport=self._home.passport)
+            except (TransportError, EngineError, OSError) as error:
+                if not why and agent.board:
+                    self._loop.call_soon(partial(self._port.happened, self._obstacle(agent, error)))
+                why = str(error)
+                if self._desk.has_ended(agent.job):
+                    break
+                time.sleep(0.1)
+                continue
+            self._loop.call_soon(partial(self._port.linked, agent, link))
+            return
+        if agent.board:
+            failure = (
+                f"{agent.said}. Nor in the other direction: {why}. Open one of the two, or move the launcher to where "
+                "the hosts are with `ropewalk submit`"
+            )
+        else:
+            failure = f"the launcher could not reach it at the engine's door: {why}"
+        self._loop.call_soon(lambda: self._never_met(agent, failure))
+
+    def _obstacle(self, agent: AgentRecord, error: Exception) -> str:
+        from ropewalk.transport.probe import unreached  # only a run with such a host loads it
+
+        assert agent.board
+        return unreached(*agent.board, error, _TRY_S).explain("the launcher", agent.id)
+
+    def _never_met(self, agent: AgentRecord, why: str) -> None:
+        agent.dialling = False
+        if not self._port.expects(agent):
+            return
+
+        def ask() -> None:
+            status, said = self._desk.look(agent.job) or (JobStatus(JobState.RUNNING), "")
+            words = " ".join(filter(None, (f"{why}.", status.reason)))
+            if not agent.board:
+                words += f" It said: {said or 'nothing'}"
+            self._loop.call_soon(lambda: self._port.lost(agent, words, hopeless=agent.board is not None))
+
+        self._desk.in_thread(ask)

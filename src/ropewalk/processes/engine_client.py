@@ -1,0 +1,159 @@
+"""The engine, as a loop may ask it: from threads, one at a time, because its answers may take long."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from ropewalk.engines.engine import Engine, HostSlots, JobSpec, JobState, JobStatus, Reach
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError
+from ropewalk.transport.loop import Loop
+
+logger = logging.getLogger(__name__)
+
+#: How long agents may take to end their processes and themselves when the session ends.
+_END_S = 3.0
+#: Agents on this machine end within milliseconds; those of a cluster are asked about less often.
+_POLL_HERE_S, _POLL_S = 0.005, 0.2
+#: So much of what a job said is shown.
+_SAID_CHARS = 2000
+
+
+class EngineClient:
+    """Asks an engine for a fleet. After `close` nothing is asked any more.
+
+    Args:
+        engine: is asked by one thread at a time.
+        loop: on which answers are told.
+    """
+
+    def __init__(self, engine: Engine, loop: Loop) -> None:
+        self._engine = engine
+        self._loop = loop
+        self.reach = engine.reach
+        self.python = engine.python
+        self.most_jobs = engine.most_jobs()
+        self.per_job: dict[Resources, int | None] = {}
+        """How many processes of a kind fit into one job, as far as the engine was asked."""
+        self.places: HostSlots | None = None
+        """The engine's hosts, if it has a fixed number of them and was asked about any kind of processes."""
+        self.closed = False
+        self._lock = threading.Lock()
+        self._asking: dict[Resources, list[Callable[[EngineError | None], object]]] = {}
+        """Kinds of processes that the engine is being asked about, with those who wait for its answer."""
+        self._asking_lock = threading.Lock()
+
+    def in_thread(self, call: Callable[[], None]) -> None:
+        """Do something that asks the engine, away from the loop."""
+        threading.Thread(target=call, name="ropewalk-engine", daemon=True).start()
+
+    def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
+        """Ask the engine how many such processes fit into a job, once for each kind; from any thread.
+
+        Args:
+            resources: what each asks for.
+            then: called on the loop, with the engine's error if no host of it can hold even one.
+        """
+        with self._asking_lock:
+            if resources in self.per_job:
+                self._loop.call_soon(lambda: then(None))
+                return
+            waiting = self._asking.setdefault(resources, [])
+            waiting.append(then)
+            if len(waiting) > 1:
+                return  # they hear of it together, and so are placed together
+
+        def ask() -> None:
+            num, places, problem = None, None, None
+            try:
+                with self._lock:
+                    if not self.closed:
+                        num, places = self._engine.per_job(resources), self._engine.places()
+            except EngineError as error:
+                problem = error
+            with self._asking_lock:
+                if problem is None:
+                    self.per_job[resources], self.places = num, places
+                told = self._asking.pop(resources)
+            self._loop.call_soon(lambda: [then(problem) for then in told])
+
+        self.in_thread(ask)
+
+    # In threads that may block
+
+    def submit(self, spec: JobSpec, run_id: str, request_id: str) -> str:
+        """Submit one job; returns its id, or "" if nothing is submitted any more.
+
+        Raises:
+            EngineError: the engine refused.
+        """
+        with self._lock:
+            return "" if self.closed else self._engine.submit(spec, 1, run_id, request_id)[0]
+
+    def look(self, job: str) -> tuple[JobStatus, str] | None:
+        """How a job stands and what it said, unless it is only queued; None if the engine does not answer."""
+        with self._lock:
+            if self.closed:
+                return None
+            try:
+                status = self._engine.poll([job])[job]
+                said = "" if status.state is JobState.PENDING else self._engine.logs(job).strip()[-_SAID_CHARS:]
+            except EngineError as error:
+                logger.warning("the engine does not answer: %s", error)
+                return None
+        return status, said
+
+    def has_ended(self, job: str) -> bool:
+        """Whether the engine says that a job is over."""
+        with self._lock, contextlib.suppress(EngineError):
+            return self._engine.poll([job])[job].state in (JobState.ENDED, JobState.LOST)
+        return False
+
+    def door(self, job: str) -> str:
+        """See `Engine.door`; the one thing that engines are asked by several threads at once.
+
+        Raises:
+            EngineError: the engine's connection to the job is gone.
+        """
+        return self._engine.door(job)
+
+    def end(self, job: str, *, was_told: bool) -> None:
+        """End a job, whatever it is in; one that was told to end gets time to do so, and to tidy up."""
+        deadline = time.monotonic() + _END_S * was_told
+        while time.monotonic() < deadline and not self.closed and not self.has_ended(job):
+            time.sleep(_POLL_S)
+        with self._lock, contextlib.suppress(EngineError):
+            if job and not self.closed:
+                self._engine.cancel([job])
+
+    def close(self, run_id: str, jobs: Sequence[str], never_up: Sequence[str]) -> None:
+        """Wait until jobs have ended by themselves, end those that do not, and all others of the run.
+
+        Args:
+            run_id: the run.
+            jobs: those that were told to end, and `never_up`.
+            never_up: those that cannot be told, and are ended at once.
+        """
+        self.closed = True
+        deadline = time.monotonic() + _END_S
+        with self._lock, contextlib.suppress(EngineError):
+            waited = [*jobs, *(job for job in self._engine.find(run_id) if job not in jobs)]  # lost ones that still run
+            if never_up:
+                self._engine.cancel(never_up)
+            while time.monotonic() < deadline:
+                states = self._engine.poll(waited)
+                if all(status.state in (JobState.ENDED, JobState.LOST) for status in states.values()):
+                    break
+                time.sleep(_POLL_HERE_S if self.reach is Reach.HERE else _POLL_S)
+            self._engine.cancel(waited)
+            self._engine.close()
+
+    def kill(self, jobs: Sequence[str]) -> None:
+        """End jobs at once, without waiting for anything."""
+        self.closed = True
+        with contextlib.suppress(EngineError):
+            self._engine.cancel(jobs)

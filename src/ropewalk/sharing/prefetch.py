@@ -1,0 +1,115 @@
+"""Items that came with an answer of a queue, and are taken without asking again.
+
+    get ─▶ depot ─▶ item 1, and a lot (2 3 4)       get, get ─▶ 2, 3      another process: get ─▶ depot takes 4 back
+
+Each is claimed in shared memory before it is used, and the depot can have back those that are not (`AckLease`): it asks
+nobody for that. So what is here never keeps others waiting, and what is here when a process dies is not lost.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ropewalk.calls.rpc_connection import RpcConnection
+from ropewalk.processes.interrupts import interrupts_deferred, may_serve
+from ropewalk.transport.ack_page import AckLease
+from ropewalk.transport.frames import Part
+from ropewalk.transport.serialization import loads
+
+
+class PrefetchBuffer:
+    """What one handle of a queue may take. Any thread may take; one at a time may ask for more.
+
+    Args:
+        conversation: with the depot.
+        place: of the lot; given back with this object.
+        lot: where items are claimed.
+        target: the queue.
+    """
+
+    def __init__(self, conversation: RpcConnection, place: int, lot: AckLease, target: int) -> None:
+        self.conversation = conversation
+        self.place = place
+        self.asking = threading.Lock()
+        """Held by the thread that asks for more; it looks first whether there is nothing left."""
+        self._lot = lot
+        self._target = target
+        self._parts: Sequence[Part] = ()
+        self._next = 0
+        self._again: deque[Part] = deque()
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def __del__(self) -> None:
+        self.conversation.free_lot(self.place)
+
+    @property
+    def is_mine(self) -> bool:
+        """Whether it is not a forked child's copy of what is its parent's."""
+        return self._pid == os.getpid()
+
+    def keep(self, parts: Sequence[Part]) -> None:
+        """Have these to take; for who is `asking`."""
+        with self._lock:
+            self._parts, self._next = parts, 0
+
+    def take(self, settle: Callable[[], object]) -> Part | None:
+        """Claim the next one; None if there is none.
+
+        Args:
+            settle: waits until the depot has done all that it has begun.
+        """
+        if self._next >= len(self._parts) and not self._again:
+            return None
+        if may_serve():
+            return self._take(settle)
+        with interrupts_deferred:  # there are handlers of signals, which may take as well
+            return self._take(settle)
+
+    def _take(self, settle: Callable[[], object]) -> Part | None:
+        with self._lock:
+            if self._again:
+                return self._again.popleft()
+            at = self._next
+            if at >= len(self._parts):
+                return None
+            # What this process has made of the items before is on its way now: who is killed loses the one in hand.
+            if self.conversation.posting.has_some:
+                self.conversation.posting.send()
+            if not self._begin(at + 1, settle):  # (the first of the lot came as the answer)
+                self._parts, self._next = (), 0
+                return None
+            part = self._parts[at]
+            self._next = at + 1
+            return part
+
+    def _begin(self, value: int, settle: Callable[[], object]) -> bool | None:
+        try:
+            is_ours = self._lot.begin(value)
+            if is_ours is None:
+                settle()
+                is_ours = self._lot.begin(value)
+            if is_ours and self._lot.is_watched:
+                with interrupts_deferred:
+                    self._lot.unwatch()
+                    self.conversation.tell_begun(self._target)
+            return is_ours
+        except ValueError:  # the link has ended
+            return False
+
+    def value(self, part: Part) -> Any:
+        """Unpickle what was taken; what an interrupt keeps from being used is taken next."""
+        try:
+            return loads(part)
+        except Exception:
+            raise
+        except BaseException:
+            self._again.append(part)
+            raise
+
+
+__all__ = ["PrefetchBuffer"]

@@ -1,0 +1,560 @@
+"""A switchboard: two processes that cannot reach each other meet at a third, which both can reach.
+
+    a ──"I have ticket t"──▶ switchboard ◀──"I have ticket t"── b
+    a ◀──────joined──────────────┤├──────────joined──────────▶ b
+    a ◀══════════ from here on every byte is between a and b ═════════▶ b
+
+A ticket is the one thing that both were told, over links that they had already. It
+serves two sides, each once, and not for long. It proves little: it crosses networks in
+the clear, so a and b must speak TLS with each other from the first byte on, and whoever
+took a place with a stolen ticket gets no further than that. The switchboard itself sees
+ciphertext, and looks at nothing.
+
+Strangers get a small buffer and a deadline, as at `transport/server.py`. All of it
+happens on a `Loop`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ropewalk.errors import LinkClosed, TransportRefused
+from ropewalk.escaping import escaped
+from ropewalk.transport.address import UnixAddress
+from ropewalk.transport.interfaces import listen_on
+from ropewalk.transport.loop import Loop, Timer
+from ropewalk.transport.server import BACKLOG, MAX_UNDECIDED
+from ropewalk.transport.splice import BUFFER_BYTES, Splice, prepare
+from ropewalk.transport.unix_sockets import connect_to, listen_at, peer_uid, seconds_left
+
+#: A stranger has this long to show a ticket.
+TICKET_S = 5.0
+#: A socket that was said no to, or whose twin broke off, has this long to hang up. If we close while bytes of it are
+#: still unread, TCP resets the connection, and what is on its way to it may be lost.
+LINGER_S = 5.0
+#: More of those are not waited for.
+MAX_LINGERING = 256
+#: How often splices are looked at for a host that is cut off.
+_LOOK_S = 1.0
+#: Accepting pauses this long when this process is out of descriptors.
+_PAUSE_S = 0.1
+
+_GREETING = b"ropewalk-switchboard "
+_TICKET_DIGITS = 32
+_SAID_BYTES = len(_GREETING) + _TICKET_DIGITS
+_YES, _NO = b"\x01", b"\x00"
+_NOT_VALID = "the ticket is not valid: it was used, or its time is over, or it was never given out here"
+
+
+#: What `join` returns; for modules that know of no sockets themselves.
+Socket = socket.socket
+
+
+def new_ticket() -> str:
+    """128 random bits, as 32 hexadecimal digits."""
+    return secrets.token_hex(_TICKET_DIGITS // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class SpliceStatus:
+    """What went through a splice so far."""
+
+    ticket_hash: str
+    """The beginning of the SHA-256 of its ticket."""
+    bytes_a_to_b: int
+    """From the side that came first to the other one."""
+    bytes_b_to_a: int
+
+
+@dataclass(slots=True, eq=False)
+class _Guest:
+    """A connection that has not shown its whole ticket."""
+
+    sock: socket.socket
+    source: str
+    deadline: Timer
+    said: bytes = b""
+
+
+@dataclass(slots=True, eq=False)
+class _Side:
+    """One of the two that want to be joined."""
+
+    sock: socket.socket
+    told: bool
+    """Whether it showed the ticket and is told how that ended; not if it was brought here by our own process."""
+
+
+@dataclass(slots=True, eq=False)
+class _OpenTicket:
+    """A ticket that may be used, and who came with it."""
+
+    ticket: str
+    timeout_s: float
+    on_timeout: Callable[[], object] | None
+    deadline: Timer = field(init=False)
+    first: _Side | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _OwnTicket:
+    """A ticket whose bearer speaks with this process."""
+
+    ticket: str
+    on_come: Callable[[socket.socket], object]
+    deadline: Timer | None
+    """None: it serves everybody, for ever."""
+
+
+class Relay:
+    """Joins pairs of connections that show the same ticket. Everything but `forget` is for the loop's thread."""
+
+    def __init__(self, loop: Loop, on_joined: Callable[[str], None] | None = None) -> None:
+        """Nothing is listened on yet.
+
+        Args:
+            loop: serves it.
+            on_joined: called with the ticket when two sides have been joined.
+        """
+        self.num_refused = 0
+        """Connections that were turned away."""
+        self.num_joined = 0
+        """Pairs that were joined since the beginning."""
+        self._loop = loop
+        self._on_joined = on_joined
+        self._listening: dict[socket.socket, str] = {}  # and the path of a unix socket
+        self._guests: dict[_Guest, None] = {}
+        self._meetings: dict[bytes, _OpenTicket] = {}  # by the ticket's hash: looking it up tells nothing of the ticket
+        self._claims: dict[bytes, _OwnTicket] = {}  # likewise
+        self._splices: dict[Splice, str] = {}
+        self._lingering: dict[socket.socket, Timer] = {}
+        self._scratch = memoryview(bytearray(BUFFER_BYTES))
+        self._look: Timer | None = None
+
+    def listen_unix(self, path: str) -> None:
+        """Take connections of this user's processes at a unix socket.
+
+        Raises:
+            OSError: the path cannot be bound.
+        """
+        self._listen(listen_at(path, backlog=BACKLOG), path)
+
+    def listen_tcp(self, ip: str, port: int = 0) -> tuple[str, int]:
+        """Take connections at one address of this host; returns it with the port, which 0 leaves to the kernel.
+
+        Raises:
+            SettingsError: the address means "every network that this host is on".
+            OSError: the address cannot be bound.
+        """
+        sock = listen_on(ip, port, backlog=BACKLOG)
+        self._listen(sock, "")
+        return ip, sock.getsockname()[1]
+
+    def expect(self, ticket: str, timeout_s: float = 10.0, on_timeout: Callable[[], object] | None = None) -> None:
+        """Two sides will come with this ticket; to be called before either is told of it.
+
+        Args:
+            ticket: from `new_ticket`.
+            timeout_s: seconds until it is worth nothing.
+            on_timeout: called if they did not meet: the time is over, or the first one went away.
+
+        Raises:
+            ValueError: the ticket is expected already, or has another form.
+        """
+        if len(ticket) != _TICKET_DIGITS or not ticket.isascii():
+            raise ValueError(f"a ticket has {_TICKET_DIGITS} hexadecimal digits, this one {len(ticket)} characters")
+        key = _hash(ticket)
+        if key in self._meetings:
+            raise ValueError(f"the ticket with the hash {key.hex()[:12]} is expected already; make a new one")
+        meeting = self._meetings[key] = _OpenTicket(ticket, timeout_s, on_timeout)
+        meeting.deadline = self._loop.call_later(timeout_s, lambda: self._give_up(meeting))
+
+    def wait_for(self, ticket: str, sock: socket.socket) -> None:
+        """One side is here already: splice it with whoever comes with the ticket, which is expected from now on.
+
+        Args:
+            ticket: as in `expect`, which may have been called before or not.
+            sock: connected; ours from now on, and closed if nobody comes. Nothing is said on it.
+        """
+        if _hash(ticket) not in self._meetings:
+            self.expect(ticket)
+        self.bring(ticket, sock)
+
+    def bring(self, ticket: str, sock: socket.socket) -> None:
+        """Bring a side that shows no ticket itself, such as one that we connected to.
+
+        Args:
+            ticket: of the pair. If it is not expected, the socket is closed.
+            sock: connected; ours from now on. Nothing is said on it, not even that it was joined.
+        """
+        try:
+            prepare(sock)
+        except OSError:  # it has gone already; whoever waits for it is told when the time is over
+            sock.close()
+            return
+        self._arrive(ticket, _Side(sock, told=False))
+
+    def claim(self, ticket: str, on_come: Callable[[socket.socket], object], timeout_s: float | None = None) -> None:
+        """Whoever comes with this ticket wants to speak with this process itself.
+
+        Args:
+            ticket: as in `expect`.
+            on_come: gets the socket, which does not block; its next byte is the first that the other side says to us.
+            timeout_s: seconds until the ticket is worth nothing; it serves one side then. None: it serves everybody
+                who comes, until the switchboard is closed.
+        """
+        deadline = None
+        if timeout_s is not None:
+            deadline = self._loop.call_later(timeout_s, lambda: self._claims.pop(_hash(ticket), None))
+        self._claims[_hash(ticket)] = _OwnTicket(ticket, on_come, deadline)
+
+    def withdraw(self, ticket: str) -> None:
+        """Nobody meets with a ticket any more: who waits is sent away, and the pair that it has joined is cut.
+
+        Args:
+            ticket: as in `expect`; nothing happens if it was never expected, or is over.
+        """
+        meeting = self._meetings.get(_hash(ticket))
+        if meeting:
+            first = self._end_of(meeting)
+            if first:
+                self._refuse(first, "the other side is gone")
+        for splice in [splice for splice, joined in self._splices.items() if joined == ticket]:
+            splice.stop()
+            del self._splices[splice]
+            for flow in (splice.a_to_b, splice.b_to_a):
+                flow.source.close()
+
+    def num_splices(self) -> int:
+        """How many pairs are joined now."""
+        return len(self._splices)
+
+    def joined(self) -> set[str]:
+        """The tickets of all pairs that are joined now."""
+        return set(self._splices.values())
+
+    @property
+    def num_undecided(self) -> int:
+        """How many connections have not shown a ticket yet."""
+        return len(self._guests)
+
+    def status(self) -> list[SpliceStatus]:
+        """What went through each pair that is joined now, oldest first."""
+        return [
+            SpliceStatus(_hash(ticket).hex()[:12], splice.a_to_b.num_bytes, splice.b_to_a.num_bytes)
+            for splice, ticket in self._splices.items()
+        ]
+
+    def close(self) -> None:
+        """End everything at once, what is spliced too; may be called twice. Nobody is called about it."""
+        for timer in (self._look, *(meeting.deadline for meeting in self._meetings.values()), *self._timers()):
+            if timer:
+                timer.cancel()
+        for claim in self._claims.values():
+            if claim.deadline:
+                claim.deadline.cancel()
+        for splice in self._splices:
+            splice.stop()
+        for sock in self._sockets():
+            self._loop.unwatch(sock.fileno())
+            sock.close()
+        for path in filter(None, self._listening.values()):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+        for kept in (self._listening, self._guests, self._meetings, self._claims, self._splices, self._lingering):
+            kept.clear()
+        self._look = None
+
+    def forget(self) -> None:
+        """In a forked child: close our copies of the sockets and nothing else."""
+        for sock in self._sockets():
+            with contextlib.suppress(OSError):
+                sock.close()
+
+    # Connections
+
+    def _listen(self, sock: socket.socket, path: str) -> None:
+        sock.setblocking(False)
+        self._listening[sock] = path
+        self._loop.watch(sock.fileno(), lambda: self._accept(sock))
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            sock, address = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError, InterruptedError):
+            return
+        except OSError:  # out of descriptors: the loop would spin on the connection that waits
+            self._loop.unwatch(listening.fileno())
+            self._loop.call_later(_PAUSE_S, lambda: self._accept_again(listening))
+            return
+        if sock.family == socket.AF_UNIX and peer_uid(sock) != os.geteuid():
+            self.num_refused += 1
+            sock.close()
+            return
+        try:
+            prepare(sock)
+        except OSError:  # it left at once
+            sock.close()
+            return
+        self._receive(sock, address)
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if listening in self._listening:
+            self._loop.watch(listening.fileno(), lambda: self._accept(listening))
+
+    def _receive(self, sock: socket.socket, address: Any) -> None:
+        source = address[0] if sock.family != socket.AF_UNIX else ""
+        guest = _Guest(sock, source, self._loop.call_later(TICKET_S, lambda: self._drop(guest)))
+        self._guests[guest] = None
+        self._loop.watch(sock.fileno(), lambda: self._hear(guest))
+        if len(self._guests) > MAX_UNDECIDED:
+            # Whoever floods us crowds out itself first.
+            (busiest, _), *_ = Counter(guest.source for guest in self._guests).most_common(1)
+            self._drop(next(guest for guest in self._guests if guest.source == busiest))
+
+    def _hear(self, guest: _Guest) -> None:
+        """Read no more than the ticket: what follows it is not for us."""
+        try:
+            heard = guest.sock.recv(_SAID_BYTES - len(guest.said))
+        except BlockingIOError:
+            return
+        except OSError:
+            heard = b""
+        guest.said += heard
+        if not heard:
+            self._drop(guest)
+        elif not guest.said.startswith(_GREETING[: len(guest.said)]):
+            self._release(guest)
+            self._refuse(_Side(guest.sock, told=True), "this is a switchboard of Ropewalk, which wants to see a ticket")
+        elif len(guest.said) == _SAID_BYTES:
+            self._release(guest)
+            self._arrive(guest.said[len(_GREETING) :].decode("latin-1"), _Side(guest.sock, told=True))
+
+    def _release(self, guest: _Guest) -> None:
+        del self._guests[guest]
+        guest.deadline.cancel()
+        self._loop.unwatch(guest.sock.fileno())
+
+    def _drop(self, guest: _Guest) -> None:
+        if guest in self._guests:
+            self._release(guest)
+            self.num_refused += 1
+            guest.sock.close()
+
+    # Meetings
+
+    def _arrive(self, ticket: str, side: _Side) -> None:
+        claim = self._claims.get(_hash(ticket))
+        if claim and hmac.compare_digest(claim.ticket.encode(), ticket.encode()):
+            self._hand_over(claim, side)
+            return
+        meeting = self._meetings.get(_hash(ticket))
+        if meeting is None or not hmac.compare_digest(meeting.ticket.encode(), ticket.encode()):
+            self._refuse(side, _NOT_VALID)
+        elif meeting.first is None:
+            meeting.first = side
+            self._loop.watch(side.sock.fileno(), lambda: self._look_at_first(meeting))
+        else:
+            first = self._end_of(meeting)
+            assert first
+            self._join(ticket, first, side)
+
+    def _hand_over(self, claim: _OwnTicket, side: _Side) -> None:
+        if claim.deadline:
+            claim.deadline.cancel()
+            del self._claims[_hash(claim.ticket)]
+        if side.told:
+            with contextlib.suppress(OSError):  # it has gone, and its reader will see that
+                side.sock.send(_YES, socket.MSG_NOSIGNAL)
+        try:
+            claim.on_come(side.sock)
+        except BaseException:
+            side.sock.close()
+            raise
+
+    def _look_at_first(self, meeting: _OpenTicket) -> None:
+        """The side that waits has hung up, or speaks early, which is read when it is joined."""
+        assert meeting.first
+        sock = meeting.first.sock
+        try:
+            gone = not sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            gone = True
+        self._loop.unwatch(sock.fileno())
+        if gone:
+            self._end_of(meeting)
+            sock.close()
+            if meeting.on_timeout:
+                meeting.on_timeout()
+
+    def _end_of(self, meeting: _OpenTicket) -> _Side | None:
+        """The ticket is worth nothing any more; returns who waits."""
+        del self._meetings[_hash(meeting.ticket)]
+        meeting.deadline.cancel()
+        if meeting.first:
+            self._loop.unwatch(meeting.first.sock.fileno())
+        return meeting.first
+
+    def _give_up(self, meeting: _OpenTicket) -> None:
+        first = self._end_of(meeting)
+        if first:
+            self._refuse(first, f"the other side did not come within {meeting.timeout_s:g} s")
+        if meeting.on_timeout:
+            meeting.on_timeout()
+
+    def _join(self, ticket: str, a: _Side, b: _Side) -> None:
+        for side in (a, b):
+            if side.told:
+                with contextlib.suppress(OSError):  # it has gone, and the splice will see that
+                    side.sock.send(_YES, socket.MSG_NOSIGNAL)
+        self.num_joined += 1
+        splice = Splice(self._loop, a.sock, b.sock, self._scratch, lambda: self._ended(splice))
+        self._splices[splice] = ticket
+        if self._look is None:
+            self._look = self._loop.call_later(_LOOK_S, self._look_for_cuts)
+        splice.move()  # it may have come early
+        if self._on_joined:
+            self._on_joined(ticket)
+
+    def _look_for_cuts(self) -> None:
+        for splice in list(self._splices):
+            splice.look()
+        self._look = self._loop.call_later(_LOOK_S, self._look_for_cuts) if self._splices else None
+
+    def _ended(self, splice: Splice) -> None:
+        del self._splices[splice]
+        for flow in (splice.a_to_b, splice.b_to_a):
+            if flow.said_all:
+                flow.source.close()
+            else:
+                self._linger(flow.source)
+
+    # Farewells
+
+    def _refuse(self, side: _Side, reason: str) -> None:
+        self.num_refused += 1
+        if side.told:
+            said = reason.encode()[:255]
+            with contextlib.suppress(OSError):
+                side.sock.send(_NO + bytes([len(said)]) + said, socket.MSG_NOSIGNAL)
+        self._linger(side.sock)
+
+    def _linger(self, sock: socket.socket) -> None:
+        """Hang up, and wait a moment for the peer to do so too."""
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_WR)
+        if len(self._lingering) >= MAX_LINGERING:
+            self._hang_up(next(iter(self._lingering)))
+        self._lingering[sock] = self._loop.call_later(LINGER_S, lambda: self._hang_up(sock))
+        self._loop.watch(sock.fileno(), lambda: self._discard(sock))
+
+    def _discard(self, sock: socket.socket) -> None:
+        try:
+            if sock.recv_into(self._scratch):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._hang_up(sock)
+
+    def _hang_up(self, sock: socket.socket) -> None:
+        timer = self._lingering.pop(sock, None)
+        if timer:
+            timer.cancel()
+            self._loop.unwatch(sock.fileno())
+            sock.close()
+
+    def _timers(self) -> list[Timer]:
+        return [*(guest.deadline for guest in self._guests), *self._lingering.values()]
+
+    def _sockets(self) -> list[socket.socket]:
+        return [
+            *self._listening,
+            *(guest.sock for guest in self._guests),
+            *(meeting.first.sock for meeting in self._meetings.values() if meeting.first),
+            *(flow.source for splice in self._splices for flow in (splice.a_to_b, splice.b_to_a)),
+            *self._lingering,
+        ]
+
+
+def join(address: UnixAddress | tuple[str, int], ticket: str, timeout_s: float) -> socket.socket:
+    """Connect to a switchboard, show the ticket, and wait for the other side; blocking.
+
+    Args:
+        address: where the switchboard listens.
+        ticket: that the other side was told as well.
+        timeout_s: seconds for all of it.
+
+    Returns:
+        The socket, blocking; its next byte is the first of the other side.
+
+    Raises:
+        TransportRefused: the ticket is not valid, or the other side did not come in time.
+        LinkClosed: nobody answers at the address, or not in time.
+    """
+    deadline = time.monotonic() + timeout_s
+    where = str(address) if isinstance(address, UnixAddress) else f"{address[0]}:{address[1]}"
+    try:
+        sock = _connect(address, deadline)
+    except OSError as error:
+        raise LinkClosed(f"no switchboard answers at {where}: {error}") from error
+    with contextlib.ExitStack() as on_error:
+        on_error.callback(sock.close)
+        try:
+            sock.settimeout(seconds_left(deadline))
+            sock.sendall(_GREETING + ticket.encode())
+            reason = _wait_for_answer(sock, deadline)
+        except TimeoutError as error:
+            raise LinkClosed(f"the other side did not come to the switchboard at {where} in {timeout_s:g} s") from error
+        except OSError as error:
+            raise LinkClosed(f"the switchboard at {where} was reached and lost again: {error}") from error
+        if reason:
+            raise TransportRefused(f"the switchboard at {where} refused this process: {reason}", reason=reason)
+        sock.settimeout(None)
+        on_error.pop_all()
+    return sock
+
+
+def _connect(address: UnixAddress | tuple[str, int], deadline: float) -> socket.socket:
+    if isinstance(address, UnixAddress):
+        return connect_to(address.path, deadline)
+    return socket.create_connection(address, timeout=seconds_left(deadline))
+
+
+def _wait_for_answer(sock: socket.socket, deadline: float) -> str:
+    """Why we were refused; empty if we were joined. Reads nothing of what follows."""
+    answer = _receive_exactly(sock, 1, deadline)
+    if answer == _YES:
+        return ""
+    if answer != _NO:
+        return "it gave an answer that no switchboard gives"
+    (size,) = _receive_exactly(sock, 1, deadline)
+    return escaped(_receive_exactly(sock, size, deadline).decode(errors="replace"))  # anybody may have said it
+
+
+def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
+    received = b""
+    while len(received) < size:
+        sock.settimeout(seconds_left(deadline))
+        more = sock.recv(size - len(received))
+        if not more:
+            raise ConnectionError("it hung up")
+        received += more
+    return received
+
+
+def _hash(ticket: str) -> bytes:
+    return hashlib.sha256(ticket.encode()).digest()

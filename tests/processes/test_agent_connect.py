@@ -1,0 +1,68 @@
+"""Where an agent takes those whom the launcher brings from another host."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.processes.agent_connect import AgentConnector
+from ropewalk.processes.messages import AgentBoot, MeetAt
+from ropewalk.processes.relay_client import BOARD
+from ropewalk.transport.loop import Loop
+from ropewalk.transport.relay import new_ticket
+
+
+def listening(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+    listener.setblocking(False)
+    return listener
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "at:agent-1|unix:{elsewhere}/docker.sock",
+        "at:agent-1|unix:{folder}/../{elsewhere.name}/docker.sock",
+        "at:agent-1|unix:{folder}/mine.sock|tls:127.0.0.1:{port}/" + "a" * 64,
+        "unix:{folder}/mine.sock",
+    ],
+)
+def test_nobody_from_another_host_is_brought_to_what_is_no_process_of_the_run(
+    target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The host that wants to be brought somewhere names the place: it could have been any socket of this user here."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as elsewhere,
+        listening(Path(folder) / "mine.sock") as ours,
+        listening(Path(elsewhere) / "docker.sock") as other,
+        socket.create_server(("127.0.0.1", 0)) as tcp,
+        contextlib.ExitStack() as at_end,
+    ):
+        tcp.setblocking(False)
+        boot = AgentBoot("run", "agent-1", "s", "at:launcher|unix:/nowhere", "", 0, 1)
+        loop = Loop()
+        at_end.callback(loop.forget)
+        meeting = AgentConnector(boot, loop, folder, "", lambda _: None)
+        at_end.callback(meeting.close)
+        port = tcp.getsockname()[1]
+        place = target.format(folder=folder, elsewhere=Path(elsewhere), port=port)
+        received: Any = type("Received", (), {"message": MeetAt(new_ticket(), "", 0, place)})
+        meeting.actions[MeetAt](None, received)  # type: ignore[arg-type]
+        for thread in threading.enumerate():
+            if thread.name == "rw-meet":
+                thread.join(60)
+        for listener in (ours, other, tcp):
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+        assert "is no process of the run here" in capsys.readouterr().out
+        assert not os.path.exists(os.path.join(folder, BOARD))

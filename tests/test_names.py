@@ -1,0 +1,54 @@
+"""Class names are unique in the sources, so that a name in a traceback or a document means one thing."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+SOURCES = Path(__file__).parents[1] / "src" / "ropewalk"
+
+#: Names that several classes have, with the modules they are in, and why.
+_EXECUTOR = "compat.broken_executor", "errors"
+_WHY = "an executor raises it under the name of the pool's error, whose subclass it is, beside BrokenProcessPool"
+ALLOWED: dict[str, tuple[tuple[str, ...], str]] = {
+    "CrashLoop": (_EXECUTOR, _WHY),
+    "InitializerFailed": (_EXECUTOR, _WHY),
+    "NotPicklable": (_EXECUTOR, _WHY),
+    "ProcessLimit": (_EXECUTOR, _WHY),
+    "StartFailed": (_EXECUTOR, _WHY),
+    "TaskPoisoned": (_EXECUTOR, _WHY),
+    "WorkerLost": (_EXECUTOR, _WHY),
+}
+
+
+def classes_in(modules: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The modules that define each class, those inside functions and classes too."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for module, text in modules:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(module)
+    return found
+
+
+def repeated(modules: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Names of more than one class."""
+    return {name: tuple(sorted(homes)) for name, homes in classes_in(modules).items() if len(homes) > 1}
+
+
+def sources() -> list[tuple[str, str]]:
+    paths = sorted(SOURCES.rglob("*.py"))
+    return [(".".join(path.relative_to(SOURCES).with_suffix("").parts), path.read_text()) for path in paths]
+
+
+def test_class_names_are_unique_but_for_those_listed() -> None:
+    assert repeated(sources()) == {name: homes for name, (homes, _) in ALLOWED.items()}
+
+
+def test_a_name_that_is_used_again_is_found() -> None:
+    again = ("pool.new", "def make():\n    class Trainer: ...\n")
+    found = repeated([*sources(), again])
+    assert found.pop("Trainer") == ("pool.new", "training.trainer")
+    assert found == repeated(sources())

@@ -1,0 +1,110 @@
+"""Plans with fewer or more workers run the same operators, and everything that crosses their stages still arrives."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropewalk.errors import PlanInvalid
+from ropewalk.pipeline.plans import Plan, PlanWorker
+from ropewalk.pipeline.schedules import make_schedule
+from ropewalk.testing.schedule_conformance import sample_plan
+from ropewalk.training.plan_repair import merged, with_replicas, without_workers
+
+SCHEDULE = make_schedule("one_f_one_b")
+
+
+def plan_of(*replicas: int) -> Plan:
+    """A plan with values that skip stages, a recomputing stage, and a tie of the first and last stage."""
+    return sample_plan(SCHEDULE, replicas, 8)
+
+
+def operators(plan: Plan) -> list[str]:
+    return [operator for stage in plan.stages for operator in stage.operators]
+
+
+def check(plan: Plan) -> None:
+    """It can run, and every value that is sent is received."""
+    SCHEDULE.check(plan)
+    assert [stage.id for stage in plan.stages] == list(range(len(plan.stages)))
+    for edge in plan.edges:
+        assert edge.source < min(edge.targets)
+        assert max(edge.targets) < len(plan.stages)
+        assert edge.tensor in plan.stages[edge.source].operators
+    SCHEDULE.actions(plan)
+
+
+def test_a_lost_replica_is_left_out_and_the_others_keep_their_devices() -> None:
+    plan = plan_of(1, 3, 2)
+    fewer = without_workers(plan, {PlanWorker(1, 1), PlanWorker(2, 0)})
+    assert fewer is not None
+    assert [stage.devices for stage in fewer.stages] == [
+        plan.stages[0].devices,
+        (plan.stages[1].devices[0], plan.stages[1].devices[2]),
+        plan.stages[2].devices[1:],
+    ]
+    assert operators(fewer) == operators(plan)
+    check(fewer)
+
+
+def test_without_all_replicas_of_a_stage_there_is_no_such_plan() -> None:
+    assert without_workers(plan_of(1, 2), {PlanWorker(1, 0), PlanWorker(1, 1)}) is None
+    assert without_workers(plan_of(1, 2), {PlanWorker(0, 0)}) is None
+
+
+def test_new_replicas_have_devices_that_nobody_else_has() -> None:
+    plan = plan_of(2, 1)
+    wider = with_replicas(plan, 1, 3)
+    devices = [device for stage in wider.stages for device in stage.devices]
+    assert len(set(devices)) == len(devices) == 5
+    assert wider.stages[1].devices[:1] == plan.stages[1].devices
+    assert with_replicas(wider, 1, 1) == plan
+    check(wider)
+
+
+@pytest.mark.parametrize(
+    ("stage", "replicas", "says"), [(2, 1, "no stage 2"), (-1, 1, "no stage -1"), (0, 0, "at least 1")]
+)
+def test_what_cannot_be_is_refused(stage: int, replicas: int, says: str) -> None:
+    with pytest.raises(PlanInvalid, match=says):
+        with_replicas(plan_of(1, 1), stage, replicas)
+
+
+def test_the_neighbour_with_less_to_do_takes_over() -> None:
+    plan = plan_of(1, 1, 1)
+    assert [stage.devices for stage in merged(plan, 1, {0: 2.0, 1: 1.0, 2: 1.0}).stages] == [
+        plan.stages[0].devices,
+        plan.stages[2].devices,
+    ]
+    assert [stage.devices for stage in merged(plan, 1, {0: 1.0, 1: 1.0, 2: 2.0}).stages] == [
+        plan.stages[0].devices,
+        plan.stages[2].devices,
+    ]
+    assert merged(plan, 1, {0: 2.0, 1: 1.0, 2: 1.0}).stages[1].operators == (
+        plan.stages[1].operators + plan.stages[2].operators
+    )
+    assert merged(plan, 1, {0: 1.0, 1: 1.0, 2: 2.0}).stages[0].operators == (
+        plan.stages[0].operators + plan.stages[1].operators
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 2), min_size=2, max_size=5), st.data())
+def test_whoever_is_lost_one_after_the_other_all_operators_stay(replicas: list[int], data: st.DataObject) -> None:
+    plan = plan_of(*replicas)
+    before = operators(plan)
+    while len(plan.stages) > 1:
+        lost = data.draw(st.integers(0, len(plan.stages) - 1))
+        plan = merged(plan, lost)
+        assert operators(plan) == before
+        check(plan)
+        assert not plan.tied or len(plan.stages) > 1
+    with pytest.raises(PlanInvalid, match="the only stage"):
+        merged(plan, 0)
+
+
+def test_stages_that_share_a_worker_are_not_merged() -> None:
+    schedule = make_schedule("zb_v")
+    with pytest.raises(PlanInvalid, match="share the worker"):
+        merged(sample_plan(schedule, (1, 1), 8), 0)
