@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def test_a_name_of_one_block_is_not_repeated_in_the_other(package: Path) -> None
 
 
 def test_other_threads_import_as_ever_meanwhile(package: Path) -> None:
-    """Two packages may be in their blocks at the same time, and leave them in any order."""
+    """What another thread imports while a block runs is imported; another block waits for the end of this one."""
     imports = builtins.__import__
     source = SOURCE.replace("with _lazy:\n", "import their_meeting\nwith _lazy:\n")
     source = source.replace("with _lazy.un", "    their_meeting.meet()\nwith _lazy.un")
@@ -96,22 +97,30 @@ def test_other_threads_import_as_ever_meanwhile(package: Path) -> None:
     other.mkdir()
     (other / "__init__.py").write_text(source.replace("their_names", "their_others"))
     (package.parent / "their_meeting.py").write_text(
-        "import threading\nboth = threading.Barrier(2)\n"
-        "def meet():\n    both.wait(60)\n    import colorsys\n    assert colorsys.rgb_to_hsv\n"
+        "import threading\ninside, go = threading.Event(), threading.Event()\n"
+        "def meet():\n    inside.set()\n    assert go.wait(60)\n"
     )
+    meeting = importlib.import_module("their_meeting")
     names = ["their_names", "their_others"]
     found: list[list[str]] = []
-    threads = [
+    first, second = (
         threading.Thread(target=lambda name=name: found.append(importlib.import_module(name).__all__)) for name in names
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    )
     try:
+        first.start()
+        assert meeting.inside.wait(60)
+        assert builtins.__import__ is not imports
+        there: dict[str, Any] = {"__name__": "somebody"}
+        exec("import tabnanny", there)
+        assert there["tabnanny"] is sys.modules["tabnanny"]
+        second.start()
+        meeting.go.set()
+        first.join()
+        second.join()
         assert found == [["dumps", "inner", "read", "thing"]] * 2
-        exec("import tabnanny", {"__name__": "somebody"})
+        assert builtins.__import__ is imports
     finally:
+        meeting.go.set()
         builtins.__import__ = imports
         for name in (*names, "their_meeting"):
             sys.modules.pop(name, None)

@@ -8,7 +8,8 @@
 The statements in the block import nothing: each name is noted, with the place that it is imported from at its first
 use. To type checkers and readers they are imports, `as` says that the name is public, and no list repeats them.
 
-While the block runs, this package's imports go through a function in place of `builtins.__import__`. The alternatives
+While the block runs, this package's imports go through a function in place of `builtins.__import__`. One block runs at a
+time, and nothing is really imported in it, so that the function is put back in the order in which it came. The alternatives
 were measured: a block under `if TYPE_CHECKING`, or a stub beside the package as the library lazy-loader has it, is read
 by `ast` in each process and is not there in programs that are packed without sources; and `typing` alone takes three
 quarters of the time that importing Ropewalk took.
@@ -16,6 +17,7 @@ quarters of the time that importing Ropewalk took.
 
 from __future__ import annotations
 
+import _thread
 import builtins
 import importlib
 
@@ -23,6 +25,9 @@ _TYPE_CHECKING = False
 if _TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
+
+
+_one_at_a_time = _thread.allocate_lock()
 
 
 class _NotedModule:
@@ -69,6 +74,7 @@ class LazyNames:
         return _Unlisted(self)
 
     def __enter__(self) -> None:
+        _one_at_a_time.acquire()
         self._import = builtins.__import__
         self._is_noting = True
         builtins.__import__ = self._note
@@ -78,8 +84,9 @@ class LazyNames:
 
     def _leave(self, error: tuple[object, ...]) -> list[str]:
         self._is_noting = False
-        if builtins.__import__ is self._note:  # else another thread has put its own before it, which calls this one
+        if builtins.__import__ is self._note:  # else somebody else has put a function before it, which calls this one
             builtins.__import__ = self._import
+        _one_at_a_time.release()
         found = {name: value for name, value in self._globals.items() if isinstance(value, _Place)}
         for name in found:
             del self._globals[name]

@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(
 
 
 def test_without_brackets_it_says_how_it_is_written() -> None:
-    with pytest.raises(TypeError, match=r"write @ropewalk\.meta\(cpus=2\)"):
+    with pytest.raises(TypeError, match=r"write @ropewalk\.requires\(cpus=2\)"):
         requires(simulate)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue]
 
 
