@@ -8,10 +8,10 @@
 The statements in the block import nothing: each name is noted, with the place that it is imported from at its first
 use. To type checkers and readers they are imports, `as` says that the name is public, and no list repeats them.
 
-While the block runs, this package's imports go through a function in place of `builtins.__import__`. One block runs at a
-time, and nothing is really imported in it, so that the function is put back in the order in which it came. The alternatives
-were measured: a block under `if TYPE_CHECKING`, or a stub beside the package as the library lazy-loader has it, is read
-by `ast` in each process and is not there in programs that are packed without sources; and `typing` alone takes three
+While the block runs, this package's imports go through a function in place of `builtins.__import__`. One block runs at
+a time and imports nothing, so that functions are put back in the order in which they came. The alternatives were
+measured: a block under `if TYPE_CHECKING`, or a stub beside the package as the library lazy-loader has it, is read by
+`ast` in each process and is not there in programs that are packed without sources; and `typing` alone takes three
 quarters of the time that importing Ropewalk took.
 """
 
