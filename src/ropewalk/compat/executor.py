@@ -237,10 +237,9 @@ class Executor(ProcessPoolExecutor):
         if self._pool is None:
             return {}
         # One that has done all it may, and only ends, is none of the standard library's either.
-        workers = self._pool._dispatcher.workers  # pyright: ignore[reportPrivateUsage]
-        ending = {id for id, worker in list(workers.items()) if worker.stopping}
+        staying = self._pool._dispatcher.worker_ids(ending=False)  # pyright: ignore[reportPrivateUsage]
         handles = self._pool._pool  # pyright: ignore[reportPrivateUsage]
-        return {handle.pid: handle for handle in handles if handle.name not in ending}
+        return {handle.pid: handle for handle in handles if handle.name in staying}
 
     # For those who keep executors
 

@@ -54,6 +54,7 @@ from ropewalk.pool.messages import (
 from ropewalk.pool.messages import ConstantMessage as ConstantHere
 from ropewalk.pool.results import PoolJob, RaisedEntry, ResultBatch, rebuild_error
 from ropewalk.pool.scaling import Elasticity, Scaling, Seat, first_to_go
+from ropewalk.pool.status import PoolStatus, WorkerStatus
 from ropewalk.pool.task_table import Finished, GivenUp, SpanAssignment, TaskTable, TaskUnit
 from ropewalk.pool.worker_identity import next_identity
 from ropewalk.processes.deaths import record_of
@@ -296,6 +297,74 @@ class Dispatcher:
                 self._session.blobs.drop(constant.id, self)
                 constant.close()
             self.constants = KeptConstants()
+
+    def limit_ahead(self, num_units: int) -> None:
+        """Give a worker at most this number of units at a time; by default as many as are expected to be short."""
+        with self.lock:
+            self.table.most_ahead = num_units
+
+    def wait_until_ready(self, timeout_s: float | None) -> bool:
+        """Wait until all workers that are wanted take tasks; returns False if they do not within `timeout_s` seconds.
+
+        Raises:
+            BaseException: what broke the pool.
+        """
+        with self.lock:  # not `with changed`: an interrupt could come while that enters, and leave it locked
+            ready = self.changed.wait_for(
+                lambda: self.broken or sum(one.ready for one in self.workers.values()) >= self.scaling.wanted, timeout_s
+            )
+            self.raise_if_broken()
+        return bool(ready)
+
+    def wait_until_finished(self) -> None:
+        """Wait until every worker is gone, after `finish` or `terminate`."""
+        with self.lock:
+            self.changed.wait_for(lambda: self.finished)
+
+    def worker_ids(self, *, ending: bool = True) -> list[str]:
+        """The ids of the workers; with `ending=False` without those that only end."""
+        return [id for id, worker in list(self.workers.items()) if ending or not worker.stopping]
+
+    def status(self, name: str, state: str) -> PoolStatus:
+        """A snapshot of the pool, under its name and in its state."""
+        processes = self._session.processes
+        with self.lock:
+            workers: list[WorkerStatus] = []
+            for worker in sorted(self.workers.values(), key=lambda worker: worker.rank):
+                current = self.table.current_task(worker.id)
+                sample = processes.sample_of(worker.id)
+                if worker.stopping:
+                    doing = "stopping"
+                elif not worker.ready:
+                    doing = "starting"
+                else:
+                    doing = "running" if current else "idle"
+                workers.append(
+                    WorkerStatus(
+                        name=worker.name,
+                        pid=processes.pid_of(worker.id),
+                        host=processes.host_of(worker.id),
+                        state=doing,
+                        task=current[0].first_index + current[1] if current else None,
+                        num_done=worker.num_done,
+                        memory_bytes=sample.memory_bytes if sample else 0,
+                        cpu_s=sample.cpu_s if sample else 0.0,
+                    )
+                )
+            return PoolStatus(
+                name=name,
+                state=state,
+                workers=tuple(workers),
+                queued=self.table.num_pending,
+                running=self.table.num_running,
+                done=self.table.num_done,
+                failed=self.table.num_failed,
+                retried=self.table.num_retried,
+                num_deaths=self.num_deaths,
+                deaths=tuple(self.deaths),
+                events=tuple(self.events),
+                ways=tuple(map(str, self._session.ways())),
+            )
 
     @property
     def most_workers(self) -> int:

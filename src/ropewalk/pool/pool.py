@@ -34,7 +34,7 @@ from ropewalk.pool.messages import CallKind
 from ropewalk.pool.packing import Packer, first_constant
 from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, MapResult, PoolJob
 from ropewalk.pool.scaling import Elasticity
-from ropewalk.pool.status import PoolStatus, WorkerHandle, describe
+from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.pool.task_table import TaskUnit
 from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
@@ -334,7 +334,7 @@ class Pool:
 
     def status(self) -> PoolStatus:
         """What the pool is doing: its workers, counts of tasks, and deaths with their causes."""
-        return describe(self.name, self._state, self._dispatcher, self._session)
+        return self._dispatcher.status(self.name, self._state)
 
     def wait_until_ready(self, timeout_s: float | None = None) -> None:
         """Wait until every worker takes tasks; work can be submitted before.
@@ -343,17 +343,7 @@ class Pool:
             multiprocessing.TimeoutError: not in time.
             Exception: what broke the pool.
         """
-        dispatcher = self._dispatcher
-        with dispatcher.lock:  # not `with changed`: an interrupt could come while that enters, and leave it locked
-            ready = dispatcher.changed.wait_for(
-                lambda: (
-                    dispatcher.broken
-                    or sum(worker.ready for worker in dispatcher.workers.values()) >= dispatcher.scaling.wanted
-                ),
-                timeout_s,
-            )
-            dispatcher.raise_if_broken()
-        if not ready:
+        if not self._dispatcher.wait_until_ready(timeout_s):
             from multiprocessing import TimeoutError
 
             raise TimeoutError(f"{self.name}: not all workers were ready within {timeout_s} s")
@@ -390,8 +380,7 @@ class Pool:
             for feeder in list(self._feeders):
                 feeder.join()
             self._dispatcher.finish()
-        with self._dispatcher.lock:
-            self._dispatcher.changed.wait_for(lambda: self._dispatcher.finished)
+        self._dispatcher.wait_until_finished()
         self._callbacks.end()
         self._release()
 
@@ -469,9 +458,8 @@ class Pool:
         return self._dispatcher.jobs()
 
     def _limit_ahead(self, num_units: int) -> None:
-        """Give a worker no more than so many units at a time; by default as many as are expected to be short."""
-        with self._dispatcher.lock:
-            self._dispatcher.table.most_ahead = num_units
+        """Give a worker at most this number of units at a time; by default as many as are expected to be short."""
+        self._dispatcher.limit_ahead(num_units)
 
     def _sweep_soon(self) -> None:
         """Forget what has not begun of jobs that were withdrawn; from anywhere, also the garbage collector."""
@@ -502,7 +490,7 @@ class Pool:
         """The workers, with the `pid` and `is_alive` that tests and tools of multiprocessing's pool look at."""
         deadline = time.monotonic() + 10
         while True:
-            handles = [WorkerHandle(self._session, id) for id in list(self._dispatcher.workers)]
+            handles = [WorkerHandle(self._session, id) for id in self._dispatcher.worker_ids()]
             if all(handle.pid for handle in handles) or time.monotonic() > deadline:
                 return handles
             time.sleep(0.001)

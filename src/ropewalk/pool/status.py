@@ -12,7 +12,6 @@ from ropewalk.supervision.failure import DeathRecord
 from ropewalk.text_table import text_table
 
 if TYPE_CHECKING:
-    from ropewalk.pool.dispatcher import Dispatcher
     from ropewalk.processes.session import Session
 
 
@@ -93,45 +92,3 @@ class WorkerHandle:
         except (ProcessLookupError, PermissionError):
             return False
         return self.pid > 0
-
-
-def describe(name: str, state: str, dispatcher: Dispatcher, session: Session) -> PoolStatus:
-    """A snapshot of a pool."""
-    with dispatcher.lock:
-        table = dispatcher.table
-        workers: list[WorkerStatus] = []
-        for worker in sorted(dispatcher.workers.values(), key=lambda worker: worker.rank):
-            current = table.current_task(worker.id)
-            sample = session.processes.sample_of(worker.id)
-            if worker.stopping:
-                doing = "stopping"
-            elif not worker.ready:
-                doing = "starting"
-            else:
-                doing = "running" if current else "idle"
-            workers.append(
-                WorkerStatus(
-                    name=worker.name,
-                    pid=session.processes.pid_of(worker.id),
-                    host=session.processes.host_of(worker.id),
-                    state=doing,
-                    task=current[0].first_index + current[1] if current else None,
-                    num_done=worker.num_done,
-                    memory_bytes=sample.memory_bytes if sample else 0,
-                    cpu_s=sample.cpu_s if sample else 0.0,
-                )
-            )
-        return PoolStatus(
-            name=name,
-            state=state,
-            workers=tuple(workers),
-            queued=table.num_pending,
-            running=table.num_running,
-            done=table.num_done,
-            failed=table.num_failed,
-            retried=table.num_retried,
-            num_deaths=dispatcher.num_deaths,
-            deaths=tuple(dispatcher.deaths),
-            events=tuple(dispatcher.events),
-            ways=tuple(map(str, session.ways())),
-        )
