@@ -103,7 +103,7 @@ def names(session: rw.Session) -> None:
     reveal_type(rw.Trainer)  # type[Trainer]
     reveal_type(rw.pool.AsyncResult[int])  # type[AsyncResult[int]]
     reveal_type(pipeline.Stage)  # type[Stage]
-    reveal_type(exchange.StallDetector)  # type[Stalls]
+    reveal_type(exchange.StallDetector)  # type[StallDetector]
     reveal_type(population.Uniform)  # type[Uniform]
     reveal_type(training.Trainer)  # type[Trainer]
     print(rw.Poool, pipeline.Stag)  # pyright: ignore[reportAttributeAccessIssue]

@@ -76,11 +76,11 @@ class TaskPage:
     def __init__(self, fd: int) -> None:
         self._map = mmap.mmap(fd, PAGE_BYTES)
         view = memoryview(self._map)
-        self.words = view[:_CODES_AT].cast("q")
-        self.codes = view[_CODES_AT:_VALUES_AT]
-        self.values = view[_VALUES_AT:_SPILL_AT].cast("q")
-        self.floats = view[_VALUES_AT:_SPILL_AT].cast("d")
-        self.spill = view[_SPILL_AT:]
+        self.words: memoryview[int] = view[:_CODES_AT].cast("q")
+        self.codes: memoryview[int] = view[_CODES_AT:_VALUES_AT]
+        self.values: memoryview[int] = view[_VALUES_AT:_SPILL_AT].cast("q")
+        self.floats: memoryview[float] = view[_VALUES_AT:_SPILL_AT].cast("d")
+        self.spill: memoryview[int] = view[_SPILL_AT:]
 
     def report(self, *, ended: bool = False) -> PageReport:
         """A consistent copy of what is there; without results if the worker is just clearing them.

@@ -90,7 +90,7 @@ class ProcessManager:
     ) -> None:
         self.failure: Exception | None = None
         """Why there are no processes any more, from the moment in which the owners are told."""
-        self.loop = loop
+        self.loop: Loop = loop
         self._home = home
         self._members = members
         self._retirements = retirements

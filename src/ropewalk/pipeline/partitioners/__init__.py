@@ -41,7 +41,7 @@ PARTITIONERS: Family[Callable[..., Partitioner]] = Family(
     {
         "exact": _ours("exact", "Exact"),
         "balanced": _ours("balanced", "Balanced"),
-        "pipedream": _ours("pipedream", "PipeDream"),
+        "pipedream": _ours("pipedream", "PipeDreamPartitioner"),
         "fixed": _ours("fixed", "Fixed"),
     },
     group="ropewalk.partitioners",
