@@ -195,7 +195,7 @@ def test_an_exchange_without_replicas_is_told() -> None:
         ({"lr_scale": "pipedram"}, ValueError, "lr_scale is 'pipedream' or None, not 'pipedram'"),
         ({"plan": "two"}, TypeError, r"plan is of type str; give a number of devices, or a Plan"),
         ({"plan": 2.0}, TypeError, r"plan is of type float"),
-        ({"timeouts": 10}, TypeError, r"timeouts is of type int; give .*Patience\(silent_s=10.0\)"),
+        ({"timeouts": 10}, TypeError, r"timeouts is of type int; give .*TrainerTimeouts\(silent_s=10.0\)"),
         ({"processes": {"name": "a"}}, TypeError, r"processes is of type dict; give .*ProcessOptions\("),
         ({"snapshots": 3}, TypeError, r"snapshots is of type int; give .*Snapshots\(every=100\), or None"),
         ({"weights": "model.pt"}, ValueError, "safetensors"),

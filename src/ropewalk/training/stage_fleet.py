@@ -10,7 +10,6 @@ gone, and one that does not even answer to its name is killed, so that it is gon
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 from ropewalk.calls.client import Client
 from ropewalk.errors import ExchangeAborted, ServiceLost, StageLost, StageStalled
 from ropewalk.exchange.elastic.silence import Silence
+from ropewalk.exchange.groups.watched_worker import cause_of, ping, watch_end
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.program import Program
@@ -158,8 +158,8 @@ class StageFleet:
                     self._seated(seat, future.result())
                     continue
                 if not self._is_running:
-                    raise StageLost(f"the processes of the trainer have ended: {_cause_of(error)}", cause=str(error))
-                failed[seat] = _cause_of(error)
+                    raise StageLost(f"the processes of the trainer have ended: {cause_of(error)}", cause=str(error))
+                failed[seat] = cause_of(error)
                 future = None
             if future is None:
                 future = self.client(seat).hello.future()
@@ -173,16 +173,14 @@ class StageFleet:
     def _seated(self, seat: int, presence: Presence) -> None:
         self.present[seat] = presence
         self._lost.pop(seat, None)
-        stays: Future[Any] = self.client(seat).stay.future(presence.name)
 
-        def has_gone(future: Future[Any]) -> None:
+        def has_gone(why: str) -> None:
             if self.present.get(seat) == presence:
-                error = None if future.cancelled() else future.exception()
-                self._lost[seat] = "its node has ended" if error is None else _cause_of(error)
+                self._lost[seat] = why
                 self.present.pop(seat, None)
             self._bell.ring()
 
-        stays.add_done_callback(has_gone)
+        watch_end(self.client(seat), presence.name, has_gone)
 
     @property
     def hosts(self) -> dict[int, str]:
@@ -271,7 +269,7 @@ class StageFleet:
         for key, future in futures.items():
             error = future.exception() if future.done() else None
             if isinstance(error, ServiceLost):
-                gone[seats[key]] = _cause_of(error)
+                gone[seats[key]] = cause_of(error)
             elif error is not None and not isinstance(error, ExchangeAborted):
                 raise error  # what the user's code raised explains more than who then hung up
         if gone:  # a call that was lost tells it sooner than `stay`, perhaps
@@ -294,7 +292,7 @@ class StageFleet:
         now = time.monotonic()
         names = {str(seat): seat for seat in awaited}
         for name in silence.to_ask(names, now):
-            self.client(names[name]).ping.future().add_done_callback(functools.partial(_answered, silence, name))
+            ping(self.client(names[name]), lambda name=name: silence.answered(name, time.monotonic()))
         for name in silence.overdue(now):
             silence.forget(name)
             self.give_up(names[name], f"it has not answered for {self._timeouts.silent_s:g} s")
@@ -334,12 +332,3 @@ class StageFleet:
     def _name_at(self, seat: int) -> str:
         presence = self.present.get(seat)
         return f"seat {seat}" if presence is None else presence.name
-
-
-def _answered(silence: Silence, name: str, future: Future[Any]) -> None:
-    if not future.cancelled() and future.exception() is None:
-        silence.answered(name, time.monotonic())
-
-
-def _cause_of(error: BaseException) -> str:
-    return getattr(error, "cause", "") or str(error) or type(error).__name__

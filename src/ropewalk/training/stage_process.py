@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import os
 import queue
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
@@ -24,6 +23,7 @@ from ropewalk.calls.markers import concurrent, method
 from ropewalk.errors import ExchangeAborted, PeerLost, ServiceLost, StageLost
 from ropewalk.exchange.groups.inbox import Packet
 from ropewalk.exchange.groups.link_group import Send
+from ropewalk.exchange.groups.watched_worker import WatchedWorker
 from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
 from ropewalk.pipeline.stages.evaluation import Evaluated
@@ -62,7 +62,7 @@ from ropewalk.training.stored_snapshots import StoredSnapshot
 T = TypeVar("T")
 
 
-class StageProcess:
+class StageProcess(WatchedWorker):
     """A process that is one worker of a pipeline, in each epoch perhaps another one.
 
     Args:
@@ -71,9 +71,8 @@ class StageProcess:
     """
 
     def __init__(self, training: TrainingConfig, peers: Client) -> None:
-        node = node_context.current_node()
-        self.name = f"{node.name}.{node.replica}#{node.generation}"
-        self._seat = node.replica
+        super().__init__()
+        self._seat = node_context.current_node().replica
         # Torch was loaded before this process was forked, when nobody knew how many threads it would get.
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
         self._training = training
@@ -89,7 +88,6 @@ class StageProcess:
         self._inboxes = Inboxes()
         self._courier = Replicator(self._keep_here_and_there)
         self._copy: dict[str, Any] = {}
-        self._has_ended = threading.Event()
         self._is_stopping = False
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -97,15 +95,6 @@ class StageProcess:
     def hello(self) -> Presence:
         """Who this is: a process that comes back is somebody new."""
         return Presence(self.name, os.uname().nodename)
-
-    @concurrent(4)
-    def stay(self, name: str) -> None:
-        """Returns when this process ends its work; so a caller hears at once of its death."""
-        if name == self.name:
-            self._has_ended.wait()
-
-    def ping(self) -> None:
-        """Answered by whoever is there, whatever it computes."""
 
     def where(self) -> str:
         """What it does just now, in words."""

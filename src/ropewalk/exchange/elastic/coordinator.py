@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.calls.client import Client
@@ -30,6 +29,7 @@ from ropewalk.exchange.elastic.membership import (
     StepSpan,
 )
 from ropewalk.exchange.elastic.silence import Silence
+from ropewalk.exchange.groups.watched_worker import WatchTimeouts, ping, watch_end
 from ropewalk.program import node_context
 from ropewalk.transport.failures import Failure, rebuild_error
 
@@ -38,21 +38,8 @@ _LOOK_S = 0.1
 _LAST_WORDS_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeTimeouts:
-    """How long what is waited for.
-
-    Attributes:
-        start_s: until all founders have come; then training begins with those who are here.
-        quiet_s: a step may take so long before workers are asked whether they are there.
-        silent_s: a worker that has not answered that question after so long counts as dead.
-        stalled_s: a worker that is there may let the others wait for its gradients for so long.
-    """
-
-    start_s: float = 120.0
-    quiet_s: float = 1.0
-    silent_s: float = 10.0
-    stalled_s: float = 300.0
+class ExchangeTimeouts(WatchTimeouts):
+    """How long an elastic training waits, in seconds; after `start_s` it begins with the workers that have come."""
 
 
 Event = Callable[[], list[Instruction]]
@@ -192,25 +179,19 @@ class Coordinator:
         except IndexError:  # the program was scaled down before this worker's word was heard
             return self._membership.died(name, "was ended before it had joined")
         self._clients[name] = client
-        stays: Future[Any] = client.stay.future(name)
-        stays.add_done_callback(lambda future: self._events.put(lambda: self._has_gone(name, future)))
+        watch_end(client, name, lambda why: self._events.put(lambda: self._has_gone(name, why)))
         return []
 
-    def _has_gone(self, name: str, stays: Future[Any]) -> list[Instruction]:
+    def _has_gone(self, name: str, why: str) -> list[Instruction]:
         self._unfinished.discard(name)
         self._silence.forget(name)
         self._clients.pop(name, None)
-        error = stays.exception() if not stays.cancelled() else None
-        return self._membership.died(name, f"died: {getattr(error, 'cause', '') or error or 'its node has ended'}")
+        return self._membership.died(name, f"died: {why}")
 
     def _ask(self, name: str) -> None:
-        def answered(future: Future[Any]) -> None:
-            if not future.cancelled() and future.exception() is None:
-                self._events.put(lambda: self._is_there(name))
-
         client = self._clients.get(name)
         if client is not None:
-            client.ping.future().add_done_callback(answered)
+            ping(client, lambda: self._events.put(lambda: self._is_there(name)))
 
     def _is_there(self, name: str) -> list[Instruction]:
         if name in self._clients:

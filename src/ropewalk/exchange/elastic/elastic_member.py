@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ropewalk.calls.client import Client
-from ropewalk.calls.markers import concurrent
 from ropewalk.errors import ExchangeInvalid, MemberLost, ProgramStopped, ServiceLost
 from ropewalk.exchange.elastic.coordinator import ExchangeTimeouts
 from ropewalk.exchange.elastic.mailbox import Mailbox
@@ -25,6 +24,7 @@ from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.groups.link_group import LinkGroup
 from ropewalk.exchange.groups.member import GroupMember, one_way
+from ropewalk.exchange.groups.watched_worker import WatchedWorker
 from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program import node_context
@@ -63,7 +63,7 @@ class ElasticConfig:
     shaping: LinkEmulation | None = None
 
 
-class ElasticMember(GroupMember):
+class ElasticMember(GroupMember, WatchedWorker):
     """One worker of an elastic training.
 
     Args:
@@ -73,17 +73,14 @@ class ElasticMember(GroupMember):
     """
 
     def __init__(self, training: ElasticConfig, coordinator: Client, workers: Client) -> None:
-        super().__init__()
-        node = node_context.current_node()
-        # A process that comes back is somebody new.
-        self.name: str = f"{node.name}.{node.replica}#{node.generation}"
+        GroupMember.__init__(self)
+        WatchedWorker.__init__(self)
         self.training = training
         self.coordinator = coordinator
         self._workers = workers
-        self._replica = node.replica
+        self._replica = node_context.current_node().replica
         self._clients: dict[int, Client] = {}
         self._group: Group | None = None
-        self._has_ended = threading.Event()
         self._is_expelled = False
         self.interrupt: Callable[[int], object] = lambda epoch: None
         """Takes back what the exchange does in an epoch; set by the trainer, called by any thread."""
@@ -116,15 +113,6 @@ class ElasticMember(GroupMember):
         """Weights and all that belongs to them, from rank 0."""
         if name == self.name:
             self.mailbox.put_state(epoch, state)
-
-    def ping(self) -> None:
-        """Answered by whoever is there, whatever it computes."""
-
-    @concurrent(4)
-    def stay(self, name: str) -> None:
-        """Returns when this worker has ended; so a caller hears at once of its death."""
-        if name == self.name:
-            self._has_ended.wait()
 
     # For the worker's own code
 
