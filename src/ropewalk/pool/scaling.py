@@ -92,7 +92,7 @@ class Elasticity:
         idle_s: seconds before the pool shrinks.
     """
 
-    #: Seconds. Bursts that end before new workers could start are left to the existing workers.
+    #: Seconds before the pool grows: shorter bursts, in which new workers could not start, are left to existing ones.
     PATIENCE_S = 0.2
 
     def __init__(self, least: int, most: int, idle_s: float) -> None:

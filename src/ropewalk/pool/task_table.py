@@ -2,7 +2,7 @@
 
     submit ─▶ pending ──assign──▶ outstanding at one worker ──done──▶ finished, once
                  ▲                        │
-                 ├──── taken back ◀───────┤  recalled, or skipped behind a fence
+                 ├──── taken back ◀───────┤  recalled, or skipped after a fence
                  └──── died ◀─────────────┘  the task it was in: one death more, alone next time;
                                              its neighbours: again, without blame
 
@@ -201,7 +201,7 @@ class TaskTable:
     def died(
         self, id: str, current: int | None, cause: str, *, final: bool = False, innocent: bool = False
     ) -> list[GivenUp]:
-        """Note the death of a worker. The results that its page told of must have been passed to `done` before.
+        """Note the death of a worker. The results in its page must have been passed to `done` before.
 
         Args:
             id: the worker.
@@ -402,7 +402,7 @@ class TaskTable:
         return worker is not None and not worker.num_items and (worker.draining or worker.units_left == 0)
 
     def current_task(self, id: str) -> tuple[TaskUnit, int] | None:
-        """Return the oldest item that a worker holds: the one it is in, as far as the table knows."""
+        """Return the oldest item that a worker holds, which by the messages so far is the one it is in."""
         worker = self._workers.get(id)
         if worker is None or not worker.outstanding:
             return None

@@ -104,7 +104,7 @@ class PoolWorker:
         self._is_set_up = False
 
     def run(self) -> None:
-        """Serve until the pool says stop or is gone."""
+        """Run tasks until the pool sends `StopWorker` or is gone."""
         received = self._link.receive()
         if received is None or not isinstance(received.message, BeginWorker):
             return  # the pool was terminated before this worker had started
@@ -281,7 +281,7 @@ class PoolWorker:
                 results = self._results
             else:
                 if value is None:
-                    results.append(None)  # a result missing in the page stands for None
+                    results.append(None)  # an untouched slot of the page means None
                 else:
                     self._append_value(value, len(results))
                     results = self._results

@@ -63,7 +63,7 @@ class DeathRecord:
 
     @property
     def exit_phrase(self) -> str:
-        """Return how the process ended, as words after its name: "was killed by SIGKILL", "exited with code 3"."""
+        """How the process ended, as words after its name: "was killed by SIGKILL", "exited with code 3"."""
         if self.signal is not None:
             phrase = f"was killed by {_signal_name(self.signal)}"
         elif self.exit_code is not None:
@@ -74,7 +74,7 @@ class DeathRecord:
 
     @property
     def ending(self) -> str:
-        """Return how the process ended, in words that follow its name, with its last output."""
+        """How the process ended, in words that follow its name, with its last output."""
         after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
         return f"{self.exit_phrase}{after} (pid {self.pid} on host {self.host}); {self._last_words}"
 

@@ -30,7 +30,7 @@ class Liveness(enum.Enum):
 
 
 class Lease:
-    """The lease that one process holds on another's signs of life.
+    """The lease of one process, kept by another that observes it.
 
     The observer calls `state` regularly, several times per lease; an observer that
     looks less often than every half lease never finds a process lost.

@@ -44,7 +44,7 @@ class Moments:
 
     @property
     def variance(self) -> Tensor:
-        """Return the unbiased variance of each channel, shape (channels,)."""
+        """The unbiased variance of each channel, shape (channels,)."""
         return self.spread / (self.count - 1)
 
 

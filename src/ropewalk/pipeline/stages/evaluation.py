@@ -47,24 +47,24 @@ class Evaluation:
 
     @cached_property
     def stages(self) -> tuple[tuple[str, ...], ...]:
-        """Return the ids of each stage's operators; a stage may have none."""
+        """The ids of each stage's operators; a stage may have none."""
         return self.graph.eval_stages([stage.operators for stage in self.training.stages])
 
     @cached_property
     def output_stage(self) -> int:
-        """Return the id of the stage that makes the model's output."""
+        """The id of the stage that makes the model's output."""
         output = self.graph.for_eval.output
         return next(id for id, operators in enumerate(self.stages) if output in operators)
 
     @cached_property
     def input_stages(self) -> frozenset[int]:
-        """Return the ids of the stages that read the model's inputs."""
+        """The ids of the stages that read the model's inputs."""
         inputs = {one.id for one in self.graph.for_eval.operators if one.is_input}
         return frozenset(id for id, operators in enumerate(self.stages) if inputs & set(operators))
 
     @cached_property
     def plan(self) -> Plan:
-        """Return the plan: the stages and devices of training, with the edges of evaluation."""
+        """The plan: the stages and devices of training, with the edges of evaluation."""
         stage_of = {one: id for id, operators in enumerate(self.stages) for one in operators}
         targets: dict[str, set[int]] = defaultdict(set)
         for source, target in self.graph.for_eval.edges:

@@ -45,12 +45,12 @@ class Norms:
 
     @property
     def total(self) -> Tensor:
-        """Return the norm of all gradients as one vector; a tensor without dimensions."""
+        """The norm of all gradients as one vector; a tensor without dimensions."""
         return _norm(self.values[self.positions.argsort()])
 
     @property
     def odd(self) -> list[int]:
-        """Return the positions whose norm is NaN or infinite."""
+        """The positions whose norm is NaN or infinite."""
         return sorted(int(position) for position in self.positions[~self.values.isfinite()])
 
 

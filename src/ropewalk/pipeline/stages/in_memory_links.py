@@ -85,7 +85,7 @@ class InMemoryLinks:
 
     @property
     def waiting(self) -> Mapping[Tag, LinkMessage]:
-        """Return the messages that were sent and not received yet."""
+        """The messages that were sent and not received yet."""
         return self._parcels
 
     def _link(self, tag: Tag) -> tuple[Tag, PlanWorker, PlanWorker]:

@@ -89,7 +89,7 @@ class Loss:
         return LossOfPiece(value, value * num_samples, float(num_samples))
 
     def over(self, pieces: list[tuple[Tensor, float | None]]) -> Tensor:
-        """Return the loss of a step, without dimensions, from values and weights of its micro-batches in order."""
+        """Return the loss of a step, one element, from values and weights of its micro-batches in order."""
         scale = self.declared == "mean"
         total = sum(
             (value * weight if scale and weight is not None else value for value, weight in pieces[1:]),

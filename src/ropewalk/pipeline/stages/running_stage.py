@@ -45,7 +45,7 @@ End = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class StageSetup:
-    """The facts about a stage beside its program and its tensors."""
+    """The facts about a stage besides its program and its tensors."""
 
     id: int
     replica: int

@@ -30,7 +30,7 @@ _NUM_BLOCKS = 3
 
 
 class Stateful(Protocol):
-    """State that lasts from update to update beside a stage's own: an exchange between its replicas."""
+    """State besides a stage's own that lasts from update to update: that of the exchange between its replicas."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...

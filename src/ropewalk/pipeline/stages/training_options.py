@@ -1,4 +1,4 @@
-"""Options of training beside the plan: one object that every stage process gets."""
+"""Options of training besides the plan: one object that every stage process gets."""
 
 from __future__ import annotations
 

@@ -70,12 +70,12 @@ class WeightVersions:
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """Return the versions that exist, oldest first."""
+        """The versions that exist, oldest first."""
         return tuple(sorted(self._slot_of))
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
-        """Return the newest weights by name."""
+        """The newest weights by name."""
         return self._slots[self._slot_of[self.newest]]
 
     def hold(self, version: int | None) -> int:

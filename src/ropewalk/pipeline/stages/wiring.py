@@ -1,4 +1,4 @@
-"""What the stages of a plan exchange beside its values: the state of the random generator.
+"""What the stages of a plan exchange besides values: the state of the random generator.
 
 Random numbers follow the order of the stages, so each stage that draws some needs the state that the one before it has
 left. The state is sent with the first edge that joins the two; if none does (they are in two branches), it gets an edge

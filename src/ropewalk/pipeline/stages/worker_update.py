@@ -52,7 +52,7 @@ class WorkerUpdate:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return what the user should know about the updates so far, in words."""
+        """What the user should know about the updates so far, in words."""
         counts = ((self.num_skipped, "left out: gradients were NaN or infinite"), (self.num_clipped, "clipped"))
         return tuple(f"{counted(num, 'update')} {what}" for num, what in counts if num)
 
