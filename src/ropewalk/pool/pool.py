@@ -173,21 +173,18 @@ class Pool:
             self._released = False
             self._state = RUN
 
-    # Run `func(*args, **kwds)` in a worker and return its value.
-    #
-    # Args:
-    #     func: the function; a lambda, a closure or a function of `__main__` works too.
-    #     args: its positional arguments.
-    #     kwds: its keyword arguments.
-    #
-    # Returns:
-    #     What the call returned.
-    #
-    # Raises:
-    #     Exception: what the call raised, with the remote traceback as its cause.
+    # One call
 
     def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
         """Run `func(*args, **kwds)` in a worker and return its value.
+
+        Args:
+            func: the function; a lambda, a closure or a function of `__main__` works too.
+            args: its positional arguments.
+            kwds: its keyword arguments.
+
+        Returns:
+            What the call returned.
 
         Raises:
             Exception: what the call raised, with the remote traceback as its cause.
@@ -260,7 +257,20 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> MapResult[T]:
-        """Start `map`, and return at once; `apply_async` describes the callbacks."""
+        """Start `map`, and return at once.
+
+        Args:
+            func: the function; pickled once, with what it closes over.
+            iterable: the arguments; read to the end at once.
+            chunksize: the number of items that are pickled together; by default such that each worker gets about four
+                chunks.
+            callback: called with the list of results when all have arrived, in a thread of the pool.
+            error_callback: called with an exception instead, if a call raises.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            The result, a list in the order of the items, which arrives later.
+        """
         return self._map(func, iterable, CallKind.ONE, chunksize, callback, error_callback, seed)
 
     def starmap(
@@ -271,7 +281,21 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> list[T]:
-        """Return `[func(*item) for item in iterable]`, computed by the workers; see `map` for the arguments."""
+        """Return `[func(*item) for item in iterable]`, computed by the workers.
+
+        Args:
+            func: the function; pickled once, with what it closes over.
+            iterable: the positional arguments of each call; read to the end at once.
+            chunksize: the number of items that are pickled together; by default such that each worker gets about four
+                chunks.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            The results in the order of the items.
+
+        Raises:
+            Exception: what the call with the lowest index raised, once all calls have ended.
+        """
         return self._wait(self._map(func, iterable, CallKind.STAR, chunksize, None, None, seed))
 
     def starmap_async(
@@ -284,7 +308,20 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> MapResult[T]:
-        """Start `starmap`, and return at once; `apply_async` describes the callbacks."""
+        """Start `starmap`, and return at once.
+
+        Args:
+            func: the function; pickled once, with what it closes over.
+            iterable: the positional arguments of each call; read to the end at once.
+            chunksize: the number of items that are pickled together; by default such that each worker gets about four
+                chunks.
+            callback: called with the list of results when all have arrived, in a thread of the pool.
+            error_callback: called with an exception instead, if a call raises.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            The result, a list in the order of the items, which arrives later.
+        """
         return self._map(func, iterable, CallKind.STAR, chunksize, callback, error_callback, seed)
 
     def imap(
@@ -295,12 +332,21 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> IMapIterator[T]:
-        """Yield the results of `map` one by one, in order.
+        """Return an iterator over the results of `map`, in the order of the items.
 
         The iterable is read as results are consumed, and may be endless.
 
         The number and the bytes of unconsumed results are bounded; `join` after `close` lifts the bound. Dropping the
         iterator cancels the tasks that have not started.
+
+        Args:
+            func: the function; pickled once, with what it closes over.
+            iterable: the arguments; read in a thread of the pool.
+            chunksize: the number of items that are pickled together.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            An iterator over the results; its `next` raises what a task or the iterable raised.
         """
         return self._imap(func, iterable, chunksize, seed, ordered=True)
 
@@ -312,7 +358,7 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> IMapIterator[T]:
-        """Yield the results of `imap` in the order in which they are ready."""
+        """Return an iterator like that of `imap`, with the results in the order in which they are ready."""
         return self._imap(func, iterable, chunksize, seed, ordered=False)
 
     def put(self, value: Any) -> ConstantRef:

@@ -73,7 +73,11 @@ class SumKey(NamedTuple):
 
 
 class Sums(Protocol):
-    """The interface of sums that a stage worker needs. Contributing gives the tensors away; each member takes once."""
+    """The interface of sums that a stage worker needs.
+
+    `contribute` gives the tensors away; it is called once by each member of a key. `missing` returns the members that
+    have not contributed yet. When there are none, each member calls `take` once, which returns a total of its own.
+    """
 
     def contribute(self, key: SumKey, member: Contributor, contribution: GradientContribution) -> None: ...
     def missing(self, key: SumKey) -> Sequence[Contributor]: ...

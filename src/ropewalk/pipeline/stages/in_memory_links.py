@@ -43,7 +43,11 @@ class LinkMessage:
 
 
 class Links(Protocol):
-    """The interface of links that a stage worker needs. Sending gives the message away; receiving removes it."""
+    """The interface of links that a stage worker needs.
+
+    `send` gives the message away, and is called only while `has_room` returns True. `receive` removes a message, and is
+    called only once `has` returns True. Messages with different tags may arrive in any order.
+    """
 
     def has_room(self, tag: Tag) -> bool: ...
     def send(self, tag: Tag, parcel: LinkMessage) -> None: ...

@@ -25,6 +25,12 @@ def cut_here(input: Tensor) -> Tensor:
         x = cut_here(self.encoder(x))
         return self.decoder(x)
     ```
+
+    Args:
+        input: the value; any shape and dtype.
+
+    Returns:
+        The same tensor.
     """
     if isinstance(input, fx.Proxy):
         return cast(Tensor, input.tracer.create_proxy("call_function", cut_here, (input,), {}))
