@@ -4,10 +4,10 @@
     map ─▶ chunking ─▶ pickle ─▶ submit ─▶ task table ─▶ dispatcher ═══▶ run
     get ◀─ unpickle ◀─────────── job ◀──── task table ◀─ dispatcher ◀═══ results
 
-Everything that `multiprocessing.Pool` has behaves as documented there. Ropewalk adds: no task is lost or answered twice
+Everything that `multiprocessing.Pool` has behaves as documented there. Beyond that, no task is lost or answered twice
 when workers die (`max_deaths`, `at_most_once`, `task_timeout_s`), functions may be lambdas or live in `__main__`,
-`imap` is lazy, `put`, `resize` and `status`, pools that grow and shrink with their work, and results that can be
-awaited.
+`imap` is lazy, pools can grow and shrink with their work, results can be awaited, and there are `put`, `resize` and
+`status`.
 """
 
 from __future__ import annotations
@@ -334,10 +334,8 @@ class Pool:
     ) -> IMapIterator[T]:
         """Return an iterator over the results of `map`, in the order of the items.
 
-        The iterable is read as results are consumed, and may be endless.
-
-        The number and the bytes of unconsumed results are bounded; `join` after `close` lifts the bound. Dropping the
-        iterator cancels the tasks that have not started.
+        The iterable is read as results are consumed, and may be endless. The number and the bytes of unconsumed results
+        are bounded; `join` after `close` lifts the bound. Dropping the iterator cancels the tasks that have not started.
 
         Args:
             func: the function; pickled once, with what it closes over.
@@ -358,7 +356,7 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> IMapIterator[T]:
-        """Return an iterator like that of `imap`, with the results in the order in which they are ready."""
+        """Return an iterator over the results in the order in which they are ready; see `imap` for the arguments."""
         return self._imap(func, iterable, chunksize, seed, ordered=False)
 
     def put(self, value: Any) -> ConstantRef:

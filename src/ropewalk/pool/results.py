@@ -119,7 +119,7 @@ class ResultBatch:
 
 
 class PoolJob:
-    """The receiver of the results of some tasks. The dispatcher calls `accept` and `finish`, one at a time."""
+    """The receiver of the results of some tasks. The dispatcher calls `accept` and `abandon`, one at a time."""
 
     #: Whether the job wants nothing more: units that are submitted from then on do not run.
     dropped = False

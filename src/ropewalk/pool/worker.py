@@ -418,7 +418,7 @@ def _answering_exits(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_points(call: Callable[[Any], Any], visit: Callable[[str, str], bool]) -> Callable[[Any], Any]:
-    """Wrap the function in two points for fault injection, so that the hot loop need not know of them."""
+    """Put the function between two points for fault injection, so that the hot loop need not know of them."""
 
     def call_between(item: Any) -> Any:
         visit("worker.before_task", "")

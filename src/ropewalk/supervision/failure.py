@@ -1,4 +1,4 @@
-"""The record of a death: which process, on which host, its cause, its age, and its last output.
+"""The record of a death: which process, on which host, its cause, how long the process had run, and its last output.
 
 Every process that ends gets such a record, and every error that a death causes
 carries it. The agent fills it in; this module only puts it into words.

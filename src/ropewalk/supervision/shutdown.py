@@ -37,7 +37,7 @@ class Graces:
 
 
 class Rung(enum.Enum):
-    """The stage of a shutdown; it only ever moves downwards in this list."""
+    """How far a shutdown has come; it only ever moves downwards in this list."""
 
     RUNNING = "running"
     ASK = "ask"

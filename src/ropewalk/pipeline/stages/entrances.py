@@ -1,6 +1,6 @@
 """The entry of values from other stages into a stage's graph, where their gradients are collected unchanged.
 
-The tensors of a value are leaves, and autograd leaves a gradient in a leaf's `.grad`: the tensor itself, at no cost, if
+The tensors of a value are leaves, and autograd stores a gradient in a leaf's `.grad`: the tensor itself, at no cost, if
 its strides are the leaf's, else a copy with the leaf's strides. Kernels add in another order for other strides, so such
 a copy could differ in its bits from the gradient of a model that is not cut. A hook keeps the gradients whose strides
 differ. Links must keep sizes and strides too.

@@ -226,7 +226,7 @@ def cut_of(snapshots: Sequence[WorkerSnapshot], workers: Iterable[PlanWorker] | 
 
     Args:
         snapshots: the snapshots.
-        workers: if given, the workers of each of which there must be one snapshot.
+        workers: if given, there must be one snapshot of each of these workers.
 
     Raises:
         ValueError: the snapshots are of several cuts, or not of these workers.

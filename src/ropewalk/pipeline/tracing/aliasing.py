@@ -39,7 +39,7 @@ class Observed:
     has_tensor: bool = True
     #: Whether the value is one tensor, not a tuple or a list of tensors.
     is_tensor: bool = True
-    #: Whether the value is no tuple, list or dictionary.
+    #: Whether the value is not a tuple, list or dictionary.
     is_leaf: bool = True
     requires_grad: bool = False
 

@@ -1,6 +1,6 @@
 """The graph of a model from `torch.export`: calls of ATen, with the modules they come from.
 
-    model ──▶ torch.export (training, any batch size) ──▶ tidied:
+    model ──▶ torch.export (training, any batch size) ──▶ simplified:
         add_(num_batches_tracked, 1), batch_norm(...)   ──▶ one computing.batch_norm(...)
         copy_(buffer, buffer.add_(1))                   ──▶ dropped: it copies a tensor to itself
         checks of shapes, `cut_here`                    ──▶ dropped; a call that does nothing
@@ -147,7 +147,7 @@ def _check_batch(captured: Captured, inputs: ModelInputs) -> None:
         )
 
 
-# --- where a call stands ----------------------------------------------------------------------------------------------
+# --- where a call is --------------------------------------------------------------------------------------------------
 
 
 def _site(node: fx.Node, leaves: Leaves) -> Site:

@@ -43,8 +43,8 @@ class TracedOperator:
     is_input: bool = False
     #: The calls, in the order they are made.
     nodes: tuple[fx.Node, ...] = ()
-    #: The calls whose results are read by other operators. With one, its result is the operator's value; with several,
-    #: a tuple of their results is.
+    #: The calls whose results are read outside of it. With one, its result is the operator's value; with several, a
+    #: tuple of their results is.
     values: tuple[fx.Node, ...] = ()
 
 
@@ -164,7 +164,7 @@ class ModelGraph:
 
         Raises:
             NotTraceable: the arguments differ from the example inputs in structure, in shape (the batch aside), or in a
-                value that is no tensor.
+                value that is not a tensor.
         """
         values = self.model_inputs.bind(args, kwargs)
         for name, sizes in self.captured.sizes.items():
@@ -186,7 +186,7 @@ class ModelGraph:
             operators: ids of operators, in any order.
 
         Raises:
-            NotTraceable: an id is no operator of this graph.
+            NotTraceable: an id is not that of an operator of this graph.
         """
         for id in operators:
             if id not in self.by_id:

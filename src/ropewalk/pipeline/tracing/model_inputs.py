@@ -34,7 +34,7 @@ class ModelInputs:
         args, kwargs = as_arguments(example)
         leaves, self._structure = flatten(self._named(args, kwargs))
         paths = list(self._structure.paths())
-        #: The leaves that are no tensors, by path.
+        #: The leaves that are not tensors, by path.
         self.constants: dict[str, Any] = {
             path: leaf for path, leaf in zip(paths, leaves, strict=True) if not is_tensor(leaf)
         }
@@ -76,7 +76,7 @@ class ModelInputs:
         """Return the values of the input operators for other arguments.
 
         Raises:
-            NotTraceable: the arguments have another structure, or other values where no tensor is.
+            NotTraceable: the arguments have another structure, or other values where the example has no tensor.
         """
         leaves, structure = flatten(self._named(args, kwargs))
         paths = list(self._structure.paths())

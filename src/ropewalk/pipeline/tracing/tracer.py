@@ -45,7 +45,7 @@ def trace(
             no memory is used; the graph is then checked by its shapes only.
         example_inputs: the model's inputs: a tuple of positional arguments, a dictionary of keyword arguments, or
             one tensor, with a batch of at least 2 samples in the first dimension. The graph is for inputs like these,
-            of any batch size; values that are no tensors become constants of the graph.
+            of any batch size; values other than tensors become its constants.
         leaf_modules: modules that are not traced into, so that each call of them is one operator: types, paths, or the
             modules themselves.
         fixed_batch: whether the model runs with the batch size of the example only.
