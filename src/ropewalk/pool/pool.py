@@ -335,7 +335,8 @@ class Pool:
         """Return an iterator over the results of `map`, in the order of the items.
 
         The iterable is read as results are consumed, and may be endless. The number and the bytes of unconsumed results
-        are bounded; `join` after `close` lifts the bound. Dropping the iterator cancels the tasks that have not started.
+        are bounded; `join` after `close` lifts the bound. Dropping the iterator cancels the tasks that have not
+        started.
 
         Args:
             func: the function; pickled once, with what it closes over.

@@ -3,15 +3,15 @@
 Pure: deaths and processes that became ready come in, each with its time, and an instruction comes out. Nothing is
 started here and no clock is read.
 
-`RestartIntensity` is Erlang's restart intensity (OTP design principles, "Supervisor Behaviour"): every failure of a node
-of a program counts.
+`RestartIntensity` is Erlang's restart intensity (OTP design principles, "Supervisor Behaviour"): every failure of a
+node of a program counts.
 
     first failure in `window_s` ─▶ StartAgain(0)
     further ones in `window_s`  ─▶ StartAgain(backoff) ... the same, longer ... ─▶ GiveUp
 
 `RestartBudget` is the same idea with one difference, for the workers of a pool. A worker that had been ready and was
-killed by its task is not a sign that starting is broken: it is replaced at once, and the task's own count of deaths sets
-the limit (`TaskPoisoned`). Only deaths before readiness are counted, each a start that failed.
+killed by its task is not a sign that starting is broken: it is replaced at once, and the task's own count of deaths
+sets the limit (`TaskPoisoned`). Only deaths before readiness are counted, each a start that failed.
 
     died, had been ready     ─▶ StartAgain(0)
     died before it was ready ─▶ StartAgain(backoff) ... the same, longer ... ─▶ GiveUp

@@ -6,7 +6,8 @@
 
 Tensors on meta cannot be used directly: tensors that a forward makes (`torch.arange(n)`) are on the CPU, and cannot be
 combined with them. Fake tensors are described in torch's manual (torch.compiler_fake_tensor) under a path with an
-underscore; only this module imports it. Constants of the model that are not buffers stay as they are, with their values.
+underscore; only this module imports it. Constants of the model that are not buffers stay as they are, with their
+values.
 """
 
 from __future__ import annotations
