@@ -1,4 +1,4 @@
-"""Process pools: tasks, workers, results; and the names of `multiprocessing.pool`."""
+"""Process pools: tasks, workers and results, with the names of `multiprocessing.pool`."""
 
 from __future__ import annotations
 

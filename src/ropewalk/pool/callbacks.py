@@ -1,4 +1,4 @@
-"""The callbacks of a pool's results, in a thread of their own: user code never runs on the loop."""
+"""The callbacks of a pool's results, run in a thread of their own: user code never runs on the loop."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ logger = logging.getLogger(__name__)
 
 
 class Callbacks:
-    """Runs the callbacks of one pool one after the other, in a thread that begins with the first of them."""
+    """Runs the callbacks of one pool one after the other, in a thread that starts with the first of them."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def put(self, call: Callable[[], None]) -> None:
-        """Run a call soon; from any thread."""
+        """Run a call soon; may be called from any thread."""
         self._calls.put(call)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ropewalk-callbacks", daemon=True)
             self._thread.start()
 
     def end(self) -> None:
-        """Run what is there and end; may be called twice, and by a callback."""
+        """Run the waiting calls and end the thread; may be called twice, and by a callback."""
         if self._thread and self._thread is not threading.current_thread():
             self._calls.put(None)
             self._thread.join()
@@ -35,6 +35,6 @@ class Callbacks:
         while call := self._calls.get():
             try:
                 call()
-            except Exception:  # the user's; multiprocessing's result thread would die of it, and the pool hang
+            except Exception:  # user code raised it; multiprocessing's result thread would die of it, and the pool hang
                 logger.exception("a callback raised")
-            del call  # or what it holds on to would live until the next one
+            del call  # otherwise the objects it refers to would live until the next call

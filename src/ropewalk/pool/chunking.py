@@ -1,12 +1,12 @@
-"""How much work travels at once: the size of chunks, and the credit of workers. Pure.
+"""How much work is sent at once: the size of chunks, and the credit of workers. Pure.
 
-A chunk is what is pickled together. By default it follows multiprocessing (four
-chunks per worker): few enough that pickling is cheap, and since tasks can be taken
-back one by one, no smaller than that is needed for balance.
+A chunk is a number of items that are pickled together. By default its size follows multiprocessing (four chunks per
+worker): few enough chunks that pickling is cheap; as tasks can be recalled one by one, smaller chunks are not needed
+for balance.
 
-Credit is how much a worker may hold. It is counted in time: tiny tasks travel in
-batches, tasks of a millisecond a few ahead, long ones one at a time. A worker on
-another host also holds what it does while a message and its answer are under way.
+Credit is the amount of work that a worker may hold, in time: tiny tasks are sent in batches, tasks of a millisecond a
+few ahead, long tasks one at a time. A worker on another host also holds the work that it does during a round trip to
+the launcher.
 """
 
 from __future__ import annotations
@@ -16,80 +16,80 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-#: Results of a chunk are sent on before it ends, so a large chunk delays nothing, but it must stay a fair share.
+#: Results of a chunk are sent before it ends, so a large chunk delays nothing, but it must stay a fair share.
 _CHUNKS_PER_WORKER = 4
 
 
 def default_chunksize(num_items: int, num_workers: int) -> int:
-    """The rule of multiprocessing: about four chunks for each worker."""
+    """Return multiprocessing's default: about four chunks for each worker."""
     return max(1, -(-num_items // (num_workers * _CHUNKS_PER_WORKER)))
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
-    """Tuples of `size` items; the last may be shorter. An exception of the iterable loses the unfinished one."""
+    """Yield tuples of `size` items; the last may be shorter. If the iterable raises, the unfinished tuple is lost."""
     iterator = iter(items)
     while chunk := tuple(islice(iterator, size)):
         yield chunk
 
 
 class Pace:
-    """What tasks are expected to take, learnt from those that have ended; one figure per code."""
+    """Expected durations of tasks, learnt from those that have ended; one estimate per code."""
 
-    #: A worker is given more when what it holds lasts less than this...
+    #: Nanoseconds: a worker is given more when the work it holds lasts less than this...
     low_ns = 5e6
-    #: ...and as much as lasts this long: enough to hide the way to the launcher and back, short enough to be fair.
+    #: ...up to this much: enough to hide the round trip to the launcher, short enough to be fair.
     high_ns = 10e6
-    #: A long task waits at a far worker, behind the one before it, if going there takes a noticeable part of its time.
+    #: A long task is sent ahead to wait at a remote worker if the round trip takes a noticeable part of its duration.
     far = 8
-    #: The most items and bytes of one batch.
+    #: The largest number of items and of bytes in one batch.
     most_items = 1024
     most_bytes = 32 << 20
-    #: Work of this length is worth fetching from a worker for an idle one.
+    #: Nanoseconds of work from which on it is worth recalling for an idle worker.
     worth_ns = 1e6
-    #: Work that takes longer than expected by this part of it is not about to end.
+    #: Work that has exceeded its expected duration by this fraction is not taken to be about to end.
     late = 0.25
-    #: A worker that holds several tasks and says nothing for so long is looked at.
+    #: Seconds without a message after which the page of a worker that holds several tasks is read.
     silence_s = 0.02
 
     def __init__(self) -> None:
         self._expected: dict[str, float] = {}
 
     def observe(self, code: str, ns: float) -> None:
-        """Tasks of this code took `ns` each, just now."""
+        """Note that tasks of this code took `ns` nanoseconds each."""
         known = self._expected.get(code)
         self._expected[code] = ns if known is None else known + 0.25 * (ns - known)
 
     def expected_ns(self, code: str) -> float | None:
-        """What one task of this code is expected to take; None before the first has ended."""
+        """Return the expected nanoseconds of one task of this code; None before the first has ended."""
         return self._expected.get(code)
 
     def too_little_ns(self, pace_ns: float, way_ns: float) -> float:
-        """A worker that holds less than this is given more.
+        """Return the nanoseconds of work below which a worker is given more.
 
         Args:
-            pace_ns: what one task is expected to take.
-            way_ns: how long a message to the worker and its answer are under way.
+            pace_ns: expected nanoseconds of one task.
+            way_ns: nanoseconds of a round trip to the worker.
         """
         one_ahead_ns = 1.5 * pace_ns if pace_ns <= self.far * way_ns else 0.0
         return max(self.low_ns + way_ns, one_ahead_ns)
 
     def enough_ns(self, pace_ns: float, way_ns: float) -> float:
-        """A worker is given no more than this; the arguments are those of `too_little_ns`."""
+        """Return the nanoseconds of work above which a worker is given no more; arguments as in `too_little_ns`."""
         one_ahead_ns = 2 * pace_ns if pace_ns <= self.far * way_ns else 0.0
         return max(self.high_ns + way_ns, one_ahead_ns)
 
     def left_ns(self, expected_ns: float, silent_s: float) -> float:
-        """How much is left of work that was expected to take so long, of a worker that tells at its end only.
+        """Return the nanoseconds left of work expected to take `expected_ns`, at a worker that reports only at its end.
 
-        When it is late by far the expectation was wrong, and there is no end in sight.
+        Work that is far over its expected duration is taken to have no end in sight.
         """
         late_ns = silent_s * 1e9 - expected_ns
         return math.inf if late_ns > max(self.low_ns, self.late * expected_ns) else max(0.0, -late_ns)
 
     def worth_recalling(self, load_ns: float, silent_s: float) -> bool:
-        """Whether work of that expected length, at a worker that silent, is worth fetching for an idle one."""
+        """Return whether work of that length, at a worker silent for `silent_s`, is worth recalling for an idle one."""
         return load_ns > self.worth_ns or silent_s > 0.005
 
     def forget(self, code: str) -> None:
-        """No tasks of this code are expected any more."""
+        """Drop the estimate of a code that no more tasks are expected of."""
         self._expected.pop(code, None)

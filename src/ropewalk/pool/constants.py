@@ -1,6 +1,6 @@
 """Constants: code and values that many tasks need, sent to a host or a worker once.
 
-A map's function and what it closes over, and what `pool.put` was given, are pickled
+A map's function with what it closes over, and a value given to `pool.put`, are pickled
 once, named by the hash of their bytes, and sent ahead of the first task that needs
 them: small ones on the worker's link, large ones as a blob of the host, where every
 worker maps the same memory (read-only).
@@ -22,8 +22,9 @@ from ropewalk.transport.blobs import BlobRef, pack, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, loads
 
-#: Constants of this size and more are sent to each host once, and mapped there; smaller ones to each worker. Mapping
-#: costs a worker some 50 µs; but workers may be many, and the weights of a small policy are new in each generation.
+#: Bytes. Constants of at least this size are sent to each host once, and mapped there; smaller ones are sent to each
+#: worker. Mapping costs a worker some 50 µs; but workers may be many, and the weights of a small policy are new in each
+#: generation.
 HOST_MIN_BYTES = 8 * 1024
 
 
@@ -31,9 +32,9 @@ class PartsLayout(msgspec.Struct, array_like=True, frozen=True):
     """How the parts of a constant belong together."""
 
     value_buffers: int
-    """Buffers of the value; -1 if there are only definitions."""
+    """Number of buffers of the value; -1 if there are only definitions."""
     definitions: list[tuple[str, int]]
-    """Name in `__main__`, number of buffers."""
+    """Name in `__main__` and number of buffers of each definition."""
 
 
 _ENCODE = msgspec.msgpack.Encoder().encode
@@ -41,7 +42,7 @@ _LAYOUT = msgspec.msgpack.Decoder(PartsLayout)
 
 
 def parts_of(payload: Payload | None, definitions: dict[str, Payload]) -> list[Part]:
-    """The parts of a constant: a value with the definitions it needs, or only definitions."""
+    """Return the parts of a constant: a value with the definitions it needs, or only definitions."""
     layout = PartsLayout(
         len(payload.buffers) if payload else -1,
         [(name, len(definition.buffers)) for name, definition in definitions.items()],
@@ -56,7 +57,7 @@ class Constant:
     """One constant at the sender: its bytes, or the memory file that holds them."""
 
     def __init__(self, id: str, parts: list[Part], needs: Iterable[Constant] = ()) -> None:
-        """Copy the parts: the value they lie in may change once we have returned.
+        """Copy the parts, as the caller may change the value once this has returned.
 
         Args:
             id: the hash of the parts.
@@ -64,7 +65,7 @@ class Constant:
             needs: other constants that the value refers to.
 
         Raises:
-            OSError: no memory or descriptors for a large one.
+            OSError: there is no memory or no file descriptor for a large constant.
         """
         self.id = id
         self.size_bytes: int = total_bytes(parts)
@@ -76,14 +77,14 @@ class Constant:
         if self.size_bytes >= HOST_MIN_BYTES:
             self.blob = BlobRef(self.id, tuple(memoryview(part).nbytes for part in parts))
             with _large_lock:
-                twin = _large.get(id)  # of another pool: it is the same memory then
+                twin = _large.get(id)  # another pool has it: share the memory
                 self.fd = os.dup(twin.fd) if twin and twin.fd >= 0 else pack(parts, f"ropewalk-{self.id[:12]}")
                 _large[id] = self
         else:
             self.parts = [bytes(part) for part in parts]
 
     def close(self) -> None:
-        """Give the memory back; may be called twice."""
+        """Free the memory; may be called twice."""
         with _large_lock:
             if self.fd >= 0:
                 os.close(self.fd)
@@ -96,13 +97,13 @@ _large_lock = threading.Lock()
 
 
 class ConstantRef:
-    """What `pool.put` returns: passed to a task, it arrives there as the value itself.
+    """A reference that `pool.put` returns; a task that is passed it gets the value itself.
 
-    The value is sent to each host once, and may be dropped when this is, or the pool ends.
+    The value is sent to each host once, and may be dropped once this reference is dropped, or the pool ends.
 
     Args:
-        constant: held until this is dropped.
-        on_dropped: called then, by whoever drops it, perhaps the garbage collector.
+        constant: held until this reference is dropped.
+        on_dropped: called then, in the thread that drops it, perhaps by the garbage collector.
     """
 
     def __init__(self, constant: Constant, on_dropped: Callable[[], object]) -> None:
@@ -127,9 +128,9 @@ _collecting = threading.local()
 
 
 class collecting:
-    """Within this block, pickling notes which constants it met, in the dictionary that the block is given.
+    """A block within which pickling records the constants that it meets, in the dictionary given to the block.
 
-    (A generator's context manager would take four times as long, for each task.)
+    (A context manager made from a generator would take four times as long, for each task.)
     """
 
     def __enter__(self) -> dict[str, Constant]:
@@ -145,12 +146,12 @@ _arrived: dict[str, Any] = {}
 
 
 def arrived(id: str) -> Any:
-    """In a worker: the value of a constant that was sent before."""
+    """Return the value of a constant that this worker has received."""
     return _arrived[id]
 
 
 def arrive(id: str, parts: Sequence[Part], namespace: Any) -> None:
-    """In a worker: unpack a constant and keep its value.
+    """Unpack a constant in a worker and keep its value.
 
     Raises:
         Exception: whatever unpickling raises.
@@ -172,6 +173,6 @@ def arrive(id: str, parts: Sequence[Part], namespace: Any) -> None:
 
 
 def depart(ids: Iterable[str]) -> None:
-    """In a worker: forget constants."""
+    """Forget constants in a worker."""
     for id in ids:
         _arrived.pop(id, None)

@@ -4,9 +4,8 @@
                                 ├─▶ table, scaling ──────┤
     loop's thread ── messages ──┘   (under one lock)     └─▶ jobs: accept, abandon
 
-It holds the pool's lock, the links of its workers and what each worker knows. It is
-called by the threads of the user, which may wait, and by the session's loop, which
-may not; it runs no user code in either.
+The dispatcher holds the pool's lock, the links of its workers and the list of constants that each worker has. It is
+called by the user's threads, which may wait, and by the session's loop, which may not; it runs no user code in either.
 """
 
 from __future__ import annotations
@@ -74,35 +73,35 @@ from ropewalk.transport.main_namespace import main_facts
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 0.005
-#: With more workers than this that hold several tasks, one looks after them less often.
+#: With more workers than this that hold several tasks, each one is checked less often.
 _WATCH_WORKERS = 256
-#: How often an elastic pool looks whether it has as many workers as it needs.
+#: Seconds between two checks of whether an elastic pool has as many workers as it needs.
 _LOOK_S = 0.05
-#: After SIGTERM, a worker has this long before SIGKILL.
+#: Seconds from SIGTERM to SIGKILL for a worker.
 _TERMINATE_S = 1.0
-#: Messages that wait for company, at a worker that is idle.
+#: The largest number of messages that are held back, at an idle worker, to be sent together.
 _MOST_HELD = 16
-#: Descriptors in one message; the kernel takes at most 253.
+#: File descriptors in one message; the kernel takes at most 253.
 _MAX_FDS = 32
 _KEPT_DEATHS = 1000
 
 
 @dataclass(slots=True, eq=False)
 class Content:
-    """What a unit's tasks are, ready to send."""
+    """The content of a unit's tasks, ready to send."""
 
     kind: int
     seed: int
     needs: Sequence[Constant]
-    """What the worker must have first; the last one is what is called."""
+    """Constants that the worker must have first; the last one is the one to call."""
     parts: list[Part]
     shared: tuple[int, ...] = ()
     fd: int = -1
     span: tuple[int, int, int] | None = None
-    """Start, stop and step of its items, if they are those of a range: these need no parts."""
+    """Start, stop and step of the items if they are those of a range; they need no parts."""
 
     def close(self) -> None:
-        """Give the memory back; may be called twice."""
+        """Free the memory; may be called twice."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -111,13 +110,13 @@ class Content:
 
 @dataclass(slots=True, eq=False)
 class PoolWorkerRecord:
-    """One worker as the pool sees it."""
+    """The dispatcher's record of one worker."""
 
     id: str
     rank: int
     name: str
     identity: tuple[int, ...]
-    """Its numbers for multiprocessing."""
+    """Its identity in multiprocessing."""
     link: Link | None = None
     ready: bool = False
     stopping: bool = False
@@ -127,11 +126,11 @@ class PoolWorkerRecord:
     num_done: int = 0
     host: str = "this host"
     host_leaves: bool = False
-    """Whether its host is being taken away: however it ends now, that is not its own fault, nor that of its task."""
+    """Whether its host is being taken away: its end is then neither its own fault nor that of its task."""
 
     @property
     def where(self) -> str:
-        """Its name and host, for notes on errors."""
+        """Name and host of the worker, for notes on errors."""
         return f"{self.name} on {self.host}"
 
 
@@ -188,13 +187,13 @@ class Dispatcher:
             self._fill_up()
             self._look_soon()
 
-    # The user's threads
+    # Called by the user's threads
 
     def submit(self, units: Sequence[TaskUnit]) -> None:
-        """Run these; their job hears of the results.
+        """Run units; their job is told of the results.
 
         Raises:
-            PoolClosed: no more work is taken.
+            PoolClosed: the pool takes no more work.
             Exception: what broke the pool.
         """
         with interrupts_deferred, self.lock:
@@ -214,18 +213,18 @@ class Dispatcher:
             self._look_soon()
 
     def raise_if_broken(self) -> None:
-        """Raise what broke the pool, if anything did."""
+        """Raise the error that broke the pool, if there is one."""
         if self.broken:
             raise self.broken
 
     def resize(self, num_workers: int) -> None:
-        """Have so many workers from now on; those that are too many finish what they are in."""
+        """Change the number of workers; surplus ones finish the task they are in."""
         with interrupts_deferred, self.lock:
             self._resize(num_workers)
             self._look_soon()
 
     def cancel(self, job: PoolJob, error: BaseException | None = None) -> None:
-        """Forget what has not started of a job, and tell it `error` if there is one."""
+        """Forget the unstarted tasks of a job, and fail it with `error` if given."""
         with interrupts_deferred, self.lock:
             if job not in self._jobs:
                 return
@@ -239,7 +238,7 @@ class Dispatcher:
             self.changed.notify_all()
 
     def sweep(self) -> None:
-        """Forget what has not been given to a worker of jobs that were withdrawn."""
+        """Forget the tasks of withdrawn jobs that no worker has been given."""
         with interrupts_deferred, self.lock:
             self.table.sweep(lambda job: job.withdrawn)
             self._count_off_dropped()
@@ -247,25 +246,25 @@ class Dispatcher:
             self.changed.notify_all()
 
     def jobs(self) -> list[PoolJob]:
-        """All that wait for results."""
+        """Return all jobs that wait for results."""
         with interrupts_deferred, self.lock:
             return list(self._jobs)
 
     def finish(self) -> None:
-        """Take no more work; workers end when all is done."""
+        """Take no more work; the workers end when all tasks are done."""
         with interrupts_deferred, self.lock:
             self._finishing = True
             self._stop_if_finished()
 
     def terminate(self, error: BaseException) -> None:
-        """Take no more work, abandon what there is, end the workers at once."""
+        """Take no more work, fail all jobs, and end the workers at once."""
         with interrupts_deferred, self.lock:
             self._finishing = True
             self._abandon_all(error)
             self._end_workers()
 
     def hold(self, constant: Constant) -> Constant:
-        """Keep a constant until `let_go`; returns the one of the same content that is here already, if there is one."""
+        """Keep a constant until `let_go`; return the one of the same content that is here already, if there is one."""
         with interrupts_deferred, self.lock:
             known = self.constants.get(constant.id)
             if known is not None and known is not constant:
@@ -276,7 +275,7 @@ class Dispatcher:
             return constant
 
     def hold_known(self, id: str) -> Constant | None:
-        """Keep the constant of that content until `let_go`, if it is here."""
+        """Keep the constant with this hash until `let_go`, and return it; None if it is not here."""
         with interrupts_deferred, self.lock:
             constant = self.constants.get(id)
             if constant:
@@ -284,14 +283,14 @@ class Dispatcher:
             return constant
 
     def let_go(self, *constants: Constant) -> None:
-        """Undo one `hold` of each."""
+        """Undo one `hold` of each constant."""
         with interrupts_deferred, self.lock:
             for constant in constants:
                 self.constants.unuse(constant)
             self._forget_crowded_out()
 
     def close(self) -> None:
-        """All workers are gone: give back what is left."""
+        """Free the memory of all constants, after all workers are gone."""
         with interrupts_deferred, self.lock:
             for constant in self.constants:
                 self._session.blobs.drop(constant.id, self)
@@ -368,7 +367,7 @@ class Dispatcher:
 
     @property
     def most_workers(self) -> int:
-        """How many workers there are to be, or may be one day."""
+        """The number of workers that the pool wants, or the largest number if it is elastic."""
         return self.elasticity.most if self.elasticity else self.scaling.wanted
 
     @property
@@ -376,14 +375,14 @@ class Dispatcher:
         """Whether every worker is gone after `finish` or `terminate`."""
         return self._finishing and not self.workers and not self.table.num_pending
 
-    # The session's loop: an `Owner`
+    # Called by the session's loop, as an `Owner`
 
     def on_link(self, id: str, link: Link) -> None:
         with self.lock:
             worker = self.workers[id]
             worker.link = link
             worker.host = self._session.processes.host_of(id) or worker.host
-            if worker.stopping and self._shutdown:  # it was given up before it was here
+            if worker.stopping and self._shutdown:  # it became surplus before it had started
                 self._send(worker, StopWorker())
                 return
             self._send(worker, msgspec.structs.replace(self._begin, identity=worker.identity))
@@ -392,9 +391,9 @@ class Dispatcher:
                     self._provide(worker, constant, writable=constant is self._options.arguments)
             self._send(worker, self._setup)
             for constant in (self._options.initializer, self._options.arguments):
-                if constant:  # it forgets both when the initializer has returned; a task may need them again
+                if constant:  # the worker forgets both when the initializer has returned; a task may need them again
                     worker.known.pop(constant.id, None)
-            if worker.stopping:  # nothing to do, but its initializer runs, as in multiprocessing
+            if worker.stopping:  # no tasks are left for it, but its initializer runs, as in multiprocessing
                 self._send(worker, StopWorker())
 
     def on_message(self, id: str, received: Received) -> None:
@@ -471,7 +470,7 @@ class Dispatcher:
             if worker is None:
                 return
             worker.host_leaves = True
-            if not worker.stopping:  # its place is taken on another host; what it runs it may finish
+            if not worker.stopping:  # it is replaced on another host; the tasks that it runs may finish
                 self.scaling.leaving(worker.rank)
                 self._drain(worker)
                 self._fill_up()
@@ -547,7 +546,7 @@ class Dispatcher:
         fds: Sequence[int] = ()
         if constant.blob:
             if worker.link and worker.link.stream.carries_fds:
-                fds = [constant.fd]  # it is on our host: the memory is ours, and it need not ask its agent for it
+                fds = [constant.fd]  # the memory file is on this host, so the worker need not ask its agent for it
             else:
                 self._session.blobs.provide(worker.id, constant.blob, constant.fd)
         self._hold(worker, ConstantHere(number, constant.id, constant.blob, writable), constant.parts, fds)
@@ -555,7 +554,7 @@ class Dispatcher:
     def _hold(
         self, worker: PoolWorkerRecord, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
     ) -> None:
-        """Send it together with what is sent next: one system call, and the worker wakes once."""
+        """Send a message together with the next one: one system call, and the worker wakes up once."""
         if worker.link:
             with contextlib.suppress(LinkClosed):
                 worker.link.hold(message, parts, fds)
@@ -564,7 +563,7 @@ class Dispatcher:
         self, worker: PoolWorkerRecord, message: msgspec.Struct, parts: Sequence[Part] = (), fds: Sequence[int] = ()
     ) -> None:
         if worker.link:
-            with contextlib.suppress(LinkClosed):  # its exit is on the way, and gives back what it held
+            with contextlib.suppress(LinkClosed):  # its exit will be reported, which gives back the tasks it held
                 worker.link.send(message, parts, fds)
 
     def _done(self, worker: PoolWorkerRecord, done: TasksDone, received: Received) -> None:
@@ -624,7 +623,7 @@ class Dispatcher:
         return verdicts.poisoned(index, worker.name, deaths, options.max_deaths, exited)
 
     def _after_news(self, worker: PoolWorkerRecord) -> None:
-        """A worker has spoken: give out work, let it go if it is through, end if all is done."""
+        """After a worker's message: assign tasks, stop the worker if it is finished, end if all is done."""
         self._count_off_dropped()
         self._assign()
         if self.table.exhausted(worker.id):
@@ -635,7 +634,7 @@ class Dispatcher:
             self._stop_if_finished()
             self.changed.notify_all()
 
-    # Watching: tasks behind a slow one, results that wait in a busy worker
+    # Watching: tasks that wait behind a slow one, results that wait in a busy worker
 
     def _watch_later(self) -> None:
         self._session.loop.call_later(_WATCH_S * max(1.0, self.table.num_deep / _WATCH_WORKERS), self._watch)
@@ -656,7 +655,7 @@ class Dispatcher:
         for id, until in self.table.recallable(time.monotonic()):
             self._session.processes.recall(id, until)
 
-    # As many workers as the work needs
+    # Elastic pools: as many workers as the work needs
 
     def _resize(self, num_workers: int) -> None:
         self.scaling.wanted = num_workers
@@ -671,7 +670,7 @@ class Dispatcher:
             self._session.processes.withdraw(worker.id)
 
     def _grow_no_further(self, why: str) -> None:
-        """There is no place for a worker that an elastic pool would like to have beside those that it needs."""
+        """Stop growing: there is no place for another worker of an elastic pool."""
         assert self.elasticity
         self.scaling.wanted -= 1
         self.elasticity.most = self.scaling.wanted
@@ -686,7 +685,7 @@ class Dispatcher:
         self._session.loop.call_later(_LOOK_S, self._look)
 
     def _look(self) -> None:
-        """See whether an elastic pool has too few workers for its work, or too many."""
+        """Check whether an elastic pool has too few workers for its work, or too many."""
         elasticity = self.elasticity
         assert elasticity
         with self.lock:
@@ -727,7 +726,7 @@ class Dispatcher:
         now = time.monotonic()
         worker.ready = True
         self.scaling.ready(worker.rank, now)
-        if not worker.stopping:  # it was too many before it was ready: it will end
+        if not worker.stopping:  # it became surplus before it was ready, and will end
             way_s = self._session.processes.round_trip_of(worker.id)
             self.table.worker_up(worker.id, now, self._options.units_per_worker, way_s=way_s)
         self.changed.notify_all()
@@ -741,7 +740,7 @@ class Dispatcher:
             self._stop(worker)
 
     def _stop(self, worker: PoolWorkerRecord) -> None:
-        """It holds nothing: let it end by itself."""
+        """Let a worker that holds no tasks end by itself."""
         if worker.stopping:
             return
         worker.stopping = True
@@ -749,7 +748,7 @@ class Dispatcher:
         self.table.drain(worker.id)
         self._send(worker, StopWorker())
         if self._options.initializer is None or self._session.passport:
-            # Else it starts for its initializer's sake, as in multiprocessing.
+            # Otherwise it starts to run its initializer, as in multiprocessing.
             self._session.processes.withdraw(worker.id)
         self.scaling.leaving(worker.rank)
         self._fill_up()
@@ -760,7 +759,7 @@ class Dispatcher:
                 self._stop(worker)
 
     def _end_workers(self) -> None:
-        """SIGTERM, so that exit handlers run, then SIGKILL; those that are only starting go at once."""
+        """Send SIGTERM, so that exit handlers run, then SIGKILL; workers that are still starting are ended at once."""
         if self._shutdown:
             return
         for worker in self.workers.values():
@@ -822,7 +821,7 @@ class Dispatcher:
 
     def _break(self, error: BaseException) -> None:
         if self.broken is None:
-            if not isinstance(error, PoolClosed):  # at the end of a script that leaves its pool open, nothing is wrong
+            if not isinstance(error, PoolClosed):  # a script that ends with its pool open is no failure
                 logger.error("%s is broken: %s", self._options.name, error)
             self.broken = error
             self._abandon_all(error)
@@ -850,6 +849,6 @@ class Dispatcher:
         for worker in self.workers.values():
             mine = [worker.known.pop(constant.id) for constant in removed if constant.id in worker.known]
             if mine and worker.link and worker.link.num_held < _MOST_HELD:
-                self._hold(worker, Forget(mine))  # there is no hurry: with its next tasks
+                self._hold(worker, Forget(mine))  # not urgent: sent with its next tasks
             elif mine:
                 self._send(worker, Forget(mine))

@@ -1,7 +1,7 @@
-"""Which constants a pool keeps: those in use, and of the others as many as fit, the newest. Pure.
+"""Which constants a pool keeps: all that are in use, and the newest of the others up to a limit. Pure.
 
-The next map often needs what the last one needed (a generation's code, yesterday's
-weights), so a constant is not forgotten with its last task.
+The next map often needs what the last one needed (the code of a generation, weights that have not changed), so a
+constant is not forgotten with its last task.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 from ropewalk.pool.constants import Constant
 
-#: All constants together, before those that no task needs just now are forgotten.
+#: Number and bytes of all constants together above which those that no task needs are forgotten.
 MAX_CONSTANTS = 64
 MAX_BYTES = 128 << 20
 
 
 class KeptConstants:
-    """Constants by the hash of their content, with the number of tasks and callers that hold each."""
+    """Constants by the hash of their content, each with the number of tasks and callers that hold it."""
 
     def __init__(self) -> None:
         self._constants: dict[str, Constant] = {}
@@ -26,22 +26,22 @@ class KeptConstants:
         return iter(self._constants.values())
 
     def get(self, id: str) -> Constant | None:
-        """The constant of that content, if it is kept."""
+        """Return the constant with this hash, or None if it is not kept."""
         return self._constants.get(id)
 
     def use(self, constant: Constant) -> None:
-        """One more holds it."""
+        """Count one more holder of a constant."""
         constant.users += 1
         if constant.id not in self._constants:
             self._constants[constant.id] = constant
             self._size_bytes += constant.size_bytes
 
     def unuse(self, constant: Constant) -> None:
-        """One less holds it; it stays while there is room."""
+        """Count one holder less; the constant stays while there is room."""
         constant.users -= 1
 
     def crowded_out(self) -> list[Constant]:
-        """Remove what is too much, of what nobody holds the oldest first; the caller gives the memory back."""
+        """Remove constants above the limits, the oldest that nothing holds first; the caller frees their memory."""
         removed: list[Constant] = []
         if self._fits():
             return removed

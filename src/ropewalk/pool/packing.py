@@ -1,9 +1,9 @@
 """Packing: turns a user's function and arguments into constants and units, ready to send.
 
-    function ──pickle, hash──▶ Constant   (once for a map; known ones are used again)
+    function ──pickle, hash──▶ Constant   (once for a map; known ones are reused)
     arguments ──pickle───────▶ TaskUnit   (needs: the constants that must be at the worker first)
 
-Everything here runs in the caller's thread, as pickling runs user code.
+All of it runs in the caller's thread, as pickling runs user code.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_byte
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
 
-#: What a message holds of a number.
+#: The range of an integer in a message.
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 
 class Packer:
-    """Packs for one pool, and remembers the functions that it packed.
+    """Packs functions and items for one pool, and remembers the functions that it has packed.
 
     Args:
-        dispatcher: of the pool.
-        workers: what each of them asked for.
+        dispatcher: the pool's dispatcher.
+        workers: the resources that each worker asked for.
     """
 
     def __init__(self, dispatcher: Dispatcher, workers: Resources) -> None:
@@ -43,19 +43,19 @@ class Packer:
         self._last_code: tuple[Code | None, Any] = (None, None)
 
     def code(self, func: Callable[..., Any]) -> Constant:
-        """The constant of a function, held until the caller lets it go.
+        """Return the constant of a function, held until the caller calls `let_go`.
 
         Raises:
-            TypeError: it cannot be called.
-            ValueError: it needs more than the workers have.
-            NotPicklable: it cannot be sent.
+            TypeError: the object is not callable.
+            ValueError: the function needs more resources than the workers have.
+            NotPicklable: the function cannot be sent.
         """
         if not callable(func):
             raise TypeError(f"a pool calls functions; {func!r} cannot be called")
-        if _is_imported(func):  # its name tells all: what was made of it once can be used again
+        if _is_imported(func):  # its name says all, so an earlier constant of it can be reused
             known = self._imported.get(func)
             held = self._dispatcher.hold_known(known.id) if known else None
-            if held is None:  # the first time, or others have crowded it out since
+            if held is None:  # the first time, or it has been evicted since
                 self._check_needs(func)
                 held = self._imported[func] = self.constant(dumps_code(func))
             return held
@@ -70,7 +70,7 @@ class Packer:
         return held
 
     def constant(self, code: Code, needs: Iterable[Constant] = ()) -> Constant:
-        """The constant of a value, held until the caller lets it go."""
+        """Return the constant of a value, held until the caller calls `let_go`."""
         return self._constant_of_parts(parts_of(code.payload, code.definitions), needs)
 
     def unit(
@@ -85,17 +85,17 @@ class Packer:
         what: str,
         defined: dict[frozenset[str], Constant],
     ) -> TaskUnit:
-        """Pickle some items.
+        """Pickle some items into a unit.
 
         Args:
-            job: what the results are for.
-            code: what is called.
+            job: the job that gets the results.
+            code: the constant to call.
             items: arguments, one item for each task.
-            first: position in its map of the first item.
-            kind: how an item becomes a call.
-            seed: of the map.
-            what: what errors call the items.
-            defined: definitions that were made for this map; new ones are added, held until the caller lets them go.
+            first: position in the map of the first item.
+            kind: a `CallKind`, which says how an item becomes a call.
+            seed: the seed of the map.
+            what: the word for the items in errors.
+            defined: definitions that were made for this map; new ones are added, held until the caller calls `let_go`.
 
         Raises:
             NotPicklable: an item cannot be sent.
@@ -113,7 +113,7 @@ class Packer:
             payload = dumps(items, what=what)
         needs = [*constants.values()]
         if payload.names:
-            if payload.names not in defined:  # once for a map: classes of `__main__` take long to pickle
+            if payload.names not in defined:  # once for a map: pickling classes of `__main__` takes long
                 with collecting() as inner:
                     definitions = parts_of(None, define(payload.names))
                 defined[payload.names] = self._constant_of_parts(definitions, inner.values())
@@ -124,12 +124,12 @@ class Packer:
         content = Content(kind, seed, needs, parts)
         if payload.buffers:
             if size >= SHARED_MIN_BYTES:
-                with contextlib.suppress(OSError):  # no descriptors left: inside the frame, then
+                with contextlib.suppress(OSError):  # no descriptors left: send it inside the frame
                     content.fd = pack(parts, "ropewalk-arguments")
                     content.shared = tuple(memoryview(part).nbytes for part in parts)
                     content.parts = []
             if content.parts:
-                content.parts = [bytes(part) for part in parts]  # ours: the caller may change what it gave us
+                content.parts = [bytes(part) for part in parts]  # a copy: the caller may change its objects
         return _unit(job, first, len(items), code, size, content)
 
     def _check_needs(self, func: Callable[..., Any]) -> None:
@@ -149,12 +149,12 @@ class Packer:
             )
 
     def _constant_of_parts(self, parts: list[Part], needs: Iterable[Constant]) -> Constant:
-        """The constant of these bytes: one that is known, or a new one."""
+        """Return the constant of these bytes: a known one, or a new one."""
         id = name_of(parts)
         known = self._dispatcher.hold_known(id)
         if known is None:
             return self._dispatcher.hold(Constant(id, parts, needs))
-        known.needs = tuple(needs)  # of the same content as before, but those may have been crowded out
+        known.needs = tuple(needs)  # the content is the same, but the constants it needs may have been evicted
         return known
 
 
@@ -163,13 +163,13 @@ def _unit(job: PoolJob, first: int, count: int, code: Constant, size_bytes: int,
 
 
 def first_constant(code: Code) -> Constant:
-    """A constant for workers that are not there yet, of a pool that has no dispatcher yet."""
+    """Return a constant for workers that do not exist yet, of a pool that has no dispatcher yet."""
     parts = parts_of(code.payload, code.definitions)
     return Constant(name_of(parts), parts)
 
 
 def _is_imported(func: Callable[..., Any]) -> bool:
-    """Whether a function is found again, in any process, by the name of its module and its own."""
+    """Return whether any process finds the function again by its module and name."""
     if type(func) is not types.FunctionType and type(func) is not types.BuiltinFunctionType:
         return False
     module: str = func.__module__

@@ -1,13 +1,13 @@
-"""`Pool`: multiprocessing's pool over processes that a cluster manager may run, and that may die.
+"""`Pool`: multiprocessing's pool over worker processes that may run on a cluster and may die.
 
     caller's thread                     session's loop                    worker
     map ─▶ chunking ─▶ pickle ─▶ submit ─▶ task table ─▶ dispatcher ═══▶ run
     get ◀─ unpickle ◀─────────── job ◀──── task table ◀─ dispatcher ◀═══ results
 
-What is there for multiprocessing's users behaves as documented there. What is added:
-no task is lost or answered twice when workers die (`max_deaths`, `at_most_once`,
-`task_timeout_s`), functions may be lambdas or live in `__main__`, `imap` is lazy,
-`put`, `resize`, `status`, pools that grow and shrink with their work, and results that can be awaited.
+Everything that `multiprocessing.Pool` has behaves as documented there. Beyond that, no task is lost or answered twice
+when workers die (`max_deaths`, `at_most_once`, `task_timeout_s`), functions may be lambdas or live in `__main__`,
+`imap` is lazy, pools can grow and shrink with their work, results can be awaited, and there are `put`, `resize` and
+`status`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ logger = logging.getLogger(__name__)
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 
-#: Unconsumed results of one `imap`, in bytes, before it reads no further.
+#: Bytes of unconsumed results of one `imap` before it stops reading its iterable.
 _WINDOW_BYTES = 32 << 20
 _WINDOW_ITEMS = 4096
-#: A map hands over so many chunks at a time.
+#: Number of chunks that a map submits at a time.
 _SLICE_UNITS = 500
 _pool_numbers = itertools.count(1)
 
@@ -67,36 +67,40 @@ class Pool:
         [1, 1, 2, 6, 24]
 
     Args:
-        processes: how many workers; by default the CPUs that may be used here (or
-            ROPEWALK_WORKERS; inside a worker, the CPUs of that worker). Of a pool that grows
-            and shrinks: how many to begin with, by default `min_processes`.
+        processes: the number of workers; by default `ROPEWALK_WORKERS`, or else the number of CPUs that this process
+            may use (inside a worker, the CPUs of that worker). For an elastic pool, the number of workers at the start;
+            by default `min_processes`.
         initializer: called in each worker before its first task.
-        initargs: its arguments.
-        maxtasksperchild: a worker is replaced after so many chunks of tasks.
-        context: one of `ropewalk.get_context`, whose session it is in; one of multiprocessing's changes nothing, as the
-            engine decides how processes start.
-        engine: where workers run, such as "local"; the setting `engine` by default.
-        session: a session to share; by default all pools of an engine share one.
-        resources: what each worker needs; also the number of threads of numerical libraries in it, unless a variable
-            such as OMP_NUM_THREADS says another one. A function that needs more, by its
-            `ropewalk.requires`, is refused.
-        max_deaths: a task that has killed so many workers in a row fails with `TaskPoisoned`.
-        task_timeout_s: a task that runs longer fails with `TaskTimeout`, and its worker is replaced.
-        at_most_once: never start a task twice: one whose worker dies fails with `WorkerLost`.
-        min_processes: the pool shrinks to so many when there is less to do for a while; by default
-            `processes`, or 1 if that is not given.
-        max_processes: the pool grows to so many when work waits; by default `processes`, or the CPUs.
-            Without either, its size changes by `resize` only. On a cluster it asks for whole agents,
-            and gives them back when none of their workers is needed.
-        idle_s: how long there has to be less to do before such a pool shrinks.
-        preload: modules that workers share from the start ("numpy"); they must not start threads.
-        environment: variables for the workers, on top of those that this process has when they are started.
-        name: shown in `status`, in output and in errors; what would act on a terminal is shown as Python writes it.
+        initargs: the arguments of `initializer`.
+        maxtasksperchild: the number of chunks of tasks after which a worker is replaced; by default workers are kept.
+        context: a context from `ropewalk.get_context`, whose session the pool joins; a context of multiprocessing
+            changes nothing, as the engine decides how processes start.
+        engine: where the workers run, such as "local"; by default the setting `engine`.
+        session: the session to use; by default all pools of an engine share one.
+        resources: what each worker needs; its CPUs are also the number of threads of numerical libraries in the worker,
+            unless a variable such as OMP_NUM_THREADS sets another number. A function whose `ropewalk.requires` asks for
+            more is refused.
+        max_deaths: the number of workers that a task may kill in a row before it fails with `TaskPoisoned`.
+        task_timeout_s: seconds; a task that runs longer fails with `TaskTimeout`, and its worker is replaced. None sets
+            no limit.
+        at_most_once: never start a task twice: a task whose worker dies fails with `WorkerLost`.
+        min_processes: the smallest number of workers, to which the pool shrinks when there has been less to do for
+            `idle_s`; by default `processes`, or 1 if that is not given.
+        max_processes: the largest number of workers, to which the pool grows when work waits; by default `processes`,
+            or the number of CPUs. A pool with neither `min_processes` nor `max_processes` changes its size by `resize`
+            only. On a cluster an elastic pool asks for whole agents, and gives them back when none of their workers is
+            needed.
+        idle_s: seconds for which there has to be less to do before an elastic pool shrinks.
+        preload: names of modules that the workers share from the start, such as "numpy"; the modules must not start
+            threads.
+        environment: variables for the workers, on top of those that this process has when the workers start.
+        name: shown in `status`, in output and in errors; control characters are shown escaped.
 
     Raises:
-        ValueError: an argument has a value that it cannot have.
+        TypeError: an argument has the wrong type.
+        ValueError: an argument is out of its range.
         NotPicklable: the initializer or its arguments cannot be sent.
-        StartFailed: no worker can be started here.
+        StartFailed: no worker can be started with this engine.
     """
 
     def __init__(
@@ -174,6 +178,14 @@ class Pool:
     def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
         """Run `func(*args, **kwds)` in a worker and return its value.
 
+        Args:
+            func: the function; a lambda, a closure or a function of `__main__` works too.
+            args: its positional arguments.
+            kwds: its keyword arguments.
+
+        Returns:
+            What the call returned.
+
         Raises:
             Exception: what the call raised, with the remote traceback as its cause.
         """
@@ -189,15 +201,18 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> AsyncResult[T]:
-        """Start `func(*args, **kwds)` in a worker; returns at once.
+        """Start `func(*args, **kwds)` in a worker, and return at once.
 
         Args:
-            func: what to call; a lambda, a closure or a function of `__main__` is welcome.
-            args: its arguments, copied before this returns.
+            func: the function; a lambda, a closure or a function of `__main__` works too.
+            args: its positional arguments, copied before this returns.
             kwds: its keyword arguments.
-            callback: called with the value when it is there, in a thread of the pool.
-            error_callback: called with the exception instead.
-            seed: what `task_seed` derives from; by default the number of this call in the pool.
+            callback: called with the value when it has arrived, in a thread of the pool.
+            error_callback: called with the exception instead, if the call raises.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            The result of the call, which arrives later.
         """
         job: AsyncResult[T] = AsyncResult(callback, error_callback, self._callbacks.put, self._session.loop)
         arguments = tuple(args)
@@ -215,16 +230,20 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> list[T]:
-        """`[func(item) for item in iterable]`, in the workers.
+        """Return `[func(item) for item in iterable]`, computed by the workers.
 
         Args:
-            func: pickled once, with what it closes over.
-            iterable: read to its end at once.
-            chunksize: how many items are pickled together; by default about four chunks for each worker.
-            seed: what `task_seed` derives from; by default the number of this call in the pool.
+            func: the function; pickled once, with what it closes over.
+            iterable: the arguments; read to the end at once.
+            chunksize: the number of items that are pickled together; by default such that each worker gets about four
+                chunks.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            The results in the order of the items.
 
         Raises:
-            Exception: what the call of the lowest index raised, after all have ended.
+            Exception: what the call with the lowest index raised, once all calls have ended.
         """
         return self._wait(self._map(func, iterable, CallKind.ONE, chunksize, None, None, seed))
 
@@ -238,7 +257,20 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> MapResult[T]:
-        """`map` that returns at once; see `apply_async` for the callbacks."""
+        """Start `map`, and return at once.
+
+        Args:
+            func: the function; pickled once, with what it closes over.
+            iterable: the arguments; read to the end at once.
+            chunksize: the number of items that are pickled together; by default such that each worker gets about four
+                chunks.
+            callback: called with the list of results when all have arrived, in a thread of the pool.
+            error_callback: called with an exception instead, if a call raises.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            The result, a list in the order of the items, which arrives later.
+        """
         return self._map(func, iterable, CallKind.ONE, chunksize, callback, error_callback, seed)
 
     def starmap(
@@ -249,7 +281,21 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> list[T]:
-        """`[func(*item) for item in iterable]`, in the workers; see `map`."""
+        """Return `[func(*item) for item in iterable]`, computed by the workers.
+
+        Args:
+            func: the function; pickled once, with what it closes over.
+            iterable: the positional arguments of each call; read to the end at once.
+            chunksize: the number of items that are pickled together; by default such that each worker gets about four
+                chunks.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            The results in the order of the items.
+
+        Raises:
+            Exception: what the call with the lowest index raised, once all calls have ended.
+        """
         return self._wait(self._map(func, iterable, CallKind.STAR, chunksize, None, None, seed))
 
     def starmap_async(
@@ -262,7 +308,20 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> MapResult[T]:
-        """`starmap` that returns at once; see `apply_async` for the callbacks."""
+        """Start `starmap`, and return at once.
+
+        Args:
+            func: the function; pickled once, with what it closes over.
+            iterable: the positional arguments of each call; read to the end at once.
+            chunksize: the number of items that are pickled together; by default such that each worker gets about four
+                chunks.
+            callback: called with the list of results when all have arrived, in a thread of the pool.
+            error_callback: called with an exception instead, if a call raises.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            The result, a list in the order of the items, which arrives later.
+        """
         return self._map(func, iterable, CallKind.STAR, chunksize, callback, error_callback, seed)
 
     def imap(
@@ -273,10 +332,20 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> IMapIterator[T]:
-        """The results of `map`, one by one, in order; the iterable is read as results are consumed, and may be endless.
+        """Return an iterator over the results of `map`, in the order of the items.
 
-        What is read ahead is bounded in items and bytes; `join` after `close` lifts the bound.
-        Dropping the iterator cancels what has not started.
+        The iterable is read as results are consumed, and may be endless. The number and the bytes of unconsumed results
+        are bounded; `join` after `close` lifts the bound. Dropping the iterator cancels the tasks that have not
+        started.
+
+        Args:
+            func: the function; pickled once, with what it closes over.
+            iterable: the arguments; read in a thread of the pool.
+            chunksize: the number of items that are pickled together.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+
+        Returns:
+            An iterator over the results; its `next` raises what a task or the iterable raised.
         """
         return self._imap(func, iterable, chunksize, seed, ordered=True)
 
@@ -288,35 +357,45 @@ class Pool:
         *,
         seed: int | None = None,
     ) -> IMapIterator[T]:
-        """`imap` whose results come in the order in which they are ready."""
+        """Return an iterator over the results in the order in which they are ready; see `imap` for the arguments."""
         return self._imap(func, iterable, chunksize, seed, ordered=False)
 
     def put(self, value: Any) -> ConstantRef:
-        """Send a value to every host once; pass what is returned to tasks, where it arrives as the value itself.
+        """Send a value to every host once, and return a reference; a task that is passed the reference gets the value.
 
-        There it is read-only memory shared by all processes of the host. (What a function
-        closes over, such as in `functools.partial(f, weights)`, is sent this way by itself.)
-        It is kept for as long as what is returned is, and while a task that was given it is not through.
+        In the task, the value is read-only memory that all processes of the host share. (A value that a function closes
+        over, as in `functools.partial(f, weights)`, is sent this way without `put`.) The value is kept for as long as
+        the reference exists, and until every task that was given it has ended.
+
+        Args:
+            value: any object that can be pickled.
+
+        Returns:
+            The reference to pass to tasks.
 
         Raises:
             NotPicklable: a part of the value cannot be sent.
         """
         self._check_running()
         constant = self._packer.constant(dumps_code(value, what="value"))
-        # The reference may be dropped by the garbage collector anywhere, even under our own lock: act elsewhere.
+        # The reference may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
+        # act in the loop.
         loop, dispatcher = self._session.loop, self._dispatcher
         return ConstantRef(constant, lambda: loop.call_soon(lambda: dispatcher.let_go(constant)))
 
     # The pool itself
 
     def resize(self, processes: int) -> None:
-        """Have so many workers from now on. New ones get work at once; others end after the task they are in.
+        """Change the number of workers. New workers get work at once; surplus ones end after the task they are in.
 
-        A pool that grows and shrinks with its work goes on doing so, from there. On a cluster, workers of the agent
-        that has the fewest end first, so that whole agents are given back.
+        An elastic pool goes on growing and shrinking with its work, starting from the new size. On a cluster, workers
+        of the agent that has the fewest end first, so that whole agents are given back.
+
+        Args:
+            processes: the number of workers from now on.
 
         Raises:
-            ValueError: fewer than one worker, or outside of `min_processes` and `max_processes`.
+            ValueError: `processes` is below 1, or outside of `min_processes` and `max_processes`.
         """
         if operator.index(processes) < 1:
             raise ValueError(f"a pool needs at least 1 worker, not {processes}")
@@ -329,7 +408,7 @@ class Pool:
         self._check_running()
         self._dispatcher.resize(processes)
 
-    #: `resize` by the name that it has elsewhere.
+    #: Another name of `resize`, which the executors of `ropewalk.population` call.
     scale_to = resize
 
     def status(self) -> PoolStatus:
@@ -339,8 +418,11 @@ class Pool:
     def wait_until_ready(self, timeout_s: float | None = None) -> None:
         """Wait until every worker takes tasks; work can be submitted before.
 
+        Args:
+            timeout_s: seconds to wait; None waits for ever.
+
         Raises:
-            multiprocessing.TimeoutError: not in time.
+            multiprocessing.TimeoutError: the workers were not ready within `timeout_s`.
             Exception: what broke the pool.
         """
         if not self._dispatcher.wait_until_ready(timeout_s):
@@ -349,14 +431,14 @@ class Pool:
             raise TimeoutError(f"{self.name}: not all workers were ready within {timeout_s} s")
 
     def close(self) -> None:
-        """Take no more tasks; the workers end when all is done. May be called twice."""
+        """Take no more tasks; the workers end when all tasks are done. May be called twice."""
         if self._state == RUN and self._pid == os.getpid():
             self._state = CLOSE
             if not self._feeding():
                 self._dispatcher.finish()
 
     def terminate(self) -> None:
-        """End the workers at once; what has not ended fails with `TaskCancelled`. May be called twice."""
+        """End the workers at once; tasks that have not ended fail with `TaskCancelled`. May be called twice."""
         if self._pid != os.getpid():
             return
         self._state = TERMINATE
@@ -368,10 +450,10 @@ class Pool:
         """Wait until every worker has ended. Call `close` or `terminate` first.
 
         Raises:
-            ValueError: the pool still runs.
+            ValueError: neither `close` nor `terminate` was called before.
         """
         if self._pid != os.getpid():
-            return  # a forked child: nothing here is its own
+            return  # a forked child: the workers belong to its parent
         if self._state == RUN:
             raise ValueError("Pool is still running: call close() or terminate() before join()")
         if self._state == CLOSE:
@@ -407,19 +489,19 @@ class Pool:
                 self.terminate()
                 self._release()
 
-    # What is built upon a pool makes jobs of its own, such as the futures of `compat.executor`
+    # Code that is built upon a pool, such as the futures of `compat.executor`, submits jobs of its own.
 
     def start_job(
         self, job: PoolJob, func: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int, seed: int | None = None
     ) -> None:
-        """Run `func` for items that were cut into units; the job hears of the results (see `PoolJob`).
+        """Run `func` for items that were cut into units; the job is told of the results (see `PoolJob`).
 
         Args:
-            job: what the results are for.
-            func: what to call.
+            job: the job that gets the results.
+            func: the function to call.
             cut: the items of each unit, in order.
-            kind: how an item becomes a call, a `CallKind`.
-            seed: what `task_seed` derives from; by default the number of this call in the pool.
+            kind: a `CallKind`, which says how an item becomes a call.
+            seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
 
         Raises:
             PoolClosed: the pool takes no more work.
@@ -436,7 +518,7 @@ class Pool:
             for items in cut:
                 units.append(self._packer.unit(job, code, items, first, kind, seed, what=what, defined=defined))
                 first += len(items)
-                if len(units) == _SLICE_UNITS:  # workers begin while the rest is pickled
+                if len(units) == _SLICE_UNITS:  # workers begin while later units are pickled
                     self._dispatcher.submit(units)
                     units = []
             self._dispatcher.submit(units)
@@ -450,11 +532,11 @@ class Pool:
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are to be, or may be one day."""
+        """The number of workers that the pool wants, or the largest number if it is elastic."""
         return self._dispatcher.most_workers
 
     def waiting_jobs(self) -> list[PoolJob]:
-        """All jobs that still wait for results."""
+        """Return all jobs that still wait for results."""
         return self._dispatcher.jobs()
 
     def _limit_ahead(self, num_units: int) -> None:
@@ -462,32 +544,32 @@ class Pool:
         self._dispatcher.limit_ahead(num_units)
 
     def _sweep_soon(self) -> None:
-        """Forget what has not begun of jobs that were withdrawn; from anywhere, also the garbage collector."""
+        """Forget the unstarted tasks of withdrawn jobs; may be called from anywhere, also by the garbage collector."""
         self._session.loop.call_soon(self._dispatcher.sweep)
 
     def cancel_soon(self, job: PoolJob, error: BaseException | None = None) -> None:
-        """Recall what has not begun of a job, and tell it `error` if there is one; from anywhere, as `_sweep_soon`."""
+        """Recall the unstarted tasks of a job, and fail it with `error` if given; may be called from anywhere."""
         self._session.loop.call_soon(lambda: self._dispatcher.cancel(job, error))
 
     def _call_back(self, call: Callable[[], None]) -> None:
-        """Run the user's code, such as a callback, in the thread that the pool has for that; from any thread."""
+        """Run user code, such as a callback, in the pool's thread for callbacks; may be called from any thread."""
         self._callbacks.put(call)
 
     @property
     def is_usable(self) -> bool:
-        """Whether it takes tasks, as far as is known."""
+        """Whether the pool takes tasks, as far as this process knows."""
         return self._state == RUN and self._pid == os.getpid() and not (self._session.closed or self._dispatcher.broken)
 
     @property
     def session(self) -> Session:
-        """The session that its workers are in."""
+        """The session that the pool's workers belong to."""
         return self._session
 
-    # What code written for multiprocessing looks at
+    # Attributes of multiprocessing's pool that other code reads
 
     @property
     def _pool(self) -> list[WorkerHandle]:
-        """The workers, with the `pid` and `is_alive` that tests and tools of multiprocessing's pool look at."""
+        """The workers, with `pid` and `is_alive`, as tests and tools for multiprocessing's pool expect them."""
         deadline = time.monotonic() + 10
         while True:
             handles = [WorkerHandle(self._session, id) for id in self._dispatcher.worker_ids()]
@@ -497,19 +579,19 @@ class Pool:
 
     @property
     def _processes(self) -> int:
-        """How many workers there are to be; many libraries cut their work by it."""
+        """The number of workers; many libraries divide their work by it."""
         return self.num_workers
 
     def _repopulate_pool(self) -> None:
-        """Nothing to do: dead workers are replaced when they die."""
+        """Do nothing: dead workers are replaced when they die."""
 
-    # Inside
+    # Private
 
     def _wait(self, job: AsyncResult[T]) -> T:
         try:
             return job.get()
         except KeyboardInterrupt as error:
-            if not job.ready():  # nobody else can ask for its results: what has not started need not run
+            if not job.ready():  # no caller can ask for the results any more, so unstarted tasks need not run
                 self._dispatcher.cancel(job, error)
             raise
 
@@ -561,7 +643,8 @@ class Pool:
         self._imaps.add(job)
         self._feeders.add(feeder)
         feeder.start()
-        # The iterator may be dropped by the garbage collector anywhere, even under our own lock: act elsewhere.
+        # The iterator may be dropped by the garbage collector anywhere, even while this thread holds the pool's lock:
+        # act in the loop.
         loop, dispatcher = self._session.loop, self._dispatcher
         error = TaskCancelled("the iterator of this imap was dropped")
 
@@ -571,7 +654,7 @@ class Pool:
         return IMapIterator(job, on_dropped)
 
     def _feed(self, job: ImapJob, code: Constant, iterable: Iterable[Any], chunksize: int, seed: int) -> None:
-        """Read the iterable of an imap, in a thread of its own: user code may block, and may depend on results."""
+        """Read the iterable of an `imap` in a thread of its own, as user code may block and may depend on results."""
         problem: BaseException | None = None
         defined: dict[frozenset[str], Constant] = {}
         try:
@@ -591,7 +674,7 @@ class Pool:
             problem = self._dispatcher.broken or terminated
         except BaseException as error:
             problem = error
-        if job.dropped:  # whoever still waits must hear of it, also of an item that was not taken any more
+        if job.dropped:  # a consumer that still waits must be told, even if an item was read and not submitted
             job.abandon(problem or TaskCancelled(f"{self.name} was terminated, or the iterator dropped"))
         else:
             job.end(problem)
@@ -616,7 +699,7 @@ class Pool:
 
 
 def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable:
-    """The same with a path as the caller of `apply` sees it: a call travels as an item of one, with its `kwds`."""
+    """Return the error with a path as the caller of `apply` sees it: a call travels as one item, with its `kwds`."""
     inside = error.path.removeprefix("args[0]")
     path = f"args{inside}"
     if has_keywords:
@@ -630,7 +713,7 @@ def _check_chunksize(chunksize: int) -> None:
 
 
 def _bounds(processes: int | None, least: int | None, most: int | None) -> tuple[int, int | None] | None:
-    """The least and the most workers of a pool; None if it has a size of its own, and the most is None for the CPUs."""
+    """Return the least and the most workers of an elastic pool (None stands for the CPUs), or None for a fixed size."""
     if processes is not None and operator.index(processes) < 1:
         raise ValueError(f"Number of processes must be at least 1, not {processes}")
     if least is None and most is None:
@@ -649,7 +732,7 @@ def _bounds(processes: int | None, least: int | None, most: int | None) -> tuple
 def _size(
     processes: int | None, bounds: tuple[int, int | None] | None, idle_s: float, default: int
 ) -> tuple[int, Elasticity | None]:
-    """How many workers to begin with, and what changes that."""
+    """Return the number of workers to begin with, and what changes that number."""
     if bounds is not None:
         least, most = bounds
         most = max(least, default) if most is None else most

@@ -1,11 +1,11 @@
-"""Results on the caller's side: what waits for tasks, and how it gets their values.
+"""Results on the caller's side: the objects that wait for tasks, and how they get the values.
 
     worker ─▶ dispatcher ─▶ ResultBatch (bytes) ─▶ job.accept ─▶ … caller's thread ─▶ ResultBatch.entries (values)
 
-The loop's thread only files bytes away. They are unpickled in the thread that asks
+The loop's thread only stores the bytes. They are unpickled in the thread that asks
 for the values: user code (`__setstate__`, `__reduce__`) never runs on the loop.
 
-    PoolJob ─┬─ AsyncResult ── MapResult    one answer, when all is there
+    PoolJob ─┬─ AsyncResult ── MapResult    one answer, when all results are in
          └─ ImapJob ◀── IMapIterator    one answer for each task, as they come or in order
 """
 
@@ -32,12 +32,12 @@ from ropewalk.transport.serialization import loads
 T = TypeVar("T")
 
 
-#: About what a number and its place in a list take.
+#: Approximate bytes that a number and its place in a list take.
 _NUMBER_BYTES = 32
 
 
 class RaisedEntry:
-    """An entry that is an exception instead of a value."""
+    """An entry of a batch that is an exception instead of a value."""
 
     __slots__ = ("error",)
 
@@ -46,53 +46,53 @@ class RaisedEntry:
 
 
 class ResultBatch:
-    """The results of some tasks as they arrived; unpickled once, by whoever asks first."""
+    """The results of some tasks as they arrived; unpickled once, by the first thread that asks for them."""
 
     __slots__ = ("_entries", "_lock", "_nested", "_parts", "all_values", "share_bytes", "where")
 
     def __init__(self, values: list[Any], nested: dict[int, int], parts: Sequence[Part], where: str) -> None:
-        """File results; the arguments but the last are those of `Done`.
+        """Store results as they came in a message; all arguments but the last are the fields of `TasksDone`.
 
         Args:
             values: becomes the list of entries.
-            nested: which of them are bytes, and of what kind.
-            parts: bytes and buffers of the last one, if it is large.
-            where: who sent them, for notes on errors.
+            nested: the positions in `values` that hold bytes, with their kind.
+            parts: bytes and buffers of the last entry, if it is large.
+            where: the worker that sent them, for notes on errors.
         """
         self._entries = values
         self._nested = nested
         self._parts: Sequence[Part] = parts
         self._lock = threading.Lock()
-        #: Whether no entry is a `RaisedEntry`; known once unpickled.
+        #: Whether no entry is a `RaisedEntry`; known once the entries are unpickled.
         self.all_values: bool = not nested
         self.where: str = where
         size = _NUMBER_BYTES * len(values) + total_bytes(parts) + sum(len(values[at]) for at in nested)
-        #: What one entry takes in memory, about.
+        #: Approximate bytes of memory that one entry takes.
         self.share_bytes: int = size // max(1, len(values))
 
     @classmethod
     def of(cls, entries: list[Any]) -> ResultBatch:
-        """A batch whose entries are known here."""
+        """Return a batch of entries that need no unpickling."""
         batch = cls(entries, {}, (), "")
         batch.all_values = not any(type(entry) is RaisedEntry for entry in entries)
         return batch
 
     @classmethod
     def of_page(cls, report: PageReport, where: str) -> ResultBatch:
-        """What a worker had finished according to its page."""
+        """Return a batch of the results that a worker had finished according to its task page."""
         results = results_of(report)
         nested = {at: kind for at, (kind, _) in enumerate(results) if kind in (PICKLED, ERROR)}
         return cls([value for _, value in results], nested, (), where)
 
     def entries(self) -> list[Any]:
-        """Values, or `RaisedEntry`, in the order of the tasks."""
+        """Return the values, or `RaisedEntry`s, in the order of the tasks."""
         with self._lock:
             if self._nested:
                 values = self._entries
                 for at, kind in self._nested.items():
-                    if self._parts and at == len(values) - 1:  # it was sent at once
+                    if self._parts and at == len(values) - 1:  # a large result, which was sent at once
                         data, *rest = self._parts
-                        # Small frames come as bytes, and what lies in results may be written to.
+                        # Small frames arrive as bytes, and arrays in results must be writable.
                         buffers = [bytearray(part) if type(part) is bytes else part for part in rest]
                         values[at] = self._rebuild(kind, data, buffers)
                     else:
@@ -102,7 +102,7 @@ class ResultBatch:
             return self._entries
 
     def take(self, at: int) -> Any:
-        """One entry, which this forgets, so that a large value lives no longer than whoever has it wants."""
+        """Return one entry and drop it here, so that a large value lives no longer than its consumer keeps it."""
         entries = self.entries()
         entry, entries[at] = entries[at], None
         return entry
@@ -113,30 +113,31 @@ class ResultBatch:
         assert kind == PICKLED
         try:
             return loads(data, buffers)
-        except (Exception, SystemExit) as error:  # an exit in the middle of it would end a thread of the pool
+        except (Exception, SystemExit) as error:  # `SystemExit` from unpickling would end a thread of the pool
             error.add_note(f"This was raised here, while a result from {self.where} was unpickled.")
             return RaisedEntry(error)
 
 
 class PoolJob:
-    """What the results of some tasks are for. `accept` and `finish` are called by the dispatcher, one at a time."""
+    """The receiver of the results of some tasks. The dispatcher calls `accept` and `abandon`, one at a time."""
 
-    #: Whether nothing more is wanted of it: what is submitted from then on is not run.
+    #: Whether the job wants nothing more: units that are submitted from then on do not run.
     dropped = False
-    #: Whether its tasks that have not begun are not to begin any more; `Dispatcher.sweep` forgets them.
+    #: Whether tasks that have not begun shall not begin any more; `Dispatcher.sweep` forgets them.
     withdrawn = False
-    #: Whether nobody needs single results early. Then a worker sends those of a unit together when the unit has ended:
-    #: one message instead of one for each task that takes some milliseconds. Until then they lie in its page, so that
-    #: none is lost when it dies; and what it has not begun is taken over by workers that are through, which makes it
-    #: tell at once what it has finished. So a unit may be as large as a worker's fair share of the whole. Read when
-    #: tasks are submitted; not for tasks of which some wait for the results of others.
+    #: Whether single results are not needed early. A worker then sends the results of a unit together when the unit has
+    #: ended: one message instead of one for each task that takes some milliseconds. Until then the results lie in the
+    #: worker's task page, so that none is lost when the worker dies. Tasks that it has not begun can be recalled for
+    #: idle workers, and a recall makes the worker send at once what it has finished. So a unit may be as large as a
+    #: worker's fair share of the whole. Read when tasks are submitted; not for jobs in which some tasks wait for the
+    #: results of others.
     patient = False
 
     def __init__(self) -> None:
         self._pid = os.getpid()
 
     def check_process(self) -> None:
-        """Raise PoolClosed in a forked child, where nothing will ever arrive."""
+        """Raise `PoolClosed` in a forked child, where no result will ever arrive."""
         if self._pid != os.getpid():
             raise PoolClosed(
                 f"this result belongs to a pool of process {self._pid}, from which this one ({os.getpid()}) was "
@@ -144,20 +145,20 @@ class PoolJob:
             )
 
     def begin(self) -> bool:
-        """Whether tasks of it that are about to be given to a worker, perhaps again, shall run."""
+        """Return whether tasks of this job that are about to be given to a worker, perhaps again, shall run."""
         return True
 
     def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
-        """Tasks `first` to `first + count` have their results: the entries of `batch` from `offset` on."""
+        """Take the results of tasks `first` to `first + count`: the entries of `batch` from `offset` on."""
         raise NotImplementedError
 
     def abandon(self, error: BaseException) -> None:
-        """Nothing more will come."""
+        """Fail the job: no more results will come."""
         raise NotImplementedError
 
 
 class AsyncResult(PoolJob, Generic[T]):
-    """The result of `apply_async`, when it is there; in asyncio it can be awaited as well."""
+    """The result of `apply_async`; in asyncio it can be awaited as well."""
 
     def __init__(
         self,
@@ -186,14 +187,14 @@ class AsyncResult(PoolJob, Generic[T]):
         return f"<{type(self).__name__} {state}>"
 
     def ready(self) -> bool:
-        """Whether the call has ended, one way or the other."""
+        """Return whether the call has ended, with a value or an exception."""
         return self._done
 
     def successful(self) -> bool:
-        """Whether the call ended without an exception.
+        """Return whether the call ended without an exception.
 
         Raises:
-            ValueError: it has not ended.
+            ValueError: the call has not ended.
         """
         if not self._done:
             raise ValueError(f"{self!r} not ready")
@@ -201,25 +202,29 @@ class AsyncResult(PoolJob, Generic[T]):
         return self._success
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the call has ended, or for `timeout` seconds."""
+        """Wait until the call has ended.
+
+        Args:
+            timeout: seconds to wait; None waits for ever.
+        """
         if not self._done:
             self.check_process()
-            # Who waits without a limit for one answer reads it himself (see `Loop.serve_until`); a map, whose many
-            # answers come while more is handed out, is quicker with both threads at work.
+            # A thread that waits for one answer without a limit reads it from the link itself (see `Loop.serve_until`);
+            # a map, whose many answers come while more units are sent, is quicker with both threads at work.
             if self._loop and timeout is None and may_serve():
                 self._loop.serve_until(self.ready, interrupts_deferred, interrupts_allowed)
         if not self._done and self._there.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
             self._there.release()
 
     def get(self, timeout: float | None = None) -> T:
-        """The value of the call, or its exception.
+        """Return the value of the call, or raise its exception.
 
         Args:
-            timeout: seconds to wait; None waits as long as it takes.
+            timeout: seconds to wait; None waits for ever.
 
         Raises:
-            multiprocessing.TimeoutError: it has not ended in time.
-            Exception: what the call raised; the remote traceback is its cause.
+            multiprocessing.TimeoutError: the call has not ended within `timeout`.
+            Exception: what the call raised, with the remote traceback as its cause.
         """
         self.wait(timeout)
         if not self._done:
@@ -232,7 +237,7 @@ class AsyncResult(PoolJob, Generic[T]):
         raise self._outcome
 
     def __await__(self) -> Generator[Any, None, T]:
-        import asyncio  # whoever awaits has imported it
+        import asyncio  # imported already by the code that awaits
 
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -242,7 +247,7 @@ class AsyncResult(PoolJob, Generic[T]):
                 if not future.done():
                     future.set_result(None)
 
-            with contextlib.suppress(RuntimeError):  # the event loop has ended: nobody waits
+            with contextlib.suppress(RuntimeError):  # the event loop has ended: nothing waits
                 loop.call_soon_threadsafe(settle)
 
         self._hooks.append(wake)
@@ -287,7 +292,7 @@ class AsyncResult(PoolJob, Generic[T]):
         self._outcome = entry if self._success else entry.error
 
     def _run_callbacks(self) -> None:
-        """Callbacks come first: who has the value knows that they have run, as in multiprocessing."""
+        """Run the callbacks before `get` returns, so that they have run once a caller has the value."""
         try:
             self._unpickle()
             if self._success and self._callback:
@@ -299,11 +304,11 @@ class AsyncResult(PoolJob, Generic[T]):
 
 
 ApplyResult = AsyncResult
-"""What `multiprocessing.pool` calls it as well."""
+"""The name of this class in `multiprocessing.pool`."""
 
 
 class MapResult(AsyncResult[list[T]]):
-    """The results of `map_async`: a list, in the order of the arguments."""
+    """The result of `map_async`: a list of values in the order of the arguments."""
 
     def __init__(self, num_tasks: int, *callbacks: Any) -> None:
         super().__init__(*callbacks)
@@ -339,7 +344,7 @@ class MapResult(AsyncResult[list[T]]):
                     failed = min(failed, _first_raised(entries, offset, count) + first - offset)
             self._segments = []
             self._success = failed == self._num_tasks
-            # As everywhere, all tasks were run; of several exceptions the one with the lowest index is shown.
+            # As in multiprocessing, all tasks were run; of several exceptions, the one with the lowest index is raised.
             self._outcome = values if self._success else values[failed].error
 
 
@@ -351,18 +356,18 @@ def _first_raised(entries: list[Any], offset: int, count: int) -> int:
 
 
 class ImapJob(PoolJob):
-    """What an `imap` shares between its feeder, the dispatcher and the iterator: results that wait, and the window.
+    """The state that an `imap`'s feeder, the dispatcher and the iterator share: results that wait, and the window.
 
-    Arguments are read from the iterable only while fewer results than the window wait to be
-    consumed or are on their way, in items and in bytes.
+    Arguments are read from the iterable only while the results that wait to be consumed or are under way are fewer than
+    the window allows, in items and in bytes.
     """
 
-    #: Before the first result tells how large results are, only so many items for each worker are under way.
+    #: Items under way for each worker until the first result tells how large results are.
     _FIRST_ITEMS_PER_WORKER = 4
 
     def __init__(self, num_workers: int, window_items: int, window_bytes: int, *, ordered: bool) -> None:
         super().__init__()
-        # Entering a Condition takes several steps of Python, between which an interrupt would leave it locked.
+        # Entering a `Condition` takes several steps of Python, and an interrupt between them would leave it locked.
         self._lock = threading.Lock()
         self.changed: threading.Condition = threading.Condition(self._lock)
         self._ordered = ordered
@@ -384,33 +389,33 @@ class ImapJob(PoolJob):
     # The feeder's side
 
     def wait_for_room(self) -> bool:
-        """Wait until another argument may be sent; False when none is wanted any more."""
+        """Wait until another argument may be sent; return False when no more are wanted."""
         with self._lock:
             while not (self.dropped or self._unlimited or self._has_room()):
                 self.changed.wait()
             return not self.dropped
 
     def sent(self, count: int) -> int:
-        """So many more arguments are on their way; returns the index of the first."""
+        """Count `count` more arguments as under way; return the index of the first."""
         with self._lock:
             first, self._num_sent = self._num_sent, self._num_sent + count
             return first
 
     def end(self, error: BaseException | None) -> None:
-        """The iterable has ended, or raised: that error comes after the results of what was sent."""
+        """Note that the iterable has ended or raised `error`, which comes after the results of earlier arguments."""
         with self._lock:
             if self._length is None:
                 self._length, self._end_error = self._num_sent, error
             self.changed.notify_all()
 
     def lift_window(self) -> None:
-        """Nobody may consume any more, but all shall be run: read the iterable to its end."""
+        """Read the iterable to its end: all tasks shall run, even if no result is consumed any more."""
         with self._lock:
             self._unlimited = True
             self.changed.notify_all()
 
     def drop(self) -> None:
-        """No further argument is wanted."""
+        """Stop reading: no more arguments are wanted."""
         with self._lock:
             self.dropped = True
             self.changed.notify_all()
@@ -451,7 +456,7 @@ class ImapJob(PoolJob):
     # The consumer's side
 
     def take(self, timeout_s: float | None) -> Any:
-        """The next entry; see `IMapIterator.next`."""
+        """Return the next entry; see `IMapIterator.next`."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._lock:
             while (raw := self._pop()) is None:
@@ -476,7 +481,7 @@ class ImapJob(PoolJob):
 
 
 class IMapIterator(Generic[T]):
-    """The results of `imap` or `imap_unordered`, one by one; dropping it cancels what has not started."""
+    """Iterator over the results of `imap` or `imap_unordered`; dropping it cancels the tasks that have not started."""
 
     def __init__(self, job: ImapJob, on_dropped: Callable[[], None]) -> None:
         self._job = job
@@ -489,15 +494,15 @@ class IMapIterator(Generic[T]):
         return self.next()
 
     def next(self, timeout: float | None = None) -> T:
-        """The next result.
+        """Return the next result.
 
         Args:
-            timeout: seconds to wait; None waits as long as it takes.
+            timeout: seconds to wait; None waits for ever.
 
         Raises:
-            StopIteration: there are no more.
-            multiprocessing.TimeoutError: it is not there in time.
-            Exception: what the task raised, or the iterable of the arguments; the next one can be asked for.
+            StopIteration: there are no more results.
+            multiprocessing.TimeoutError: the result did not arrive within `timeout`.
+            Exception: what the task raised, or the iterable of the arguments; later results can still be asked for.
         """
         self._job.check_process()
         entry = self._job.take(timeout)
@@ -510,4 +515,4 @@ class IMapIterator(Generic[T]):
 
 
 IMapUnorderedIterator = IMapIterator
-"""The same class: which result comes next, its job decides."""
+"""The same class: the job decides which result comes next."""

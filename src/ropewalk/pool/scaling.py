@@ -1,4 +1,4 @@
-"""How many workers a pool should have, and what to do about it. Pure.
+"""How many workers a pool should have, and which to start or to drain. Pure.
 
 work ─▶ Elasticity ─▶ wanted ─▶ starting ─▶ ready ─▶ draining ─▶ gone
                                    └────────────┴── died ──▶ another one, as the restart budget allows
@@ -15,7 +15,7 @@ from ropewalk.supervision.restart import GiveUp, RestartBudget, StartAgain
 
 
 class Scaling:
-    """Counts the workers of one pool against the number wanted."""
+    """Compares the workers of one pool with the number wanted."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -26,7 +26,7 @@ class Scaling:
         self._delayed = 0
 
     def missing(self) -> list[int]:
-        """The ranks of workers to start now: the lowest free numbers."""
+        """Return the ranks of workers to start now: the lowest free numbers."""
         ranks: list[int] = []
         rank = 0
         while len(self._members) + self._delayed < self.wanted:
@@ -37,7 +37,7 @@ class Scaling:
         return ranks
 
     def surplus(self, idle_first: Iterable[int]) -> list[int]:
-        """The ranks of workers to drain, taken from the given order; they no longer count."""
+        """Return the ranks of workers to drain, taken in the given order; they no longer count."""
         surplus: list[int] = []
         for rank in idle_first:
             if len(self._members) + self._delayed <= self.wanted:
@@ -48,19 +48,19 @@ class Scaling:
         return surplus
 
     def ready(self, rank: int, now: float) -> None:
-        """A worker takes tasks."""
+        """Note that a worker takes tasks."""
         if rank in self._members:
             self._ready.add(rank)
             self._budget.ready(now)
 
     def leaving(self, rank: int) -> None:
-        """A worker will end as planned: another may take its place now, and its rank when it is gone."""
+        """Note that a worker will end as planned: another may start now, and take over its rank once it is gone."""
         if rank in self._members:
             self.gone(rank)
             self._leaving.add(rank)
 
     def died(self, rank: int, now: float, cause: str) -> StartAgain | GiveUp | None:
-        """A worker is gone; None if it was leaving anyway. After a delayed `StartAgain`, call `delay_over`."""
+        """Note a death and decide what follows; None if the worker was leaving. After a delay, call `delay_over`."""
         was_member, was_ready = rank in self._members, rank in self._ready
         self.gone(rank)
         if not was_member:
@@ -71,28 +71,28 @@ class Scaling:
         return decision
 
     def gone(self, rank: int) -> None:
-        """A worker is gone, as planned or with its host: nothing of its own doing, and no start that failed."""
+        """Note that a worker is gone, as planned or with its host; this does not count as a failed start."""
         for ranks in (self._members, self._ready, self._leaving):
             ranks.discard(rank)
 
     def delay_over(self) -> None:
-        """The wait after a failed start is over."""
+        """Note that the wait after a failed start is over."""
         self._delayed -= 1
 
 
 class Elasticity:
-    """How many workers a pool wants that grows and shrinks with its work.
+    """Decides how many workers an elastic pool wants as its work changes.
 
-    It grows to as many as could be at work, after `PATIENCE_S` in which the ones that it had did not keep up; and
-    shrinks to as many as were at work at once, after `idle_s` in which that was fewer than it had.
+    The pool grows to the number that could be at work, once its present workers have not kept up for `PATIENCE_S`. It
+    shrinks to the largest number that were at work at once, once that has been below its size for `idle_s`.
 
     Args:
-        least: never fewer than these.
-        most: never more than these.
-        idle_s: seconds.
+        least: the smallest number of workers.
+        most: the largest number of workers.
+        idle_s: seconds before the pool shrinks.
     """
 
-    #: Bursts that are over sooner than new workers could be there are left to the old ones.
+    #: Seconds before the pool grows: shorter bursts, in which new workers could not start, are left to existing ones.
     PATIENCE_S = 0.2
 
     def __init__(self, least: int, most: int, idle_s: float) -> None:
@@ -104,13 +104,16 @@ class Elasticity:
         self._peak = 0
 
     def look(self, now: float, wanted: int, needed: int, per_agent: int) -> int:
-        """Decide how many there shall be now.
+        """Decide how many workers there shall be now.
 
         Args:
             now: monotonic time in seconds.
-            wanted: how many there are to be so far.
-            needed: how many could be at work: those that are, and one for each piece of work that waits.
-            per_agent: how many come and go together.
+            wanted: the number of workers wanted so far.
+            needed: the number that could be at work: the busy ones, and one for each unit that waits.
+            per_agent: the number of workers that come and go together, with their agent.
+
+        Returns:
+            The number of workers wanted from now on.
         """
         if needed > wanted:
             self._idle_since = None
@@ -134,24 +137,25 @@ class Elasticity:
         return min(wanted, max(self.least, self._peak))
 
     def rests(self, wanted: int, needed: int) -> bool:
-        """Whether nothing will change before there is more to do."""
+        """Return whether nothing will change until there is more work."""
         return wanted <= self.least and needed <= wanted
 
 
 class Seat(NamedTuple):
-    """A worker, as far as it matters for who goes first."""
+    """The facts about a worker that decide how early it leaves."""
 
     rank: int
     agent: str
-    """Its host; empty while it waits for one."""
+    """The agent of its host; empty while the worker waits for one."""
     num_items: int
-    """Tasks that it holds."""
+    """Number of tasks that it holds."""
 
 
 def first_to_go(seats: Sequence[Seat]) -> list[int]:
-    """The ranks in the order in which workers shall leave, such that whole agents become free.
+    """Return the ranks in the order in which workers shall leave, such that whole agents become free.
 
-    Those without a host first, then those of the agent with the fewest, the idle ones of an agent before the busy ones.
+    Workers without a host come first, then those of the agent that has the fewest; within an agent, the idle ones come
+    before the busy ones.
     """
     sizes = Counter(seat.agent for seat in seats)
     ordered = sorted(seats, key=lambda seat: (seat.agent != "", sizes[seat.agent], seat.agent, seat.num_items))

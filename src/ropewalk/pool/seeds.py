@@ -1,4 +1,4 @@
-"""Randomness of tasks: a seed that depends on the map and on the position in it, and on nothing else."""
+"""Random seeds of tasks: each depends on the map and the position in it, and on nothing else."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from ropewalk.pool.worker import current_task
 
 
 def task_seed() -> int:
-    """Inside a task: a number of 64 bits, the same however many workers there are and however often it is retried.
+    """Return a 64-bit number for the current task, independent of the number of workers and of retries.
 
-    It depends on the `seed` of the map (by default the number of the map in its pool) and
-    on the index of the task. Different tasks get independent numbers.
+    It depends on the `seed` of the map (by default the number of the map in its pool) and on the index of the task.
+    Different tasks get independent numbers.
+
+    Returns:
+        An integer from 0 to 2**64 - 1.
 
     Raises:
         RuntimeError: called outside of a task.
@@ -23,6 +26,6 @@ def task_seed() -> int:
 
 
 def derive(seed: int, index: int) -> int:
-    """The seed of the task `index` of a map with this seed."""
+    """Return the seed of task `index` of a map with the seed `seed`."""
     data = (seed & 0xFFFFFFFFFFFFFFFF).to_bytes(8, "little") + index.to_bytes(8, "little")
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

@@ -1,4 +1,4 @@
-"""What a pool is doing, as data and as a table."""
+"""The state of a pool, as data and as a table."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """One worker."""
+    """The state of one worker."""
 
     name: str
     pid: int
-    """0 until it has started."""
+    """The process id; 0 until the worker has started."""
     host: str
     state: str
-    """starting, idle, running or stopping."""
+    """"starting", "idle", "running" or "stopping"."""
     task: int | None
-    """Index of the task it is in or about to begin, if it holds any."""
+    """Index of the task that the worker runs or is about to begin; None if it holds none."""
     num_done: int
     memory_bytes: int
-    """Resident memory when it was last looked at, about once a second."""
+    """Resident memory, in bytes, as measured about once a second."""
     cpu_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class PoolStatus:
-    """A pool at one moment."""
+    """The state of a pool at one moment."""
 
     name: str
     state: str
     workers: tuple[WorkerStatus, ...]
     queued: int
-    """Tasks that no worker has yet."""
+    """Number of tasks that no worker holds yet."""
     running: int
-    """Tasks that a worker has: those it is in, and those sent ahead."""
+    """Number of tasks that workers hold: the running ones, and those sent ahead."""
     done: int
-    """Tasks that have a result, an exception among them."""
+    """Number of tasks that ended with a value or an exception of their own."""
     failed: int
-    """Tasks that ended without one: poisoned, out of time, or lost."""
+    """Number of tasks that ended without either: poisoned, timed out, or lost."""
     retried: int
-    """Times a task was started again after it killed its worker."""
+    """How many times a task was started again after its worker died."""
     num_deaths: int
     deaths: tuple[DeathRecord, ...]
-    """Unplanned deaths of workers, oldest first (the last thousand)."""
+    """Unplanned deaths of workers, oldest first; at most the last thousand."""
     events: tuple[str, ...]
-    """What happened to hosts."""
+    """Changes of hosts, in words."""
     ways: tuple[str, ...] = ()
-    """Hosts that reach each other only through another one."""
+    """Hosts that reach each other only through a relay."""
 
     def __str__(self) -> str:
         head = (
@@ -76,7 +76,7 @@ class PoolStatus:
 
 
 class WorkerHandle:
-    """A worker as multiprocessing's users know it: a pid, and whether it is alive."""
+    """A worker as multiprocessing's users know it: with a `pid`, and whether it is alive."""
 
     def __init__(self, session: Session, id: str) -> None:
         self.name = id
@@ -84,8 +84,8 @@ class WorkerHandle:
         self._session = session
 
     def is_alive(self) -> bool:
-        """Whether the process is there."""
-        if self._session.passport:  # it may be on another host, whose numbers mean nothing here
+        """Return whether the process is running."""
+        if self._session.passport:  # the worker may be on another host, where this pid means another process
             return self._session.processes.pid_of(self.name) > 0
         try:
             os.kill(self.pid, 0)

@@ -2,22 +2,21 @@
 
     submit ─▶ pending ──assign──▶ outstanding at one worker ──done──▶ finished, once
                  ▲                        │
-                 ├──── taken back ◀───────┤  recalled, or skipped behind a fence
+                 ├──── taken back ◀───────┤  recalled, or skipped after a fence
                  └──── died ◀─────────────┘  the task it was in: one death more, alone next time;
                                              its neighbours: again, without blame
 
-A task is an item of a unit (items that were pickled together). Spans of items move
-between the places above; an item is in exactly one of them, which is why a result
-that comes twice, late, or from a worker that lost the task finds nothing to finish.
-Workers number their items with `seq`, counting up for as long as they live. What that promises: docs/theory.md,
-"Exactly-once accounting" and "Blame".
+A task is an item of a unit (items that were pickled together). Spans of items move between the places above; an item is
+in exactly one of them, which is why a result that comes twice, late, or from a worker that lost the task finds nothing
+to finish. Items are numbered at each worker by `seq`, which counts up over the worker's life. The guarantees are in
+docs/theory.md, "Exactly-once accounting" and "Blame".
 
-The table opens no socket and reads no clock. Where a task must end without a
-result, it says so (`Given up`), and the caller makes the error.
+The table opens no socket and reads no clock. If a task must end without a result, it returns `GivenUp`, and the caller
+makes the error.
 
-What one message costs does not grow with the number of workers: looking at all of
-them for each of thousands would be most of the launcher's time. Those whose load has
-changed are noted (`_lighter`), and so are those that hold several tasks (`_deep`).
+The cost of one message does not grow with the number of workers: if each message led to a search through thousands of
+workers, the search would take most of the launcher's time. The table therefore notes the workers whose load has changed
+(`_lighter`) and those that hold several tasks (`_deep`).
 """
 
 from __future__ import annotations
@@ -30,37 +29,37 @@ from typing import Any, NamedTuple
 
 from ropewalk.pool.chunking import Pace
 
-#: With more workers that hold several tasks, one search for some to recall from is followed by a pause, for each...
+#: If more workers than this hold several tasks, each search for tasks to recall is followed by a pause...
 _FEW_WORKERS = 32
-#: ...so long.
+#: ...of this many seconds for each of those workers.
 _LOOK_S = 10e-6
 
 
 @dataclass(slots=True, eq=False)
 class TaskUnit:
-    """Items that travel together."""
+    """Items that are sent together."""
 
     job: Any
-    """What the results are for; the table only compares it."""
+    """The job that gets the results; the table only compares it."""
     first_index: int
-    """Position in its map of the first item."""
+    """Position in the map of the first item."""
     count: int
     code: str
-    """What is called; tasks of one code are expected to take about the same time."""
+    """The code that is called; tasks of one code are expected to take about the same time."""
     size_bytes: int = 0
     content: Any = None
-    """What is sent; the table does not look at it."""
+    """The content to send; the table does not look at it."""
     patient: bool = False
-    """Its worker says nothing of it before all of it has ended."""
+    """Whether its worker reports no results before the whole unit has ended."""
     deaths: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     """Causes of the deaths of workers, by item."""
     cancelled: bool = False
     num_ended: int = 0
-    """Items that have ended, one way or the other; the caller counts them."""
+    """Number of items that have ended, with or without a result; the caller counts them."""
 
 
 class ItemSpan(NamedTuple):
-    """Some items of a unit: `start` to `stop`."""
+    """The items `start` to `stop` of a unit."""
 
     unit: TaskUnit
     start: int
@@ -68,7 +67,7 @@ class ItemSpan(NamedTuple):
 
 
 class SpanAssignment(NamedTuple):
-    """Send this span to this worker; its first item has number `seq` there."""
+    """An instruction to send a span to a worker; its first item has number `seq` there."""
 
     worker: str
     seq: int
@@ -76,14 +75,14 @@ class SpanAssignment(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """These items have their results: those of the message from `offset` on."""
+    """Items that have their results: the entries of the message from `offset` on."""
 
     span: ItemSpan
     offset: int
 
 
 class GivenUp(NamedTuple):
-    """This item ends without a result."""
+    """An item that ends without a result."""
 
     unit: TaskUnit
     item: int
@@ -96,7 +95,7 @@ class _Worker:
     id: str
     units_left: int | None
     way_ns: float = 0.0
-    """How long a message to it and its answer are under way."""
+    """Nanoseconds of a round trip to the worker."""
     next_seq: int = 0
     outstanding: deque[tuple[int, ItemSpan]] = field(default_factory=deque[tuple[int, ItemSpan]])
     num_items: int = 0
@@ -108,12 +107,13 @@ class _Worker:
 
 
 class TaskTable:
-    """Every task of a pool.
+    """All tasks of a pool.
 
     Args:
-        max_deaths: a task that killed so many workers is given up.
-        at_most_once: a task that was started is never started again.
-        begins: asked with the job of a span before that is given to a worker; False drops it instead.
+        max_deaths: the number of workers that a task may kill before it is given up.
+        at_most_once: never start a task again that was started.
+        begins: called with the job of a span before the span is given to a worker; the span is dropped if it returns
+            False.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class TaskTable:
         self.at_most_once = at_most_once
         self._begins = begins
         self.most_ahead: int | None = None
-        """A worker holds no more units than this, however short their tasks are."""
+        """The largest number of units that a worker may hold, however short their tasks are; None sets no limit."""
         self.pace = Pace()
         self.num_pending = 0
         self.num_running = 0
@@ -136,45 +136,45 @@ class TaskTable:
         self._deep: dict[_Worker, None] = {}
         """Workers that hold more than one task."""
         self._lighter: dict[_Worker, None] = {}
-        """Workers that may want more: what they hold has changed since they were last looked at."""
+        """Workers that may want more tasks: their load has changed since they were last considered."""
         self._head = ""
-        """The code of the task that was next when they were."""
+        """The code of the task that was next at that time."""
         self._has_cancelled = False
         """Whether workers may hold tasks of cancelled jobs."""
         self._look_again = 0.0
-        """Before this, workers to recall from are not searched for."""
+        """Monotonic time before which workers to recall from are not searched for."""
         self._dropped: list[ItemSpan] = []
 
-    # What comes in
+    # Events
 
     def submit(self, units: Iterable[TaskUnit]) -> None:
-        """New work, after what is there."""
+        """Add units after those that are there."""
         for unit in units:
             self._pending.append(ItemSpan(unit, 0, unit.count))
             self.num_pending += unit.count
-        self._head = ""  # a fair share is larger now
+        self._head = ""  # the fair share of a worker is larger now
 
     def worker_up(self, id: str, now: float, units_left: int | None = None, *, way_s: float = 0.0) -> None:
-        """A worker is ready.
+        """Note that a worker is ready.
 
         Args:
             id: the worker.
-            now: monotonic time.
-            units_left: it takes at most so many units.
-            way_s: seconds that a message to its host and the answer are under way, which its credit has to cover.
+            now: monotonic time in seconds.
+            units_left: the largest number of units that it takes; None sets no limit.
+            way_s: seconds of a round trip to its host, which its credit has to cover.
         """
         self._workers[id] = worker = _Worker(id, units_left, way_s * 1e9, heard=now)
         self._idle[worker] = None
 
     def drain(self, id: str) -> None:
-        """Give this worker nothing more."""
+        """Give this worker no more tasks."""
         worker = self._workers.get(id)
         if worker:
             worker.draining = True
             self._idle.pop(worker, None)
 
     def done(self, id: str, first: int, count: int, elapsed_ns: int, now: float) -> list[Finished]:
-        """A worker has results of `count` items from `first` on; those it does not hold are ignored."""
+        """Note a worker's results of `count` items from number `first` on; items that it does not hold are ignored."""
         worker = self._workers.get(id)
         if worker is None:
             return []
@@ -190,7 +190,7 @@ class TaskTable:
         return finished
 
     def taken_back(self, id: str, first: int, until: int, now: float) -> None:
-        """Items did not start and will not: they were recalled, or skipped. They go to the front."""
+        """Put items back to the front that did not start and will not: they were recalled, or skipped."""
         worker = self._workers.get(id)
         if worker is None:
             return
@@ -201,14 +201,17 @@ class TaskTable:
     def died(
         self, id: str, current: int | None, cause: str, *, final: bool = False, innocent: bool = False
     ) -> list[GivenUp]:
-        """A worker is gone, and what its page said of finished items was told before (`done`).
+        """Note the death of a worker. The results in its page must have been passed to `done` before.
 
         Args:
             id: the worker.
             current: the number of the item it was in, which gets the blame; None between items.
             cause: why it died, in words.
-            final: the item ends now, however few deaths it has (it ran out of time).
+            final: the item ends now, whatever its number of deaths (it exceeded its timeout).
             innocent: the worker was ended from outside, so the item gets no blame.
+
+        Returns:
+            The items that end without a result.
         """
         worker = self._workers.pop(id, None)
         if worker is None:
@@ -233,9 +236,12 @@ class TaskTable:
         return given_up
 
     def vanished(self, id: str, cause: str) -> list[GivenUp]:
-        """A worker is gone with its host, and nobody knows what it had begun.
+        """Note that a worker is gone with its host, and that it is not known which items it had begun.
 
         No item is to blame, so all of them start again, unless tasks run at most once.
+
+        Returns:
+            The items that end without a result.
         """
         worker = self._workers.pop(id, None)
         if worker is None:
@@ -253,7 +259,7 @@ class TaskTable:
         return given_up
 
     def cancel(self, job: Any) -> list[str]:
-        """Forget the tasks of a job that have not been sent; returns the workers that hold others of it."""
+        """Forget the unsent tasks of a job; return the workers that hold others of it."""
         mine = [span for span in self._pending if span.unit.job is job]
         self._pending = deque(span for span in self._pending if span.unit.job is not job)
         self.num_pending -= sum(span.stop - span.start for span in mine)
@@ -269,9 +275,9 @@ class TaskTable:
         return holders
 
     def cancelled_behind(self) -> list[str]:
-        """Workers that hold tasks of cancelled jobs behind the one they are in: to recall, perhaps once more.
+        """Return workers that hold tasks of cancelled jobs after the one they are in, for a recall.
 
-        A worker that has not begun with what it holds when a recall comes gives nothing back.
+        A worker that has not begun any task it holds when a recall comes gives nothing back, and is returned once more.
         """
         if not self._has_cancelled:
             return []
@@ -285,7 +291,7 @@ class TaskTable:
         return found
 
     def sweep(self, is_withdrawn: Callable[[Any], bool]) -> None:
-        """Forget the tasks of all such jobs that have not been sent."""
+        """Forget the unsent tasks of all jobs for which `is_withdrawn` returns True."""
         kept: deque[ItemSpan] = deque()
         for span in self._pending:
             if is_withdrawn(span.unit.job):
@@ -296,24 +302,24 @@ class TaskTable:
         self._pending = kept
 
     def dropped(self) -> list[ItemSpan]:
-        """Tasks of cancelled jobs that end here without an answer; each is told once."""
+        """Return tasks of cancelled jobs that end here without a result; each is returned once."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
-    # What goes out
+    # Decisions
 
     def assign(self, now: float) -> list[SpanAssignment]:
-        """Decide who gets what now."""
+        """Decide which worker gets which spans now."""
         assignments: list[SpanAssignment] = []
-        # The idle ones first, one unit each...
+        # Idle workers first, one unit each...
         while self._pending and self._idle:
             worker, _ = self._idle.popitem()
-            worker.heard, worker.peeked = now, False  # its silence begins here
+            worker.heard, worker.peeked = now, False  # its silence is counted from here
             self._feed(worker, assignments, first=True)
-            if not worker.num_items:  # nothing that waited was to begin any more
+            if not worker.num_items:  # no task that waited was to begin any more
                 self._idle[worker] = None
             self._lighter[worker] = None
-        # ...then, if these tasks are short, those that will be idle soonest.
+        # ...then, if these tasks are short, the workers that will be idle soonest.
         if self._pending:
             code = self._pending[0].unit.code
             pace_ns = self.pace.expected_ns(code)
@@ -323,13 +329,13 @@ class TaskTable:
                 hungry.sort(key=_load)
                 self._lighter.clear()
                 for worker in hungry:
-                    if self._feed(worker, assignments, first=False):  # or it waits until it holds less
+                    if self._feed(worker, assignments, first=False):  # else it waits until it holds less
                         self._lighter[worker] = None
                 self._head = code
         return assignments
 
     def recallable(self, now: float) -> list[tuple[str, int]]:
-        """Workers from which half of the tasks should be taken back, because others idle: (worker, until)."""
+        """Return workers from which half of the tasks should be recalled for idle ones, as (worker, until)."""
         num_idle = len(self._idle)
         if self._pending or not num_idle or self.num_running < 2:
             return []
@@ -345,10 +351,10 @@ class TaskTable:
         return [(worker.id, worker.next_seq) for worker in victims[:num_idle]]
 
     def silent(self, now: float) -> list[str]:
-        """Workers that hold several tasks and have said nothing for a while: their pages should be looked at.
+        """Return workers that hold several tasks and have been silent for a while: their pages should be read.
 
-        A finished result may wait in a worker that is busy with the next task. Each silence is named once, and that of
-        a worker that is in a patient unit is as it should be.
+        A finished result may wait in a worker that is busy with the next task. Each silence is returned once. The
+        silence of a worker in a patient unit is expected, and not returned.
         """
         found: list[str] = []
         for worker in self._deep:
@@ -362,41 +368,41 @@ class TaskTable:
 
     @property
     def watchful(self) -> bool:
-        """Whether `recallable` or `silent` may have something to say later."""
+        """Whether `recallable` or `silent` may return workers later."""
         return bool(self._deep)
 
     @property
     def num_deep(self) -> int:
-        """How many workers hold more than one task: what `recallable` and `silent` have to look at."""
+        """Number of workers that hold more than one task, which `recallable` and `silent` have to look at."""
         return len(self._deep)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is pending or outstanding."""
+        """Whether no task is pending or outstanding."""
         return not self.num_pending and not self.num_running
 
     @property
     def num_parallel(self) -> int:
-        """How many workers could be at work: those that are, and one for each span that waits."""
+        """Number of workers that could be at work: the busy ones, and one for each span that waits."""
         return len(self._pending) + sum(worker.num_items > 0 for worker in self._workers.values())
 
     def next_seq(self, id: str) -> int:
-        """The number that the next item sent to a worker will have."""
+        """Return the number that the next item sent to a worker will have."""
         worker = self._workers.get(id)
         return worker.next_seq if worker else 0
 
     def num_items(self, id: str) -> int:
-        """How many items a worker holds."""
+        """Return the number of items that a worker holds."""
         worker = self._workers.get(id)
         return worker.num_items if worker else 0
 
     def exhausted(self, id: str) -> bool:
-        """Whether a worker holds nothing and will be given nothing."""
+        """Return whether a worker holds no tasks and will be given none."""
         worker = self._workers.get(id)
         return worker is not None and not worker.num_items and (worker.draining or worker.units_left == 0)
 
     def current_task(self, id: str) -> tuple[TaskUnit, int] | None:
-        """The oldest item that a worker holds: what it is in, as far as is known here."""
+        """Return the oldest item that a worker holds, which by the messages so far is the one it is in."""
         worker = self._workers.get(id)
         if worker is None or not worker.outstanding:
             return None
@@ -404,14 +410,14 @@ class TaskTable:
         return span.unit, span.start
 
     def locate(self, id: str, seq: int) -> tuple[TaskUnit, int] | None:
-        """Which item of which unit a worker's number means, if the worker holds it."""
+        """Return the item of a unit with this number at a worker, if the worker holds it."""
         worker = self._workers.get(id)
         for first, span in worker.outstanding if worker else ():
             if first <= seq < first + span.stop - span.start:
                 return span.unit, span.start + seq - first
         return None
 
-    # Inside
+    # Private
 
     def _wants(self, worker: _Worker, pace_ns: float) -> bool:
         if worker.draining or worker.units_left == 0:
@@ -419,22 +425,22 @@ class TaskTable:
         return worker.load_ns < self.pace.too_little_ns(pace_ns, worker.way_ns)
 
     def _left_ns(self, worker: _Worker, now: float) -> float:
-        """How long what a worker holds is expected to last still."""
+        """Return the nanoseconds that the tasks a worker holds are expected to last from now."""
         unit = worker.outstanding[0][1].unit
         if not unit.patient:
-            return worker.load_ns  # it tells of every task
+            return worker.load_ns  # it reports each task
         expected_ns = (self.pace.expected_ns(unit.code) or 0.0) * worker.num_items
         return self.pace.left_ns(expected_ns, now - worker.heard)
 
     def _is_worth_recalling(self, worker: _Worker, left_ns: float, now: float) -> bool:
         unit = worker.outstanding[0][1].unit
         expected_ns = self.pace.expected_ns(unit.code)
-        if unit.patient and expected_ns is not None:  # the task that it is in it keeps
+        if unit.patient and expected_ns is not None:  # the task that it is in is not recalled
             return left_ns > max(self.pace.worth_ns, expected_ns)
         return self.pace.worth_recalling(left_ns, now - worker.heard)
 
     def _feed(self, worker: _Worker, assignments: list[SpanAssignment], *, first: bool) -> int:
-        """Give an idle worker one unit; fill a worker up to its credit otherwise. Returns how many items it got."""
+        """Give an idle worker one unit, or fill a worker up to its credit; return the number of items it got."""
         fair = max(1, self.num_pending // (2 * len(self._workers)))
         num_items = size_bytes = 0
         code, pace_ns, enough_ns = "", None, 0.0
@@ -476,7 +482,7 @@ class TaskTable:
         return num_items
 
     def _take(self, worker: _Worker, first: int, until: int) -> list[tuple[int, ItemSpan]]:
-        """Remove the items numbered `first` to `until` from a worker; returns them with their numbers."""
+        """Remove the items numbered `first` to `until` from a worker; return them with their numbers."""
         outstanding = worker.outstanding
         taken: list[tuple[int, ItemSpan]] = []
         kept: list[tuple[int, ItemSpan]] = []

@@ -1,4 +1,4 @@
-"""What is said of a task that ends because of a death."""
+"""The errors of tasks that end because their worker died."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ropewalk.processes.messages import Exited
 
 
 def timed_out(index: int | None, worker: str, limit_s: float, exited: Exited) -> TaskTimeout:
-    """A task ran too long, and its worker was ended after it had printed its stacks."""
+    """Return the error of a task that exceeded its timeout; its worker was ended after it had printed its stacks."""
     stacks = f" Its stacks then:\n{exited.last_output}" if exited.last_output else ""
     return TaskTimeout(
         f"{_task(index)} ran longer than task_timeout_s={limit_s:g} in {worker}, which was ended.{stacks}",
@@ -17,7 +17,7 @@ def timed_out(index: int | None, worker: str, limit_s: float, exited: Exited) ->
 
 
 def lost(index: int | None, worker: str, cause: str, exited: Exited) -> WorkerLost:
-    """A task may not be repeated and its worker is gone."""
+    """Return the error of a task that may not be repeated and whose worker died."""
     return WorkerLost(
         f"{_task(index)} was lost with its worker, and at_most_once forbids to run it again: {cause}",
         worker=worker,
@@ -28,7 +28,7 @@ def lost(index: int | None, worker: str, cause: str, exited: Exited) -> WorkerLo
 
 
 def poisoned(index: int | None, worker: str, deaths: tuple[str, ...], max_deaths: int, exited: Exited) -> TaskPoisoned:
-    """A task has killed as many workers as it may."""
+    """Return the error of a task that has killed `max_deaths` workers."""
     listing = "\n".join(f"  {number}. {death}" for number, death in enumerate(deaths, 1))
     return TaskPoisoned(
         f"{_task(index)} killed {len(deaths)} worker{'s in a row' if len(deaths) > 1 else ''} and is not tried again "

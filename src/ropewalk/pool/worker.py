@@ -2,11 +2,9 @@
 
     receive ─▶ for each item: current ─▶ fence? ─▶ call ─▶ result into the page ─▶ … ─▶ send
 
-Results are sent when nothing more waits, after `FLUSH_NS`, or when the page is full;
-until then they lie in the page (`processes/page.py`), where they survive this process.
-Those of a patient unit do not wait for `FLUSH_NS` but for the end of the unit.
-There is no second thread: what must be known or taken back while a task runs, the
-agent does from outside.
+Results are sent when no task waits, after `FLUSH_NS`, or when the task page is full; until then they lie in the page
+(`processes/page.py`), where they survive this process. Results of a patient unit are sent at the end of the unit, not
+after `FLUSH_NS`. There is no second thread: while a task runs, the agent reads the page and recalls tasks from outside.
 """
 
 from __future__ import annotations
@@ -66,29 +64,30 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import dumps_result, loads
 
-#: Results wait no longer than this for company, once a task ends after it.
+#: Nanoseconds after which the end of the next task sends all results that wait.
 FLUSH_NS = 5_000_000
-#: Tasks that take less than this each are run in bursts of so many between two looks at the clock.
+#: Tasks that take fewer nanoseconds than this run in bursts, the size of which follows, between two readings of the
+#: clock.
 _TINY_NS = 3_000
 _TINY_BURST = 32
-#: A larger pickle does not go into the page; it is sent at once.
+#: Bytes; a larger pickle does not go into the page, but is sent at once.
 _SPILL_MAX_BYTES = 8 * 1024
-#: When a task began whose time is not measured yet.
+#: The start time of a task before it is measured.
 _NOT_YET_NS = 2**62
 
 
 def main(context: ProcessContext) -> None:
-    """The entry of a worker process."""
+    """Run a worker process."""
     link = dial_owner(parse_address(context.owner_address), context.credentials, POOL, passport=context.passport)
     os.register_at_fork(after_in_child=link.close_copy)
     try:
         PoolWorker(context, link).run()
     finally:
-        link.close()  # between hosts, ending with something unread would take back what was sent last
+        link.close()  # between hosts, closing with unread input would discard the data sent last
 
 
 class PoolWorker:
-    """One worker and what it keeps between tasks."""
+    """One worker and the state that it keeps between tasks."""
 
     def __init__(self, context: ProcessContext, link: Link) -> None:
         self._context = context
@@ -105,10 +104,10 @@ class PoolWorker:
         self._is_set_up = False
 
     def run(self) -> None:
-        """Serve until the pool says stop or is gone."""
+        """Run tasks until the pool sends `StopWorker` or is gone."""
         received = self._link.receive()
         if received is None or not isinstance(received.message, BeginWorker):
-            return  # the pool was terminated before this worker was there
+            return  # the pool was terminated before this worker had started
         begin = received.message
         take_identity(begin.identity, begin.parent_name, begin.parent_pid, begin.authkey)
         self._namespace = MainNamespace(msgspec.msgpack.decode(begin.main, type=MainFacts))
@@ -133,13 +132,13 @@ class PoolWorker:
                     raise RuntimeError(f"a worker cannot do anything with {received.message!r}")
 
     def _next(self) -> Received | None:
-        """The next message; results go out before this waits."""
+        """Return the next message; results are sent before this waits."""
         if self._results:
             if self._link.may_hold_more:
                 try:
                     return self._link.read_ready()
                 except BlockingIOError:
-                    pass  # no whole message is here after all
+                    pass  # no complete message has arrived after all
             self._flush()
         return self._link.receive()
 
@@ -159,7 +158,7 @@ class PoolWorker:
     # Constants
 
     def _receive_constant(self, received: Received) -> None:
-        """Load what the next task needs: that may kill us, and then the task is to blame; its time does not count."""
+        """Load a constant for the next task: this is not timed, and if it kills the process the task is blamed."""
         words = self._page.words
         if self._is_set_up:
             words[STARTED_NS] = _NOT_YET_NS
@@ -182,7 +181,7 @@ class PoolWorker:
                 parts = [make(part) for part in received.parts]
             arrive(constant.id, parts, self._namespace)
         except Exception as error:
-            self._broken[constant.id] = error  # the tasks that need it fail with this
+            self._broken[constant.id] = error  # the tasks that need it fail with this error
 
     def _fetch(self, id: str, writable: bool) -> Sequence[Part]:
         context = self._context
@@ -218,7 +217,7 @@ class PoolWorker:
     def _run_unit(self, unit: UnitHeader, parts: Sequence[Part]) -> None:
         words = self._page.words
         words[STARTED_NS] = time.monotonic_ns()
-        words[CURRENT] = unit.seq  # unpickling is part of the first task: it may kill us too
+        words[CURRENT] = unit.seq  # unpickling is part of the first task, as it may kill this process too
         count = unit.stop - unit.start
         if words[FENCE_FROM] <= unit.seq < words[FENCE_TO]:
             self._skip(unit.seq, count)
@@ -238,7 +237,7 @@ class PoolWorker:
             return
         _seeding.unit = unit
         if unit.patient:
-            self._flush()  # earlier results do not wait with it
+            self._flush()  # earlier results do not wait for it
         if count != len(items):
             items = items[unit.start : unit.stop]
         self._run_items(items, call, unit.seq, patient=unit.patient)
@@ -246,7 +245,7 @@ class PoolWorker:
             self._flush()
 
     def _run_items(self, items: Sequence[Any], call: Callable[[Any], Any], seq: int, *, patient: bool) -> None:
-        """Run tasks in bursts: one at a time, or several between two looks at the clock if they are tiny."""
+        """Run tasks one at a time, or in bursts between two readings of the clock if they are tiny."""
         words, now_ns = self._page.words, time.monotonic_ns
         then = words[STARTED_NS]
         at, total, burst = 0, len(items), 1
@@ -263,9 +262,9 @@ class PoolWorker:
             at, then = stop, now
 
     def _run_burst(self, items: Sequence[Any], call: Callable[[Any], Any], seq: int) -> int | None:
-        """Run tasks from number `seq` on; returns the number of one that was recalled before it began.
+        """Run tasks from number `seq` on; return the number of one that was recalled before it began.
 
-        The hot loop: around a task that does nothing it takes an eighth of a microsecond.
+        This is the hot loop: around a task that does nothing it takes an eighth of a microsecond.
         """
         words = self._page.words
         results = self._results
@@ -276,17 +275,17 @@ class PoolWorker:
             try:
                 value = call(item)
             except (SystemExit, KeyboardInterrupt):
-                raise  # they end this process, as in any other
-            except BaseException as error:  # also CancelledError and the like: a user's, not ours
+                raise  # as in any other process, they end this one
+            except BaseException as error:  # also `CancelledError` and the like, which user code raised
                 self._append_failure(failure_of(error.answer if type(error) is _Exit else error, __name__))
                 results = self._results
             else:
                 if value is None:
-                    results.append(None)  # the page says so by saying nothing
+                    results.append(None)  # an untouched slot of the page means None
                 else:
                     self._append_value(value, len(results))
                     results = self._results
-                    value = None  # or it would live until the next task ends
+                    value = None  # otherwise the value would live until the next task ends
             seq += 1
         return None
 
@@ -337,7 +336,7 @@ class PoolWorker:
             self._flush()
 
     def _skip(self, seq: int, count: int) -> None:
-        """These tasks were recalled: they are somebody else's."""
+        """Skip tasks that were recalled: they run elsewhere."""
         self._flush()
         self._link.send(Skipped(seq, count))
         self._base = seq + count
@@ -347,7 +346,7 @@ class PoolWorker:
         count = len(self._results)
         if not count:
             return
-        flush_output()  # who has the results may end this worker at once
+        flush_output()  # once the launcher has the results, it may end this worker at once
         now = time.monotonic_ns()
         done = TasksDone(self._base, now - self._flushed_ns, self._results, self._nested, ())
         if injection.visit:
@@ -368,7 +367,7 @@ class PoolWorker:
             try:
                 fd = pack(parts, "ropewalk-result")
             except OSError:
-                pass  # no descriptors or memory for it: it goes inside the frame
+                pass  # no descriptors or memory for it: send it inside the frame
             else:
                 lengths = tuple(memoryview(part).nbytes for part in parts)
                 try:
@@ -380,12 +379,12 @@ class PoolWorker:
 
 
 def _writable(part: Part) -> Part:
-    """An argument's buffer, which the task may change: small frames come as bytes."""
+    """Return an argument's buffer as memory that the task may change: small frames come as bytes."""
     return part if isinstance(part, memoryview) else memoryview(bytearray(part) if isinstance(part, bytes) else part)
 
 
 def _read_only(part: Part) -> Part:
-    """A constant's buffer, which no task may change, however it came."""
+    """Return a constant's buffer as memory that no task may change, however it came."""
     return part if isinstance(part, bytes) else memoryview(part).toreadonly()
 
 
@@ -400,14 +399,14 @@ def _caller(function: Callable[..., Any], kind: int) -> Callable[[Any], Any]:
 
 
 class _Exit(BaseException):
-    """What a task raised to end its process, which shall be its answer instead."""
+    """An exception that a task raised to end its process, which becomes its result instead."""
 
     def __init__(self, answer: BaseException) -> None:
         self.answer = answer
 
 
 def _answering_exits(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function for an executor: as with the standard library's, it cannot end its worker by an exception."""
+    """Wrap the function for an executor: as with the standard library's, an exception cannot end its worker."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -419,7 +418,7 @@ def _answering_exits(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _with_points(call: Callable[[Any], Any], visit: Callable[[str, str], bool]) -> Callable[[Any], Any]:
-    """The function between two points for faults, so that the hot loop knows nothing of them."""
+    """Put the function between two points for fault injection, so that the hot loop need not know of them."""
 
     def call_between(item: Any) -> Any:
         visit("worker.before_task", "")
@@ -438,7 +437,7 @@ _seeding = _Seeding()
 
 
 def current_task() -> tuple[int, int] | None:
-    """In a task: (the seed of its map, its index); None elsewhere."""
+    """Return the seed of the map and the index of the running task; None outside of a task."""
     from ropewalk.processes import bootstrap
 
     unit, context = _seeding.unit, bootstrap.current

@@ -1,6 +1,6 @@
-"""What `multiprocessing.current_process()` and `parent_process()` say in a worker: which one it is, and whose.
+"""What `multiprocessing.current_process()` and `parent_process()` return in a worker.
 
-Programs number what they do by `current_process()._identity`, or by the end of its name, and find out by the parent
+Programs number their work by `current_process()._identity`, or by the end of its name, and use the parent to find out
 whether they are the main process.
 """
 
@@ -14,34 +14,34 @@ from typing import Any
 
 from ropewalk.transport.kernel import open_process
 
-_process: Any = process  # the stubs do not know these
+_process: Any = process  # the stubs lack these names
 
 
 def next_identity() -> tuple[int, ...]:
-    """The numbers of a worker that is made now: of its parent, and its own among all processes and workers of that."""
+    """Return a new worker's identity: that of its parent, then its number among the parent's children."""
     current: Any = multiprocessing.current_process()
     return (*current._identity, next(_process._process_counter))
 
 
 def take_identity(identity: tuple[int, ...], parent_name: str, parent_pid: int, authkey: bytes) -> None:
-    """Be such a worker.
+    """Take on the identity of a worker.
 
     Args:
-        identity: as `next_identity` gave it.
-        parent_name: what the process that has made it is called.
-        parent_pid: its process id, on its own host.
-        authkey: of that process.
+        identity: as `next_identity` returned it.
+        parent_name: name of the process that made the worker.
+        parent_pid: process id of that process, on its own host.
+        authkey: multiprocessing's key of that process.
     """
     current: Any = multiprocessing.current_process()
     current._identity = identity
-    current.name = f"SpawnPoolWorker-{':'.join(map(str, identity))}"  # as those of multiprocessing
+    current.name = f"SpawnPoolWorker-{':'.join(map(str, identity))}"  # the form that multiprocessing uses
     current.authkey = authkey
     _process._parent_process = _Parent(parent_name, parent_pid)
     _process._process_counter = itertools.count(1)
 
 
 class _Parent(_process._ParentProcess):  # pyright: ignore[reportUntypedBaseClass]
-    """The process that has made the pool. A worker ends with its agent, and that with this process."""
+    """The process that has made the pool. A worker ends with its agent, and the agent with that process."""
 
     def __init__(self, name: str, pid: int) -> None:
         _process._ParentProcess.__init__(self, name, pid, None)
@@ -49,10 +49,10 @@ class _Parent(_process._ParentProcess):  # pyright: ignore[reportUntypedBaseClas
 
     @property
     def _sentinel(self) -> int:
-        """Can be read when the agent has ended; opened when somebody asks."""
+        """A descriptor that is readable once the agent has ended; opened on first use."""
         if self._end is None:
             end = open_process(os.getppid())
-            self._end = os.pipe()[0] if end is None else end  # nobody can wait for longer than the agent lives
+            self._end = os.pipe()[0] if end is None else end  # no process outlives the agent to wait for it
         return self._end
 
     @_sentinel.setter

@@ -1,1 +1,1 @@
-"""What happens when something dies. Pure decisions: no sockets, no processes, no clock of their own."""
+"""What happens when a process dies. Pure decisions: no sockets, no processes, no clock of their own."""

@@ -1,7 +1,7 @@
-"""What is known of a death: who, where, how, after how long, and its last words.
+"""The record of a death: which process, on which host, its cause, how long the process had run, and its last output.
 
 Every process that ends gets such a record, and every error that a death causes
-carries it. The agent fills it in; this module only says it in words.
+carries it. The agent fills it in; this module only puts it into words.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from signal import Signals
 
 from ropewalk.escaping import escaped, escaped_line
 
-#: What people call these; the number alone sends them to a search engine.
+#: The usual explanations of these signals: with the number alone, a user has to search for its meaning.
 _MEANING = {
     Signals.SIGSEGV: "segmentation fault",
     Signals.SIGBUS: "bus error",
@@ -20,14 +20,15 @@ _MEANING = {
     Signals.SIGFPE: "arithmetic fault",
     Signals.SIGILL: "illegal instruction",
 }
-#: The lower end of every stack that a crash prints (faulthandler): long enough to hide what the user must see.
+#: The outermost frames of every stack that a crash prints (faulthandler), long enough to push out the user's own
+#: frames.
 _OF_EVERY_STACK = re.compile(
     r'\s*File "([^"]*/ropewalk/(pool|processes)/[^"]*|<frozen runpy>)", line \d+ in '
     r"|Extension modules: |Current thread 0x[0-9a-f]+ \(most recent call first\):"
 )
-#: A line of such a stack. Where the file lies is long and can push everything else out of the line.
+#: A line of such a stack. The folder of the file is long and could push everything else out of the line.
 _STACK_LINE = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line (\d+) in ')
-#: Last output shown in the one line of `describe`; the whole of it stays in the record.
+#: Characters of the last output shown by `describe`; the whole output stays in the record.
 _SHOWN_CHARACTERS = 300
 
 
@@ -42,27 +43,27 @@ class DeathRecord:
     pid: int
     """Its process id there."""
     exit_code: int | None = None
-    """What it gave to `exit`, or None if it did not exit by itself."""
+    """The exit code, or None if the process did not exit by itself."""
     signal: int | None = None
     """Number of the signal that ended it, or None."""
     out_of_memory: str = ""
-    """Evidence that the kernel ended it for memory, such as "oom_kill of its cgroup rose by 1"; else empty."""
+    """Evidence that the kernel killed it for memory, such as "oom_kill of its cgroup rose by 1"; otherwise empty."""
     last_output: str = ""
     """The last lines that it printed."""
     task_index: int | None = None
-    """Position of the task that it was in, or None if it was in none (or in an `apply`)."""
+    """Index of the task that it was in, or None if it was in no task (or in an `apply`)."""
     ran_s: float | None = None
-    """Seconds from its start to its end, or None if it is not known."""
+    """Seconds from its start to its end, or None if unknown."""
 
     @classmethod
     def from_exit_code(cls, code: int, *, name: str, host: str, pid: int, **facts: object) -> DeathRecord:
-        """Tell exit codes from signals, which are negative as in the standard library; `facts` are further fields."""
+        """Make a record from an exit code (negative for signals, as in the standard library) and further fields."""
         ending: dict[str, object] = {"exit_code": code} if code >= 0 else {"signal": -code}
         return cls(name=name, host=host, pid=pid, **ending, **facts)  # type: ignore[arg-type]
 
     @property
     def exit_phrase(self) -> str:
-        """How it ended, as words that follow its name: "was killed by SIGKILL", "exited with code 3"."""
+        """How the process ended, as words after its name: "was killed by SIGKILL", "exited with code 3"."""
         if self.signal is not None:
             phrase = f"was killed by {_signal_name(self.signal)}"
         elif self.exit_code is not None:
@@ -73,12 +74,12 @@ class DeathRecord:
 
     @property
     def ending(self) -> str:
-        """How it ended, in words that follow its name, with the last of what it printed."""
+        """How the process ended, in words that follow its name, with its last output."""
         after = "" if self.ran_s is None else f" after {self.ran_s:.1f} s"
         return f"{self.exit_phrase}{after} (pid {self.pid} on host {self.host}); {self._last_words}"
 
     def describe(self) -> str:
-        """One line for people.
+        """Return the record as one line of text.
 
         Example:
             >>> DeathRecord(name="pool-1.3", host="n17", pid=4711, signal=9, ran_s=3.21, task_index=7).describe()
@@ -104,8 +105,8 @@ def _signal_name(number: int) -> str:
 
 
 def _one_line(output: str) -> str:
-    """The end of an output as one harmless line."""
-    # Cut before cleaning: the end is what counts, and megabytes may have been kept.
+    """Return the end of an output as one line without control characters."""
+    # Cut before cleaning: only the end is shown, and megabytes may have been kept.
     ends = output[-32 * _SHOWN_CHARACTERS :].replace("\r", "\n").split("\n")  # progress bars write over themselves
     lines = [escaped_line(line, colours=False).strip() for line in ends]
     shown = " | ".join(

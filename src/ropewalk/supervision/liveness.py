@@ -1,14 +1,13 @@
-"""Is the other side still there? A lease that is renewed by being heard.
+"""Leases that every message from the other side renews: how a silent process is found to be lost.
 
-Pure: times come in, a state comes out. Death on this host is seen by pidfd and
-needs no lease; this is for what can fall silent without dying: a host that lost
-its network, a stopped agent, a launcher on the other side of a link.
+Pure: times come in, a state comes out. The death of a process on this host is seen by its pidfd and needs no lease.
+Leases are for processes that can fall silent without dying: on a host that lost its network, a stopped agent, a
+launcher on the other side of a link.
 
-The observer may be the one that stood still. A launcher that was stopped for a
-minute (SIGSTOP, a laptop's lid, a long garbage collection) wakes up and has heard
-nobody for a minute; that is no news about the others. So silence is counted in
-time during which the observer itself was looking: a gap between two looks that is
-longer than half a lease is taken out of the count.
+The observer itself may have been stopped. A launcher that was stopped for a minute (SIGSTOP, a laptop's lid, a long
+garbage collection) wakes up without having heard any process for a minute, which says nothing about those processes. So
+silence counts only while the observer itself was running: a gap between two looks that is longer than half a lease is
+taken out of the count.
 
     heard ──────── half a lease ──────── a lease ────▶ silence
            ALIVE                SUSPECT          LOST (stays)
@@ -25,20 +24,20 @@ class Liveness(enum.Enum):
 
     ALIVE = "alive"
     SUSPECT = "suspect"
-    """Silent for half a lease: give it nothing new; heard again, it is alive."""
+    """Silent for half a lease: it gets no new work; once heard again, it is alive."""
     LOST = "lost"
     """Silent for a whole lease: its work goes to others. Final, since others may hold the work by now."""
 
 
 class Lease:
-    """The lease of one process at another.
+    """The lease of one process, kept by another that observes it.
 
     The observer calls `state` regularly, several times per lease; an observer that
-    looks less often than every half lease never finds anybody lost.
+    looks less often than every half lease never finds a process lost.
 
     Args:
         lease_s: seconds of silence after which the other side is lost.
-        now: monotonic time at which it was first heard, in seconds.
+        now: monotonic time in seconds at which the other side was first heard.
     """
 
     def __init__(self, lease_s: float, now: float) -> None:
@@ -50,12 +49,12 @@ class Lease:
         self._lost = False
 
     def heard(self, now: float) -> None:
-        """Something arrived from the other side. After LOST this changes nothing."""
+        """Note that something arrived from the other side. After LOST this changes nothing."""
         self._look(now)
         self._heard = max(self._heard, now)
 
     def state(self, now: float) -> Liveness:
-        """What is known at `now`; also notes that the observer is looking."""
+        """Return the state at `now`; this also notes that the observer is running."""
         self._look(now)
         silent_s = now - self._heard
         if self._lost or silent_s >= self.lease_s:
@@ -64,11 +63,11 @@ class Lease:
         return Liveness.SUSPECT if silent_s >= self.lease_s / 2 else Liveness.ALIVE
 
     def silent_s(self, now: float) -> float:
-        """Seconds of silence that count, for messages."""
+        """Return the seconds of silence that count, for messages."""
         return max(0.0, now - self._heard)
 
     def _look(self, now: float) -> None:
         gap_s = now - self._looked
         if gap_s > self.lease_s / 2:
-            self._heard += gap_s  # nobody looked: the silence of this time is ours
+            self._heard += gap_s  # the observer was stopped: this time does not count as silence
         self._looked = max(self._looked, now)

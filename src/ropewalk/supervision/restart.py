@@ -1,20 +1,19 @@
 """When to start a process again, how long to wait first, and when to give up.
 
-Pure: it is told of deaths and of processes that became ready, with the time of
-each, and answers with an instruction. It starts nothing and reads no clock.
+Pure: deaths and processes that became ready come in, each with its time, and an instruction comes out. Nothing is
+started here and no clock is read.
 
-`RestartIntensity` is Erlang's restart intensity (OTP design principles, "Supervisor
-Behaviour"): every failure of a node of a program counts.
+`RestartIntensity` is Erlang's restart intensity (OTP design principles, "Supervisor Behaviour"): every failure of a
+node of a program counts.
 
-    failed after a good while    ─▶ StartAgain(0)
-    failed again within `window_s` ─▶ StartAgain(backoff) ... the same, longer ... ─▶ GiveUp
+    first failure in `window_s` ─▶ StartAgain(0)
+    further ones in `window_s`  ─▶ StartAgain(backoff) ... the same, longer ... ─▶ GiveUp
 
-`RestartBudget` is the same idea with one difference, for the workers of a pool. A
-worker that had been ready and was killed by its task is not a sign that starting is
-broken: it is replaced at once, and the task's own count of deaths ends that story
-(`TaskPoisoned`). Only deaths before readiness are counted, each a start that failed.
+`RestartBudget` is the same idea with one difference, for the workers of a pool. A worker that had been ready and was
+killed by its task is not a sign that starting is broken: it is replaced at once, and the task's own count of deaths
+sets the limit (`TaskPoisoned`). Only deaths before readiness are counted, each a start that failed.
 
-    died, had been ready    ─▶ StartAgain(0)
+    died, had been ready     ─▶ StartAgain(0)
     died before it was ready ─▶ StartAgain(backoff) ... the same, longer ... ─▶ GiveUp
 """
 
@@ -30,22 +29,22 @@ from ropewalk.quantities import counted
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How many failed starts are forgiven, and how fast they may follow each other.
+    """How many failed starts are tolerated, and how fast they may follow each other.
 
     Raises:
         ValueError: a value is out of its range.
     """
 
     max_restarts: int = 5
-    """Restarts after failed starts within `window_s`; one more failure gives up. 0 never starts again."""
+    """Restarts after failed starts within `window_s`; one more failure gives up. With 0 nothing is started again."""
     window_s: float = 60.0
-    """Seconds after which a failed start no longer counts, provided something became ready since."""
+    """Seconds after which a failed start no longer counts, provided a process has become ready since."""
     backoff_s: float = 0.1
-    """Wait after the first failed start; it doubles with each further one until one succeeds."""
+    """Seconds to wait after the first failed start; each further failure doubles the wait, until a start succeeds."""
     backoff_max_s: float = 10.0
-    """The longest wait."""
+    """The longest wait, in seconds."""
     jitter: float = 0.5
-    """Largest part of a wait that may be left out, 0 to 1, so that many processes do not come back in one moment."""
+    """Largest fraction of a wait that may be left out, 0 to 1, so that processes do not all restart at once."""
 
     def __post_init__(self) -> None:
         if self.max_restarts < 0:
@@ -61,7 +60,7 @@ class RestartPolicy:
             raise ValueError(f"jitter must be between 0 and 1, not {self.jitter}")
 
     def wait_s(self, doublings: int, chance: random.Random) -> float:
-        """The first wait, doubled so many times, at most the longest one, shortened by chance."""
+        """Return the first wait doubled `doublings` times, capped at `backoff_max_s`, less the jitter; in seconds."""
         # The exponent is bounded because 2.0 ** 1024 is an error, and `max_restarts` may be large.
         wait_s = min(self.backoff_max_s, self.backoff_s * 2.0 ** min(doublings, 64))
         return wait_s * (1 - self.jitter * chance.random())
@@ -69,7 +68,7 @@ class RestartPolicy:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StartAgain:
-    """Start the process again."""
+    """An instruction to start the process again."""
 
     delay_s: float
     """Seconds to wait first; 0 means at once."""
@@ -77,18 +76,18 @@ class StartAgain:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Start nothing more: starting does not work, and trying faster does not help."""
+    """An instruction to start nothing more: starting fails, and more attempts would not help."""
 
     reason: str
-    """One sentence with the numbers behind the decision."""
+    """One sentence with the numbers that led to the decision."""
     deaths: tuple[str, ...]
-    """Causes of the failed starts, oldest first: the first one is the one to read."""
+    """Causes of the failed starts, oldest first; the first is usually the one to read."""
 
 
 class RestartBudget:
     """Counts the failed starts of one group of processes, such as the workers of a pool.
 
-    Once it has given up it stays so; each further death gets the same answer.
+    Giving up is final; each further death gets the same answer.
     """
 
     def __init__(self, policy: RestartPolicy | None = None, *, seed: int = 0) -> None:
@@ -96,14 +95,14 @@ class RestartBudget:
         self._random = random.Random(seed)
         self._failed: deque[tuple[float, str]] = deque()  # starts that still count
         self._none_ready_since_failure = False
-        self._num_in_a_row = 0  # failed starts with nothing ready in between
+        self._num_in_a_row = 0  # failed starts since a process was last ready
         self._given_up: GiveUp | None = None
 
     def ready(self, now: float) -> None:
-        """A process became ready: starting works, which makes up for one start that failed.
+        """Note that a process became ready: starting works, which offsets one failed start.
 
-        So a loop in which most starts fail ends, while workers that somebody kills at
-        random, some of them before they were ready, are replaced for as long as it takes.
+        So a loop in which most starts fail ends, while workers that are killed at random, some of them before they were
+        ready, are replaced without limit.
         """
         self._starting_works(now)
         self._num_in_a_row = 0
@@ -123,8 +122,8 @@ class RestartBudget:
         if healthy:
             self._starting_works(now)
             return StartAgain(0.0)
-        # Starts that take long before they fail would never meet twice in a window: while nothing at all becomes
-        # ready in between, no failure is forgotten. This is what makes every crash loop end.
+        # Starts that take long before they fail would never lie in one window together: while no process becomes ready
+        # in between, no failure is forgotten. This is what makes every crash loop end.
         if not self._none_ready_since_failure:
             self._forget(now)
         self._none_ready_since_failure = True
@@ -159,11 +158,11 @@ class RestartIntensity:
     def __init__(self, policy: RestartPolicy, *, seed: int | str = 0) -> None:
         self.policy = policy
         self._random = random.Random(seed)
-        self._failures: list[tuple[float, str]] = []  # those that still count, oldest first
+        self._failures: list[tuple[float, str]] = []  # failures that still count, oldest first
         self._was_ready = True
 
     def ready(self) -> None:
-        """It became ready: older failures may be forgotten once they have left the window."""
+        """Note that it became ready: older failures may be forgotten once they have left the window."""
         self._was_ready = True
 
     def failed(self, now: float, cause: str = "") -> StartAgain | GiveUp:
@@ -174,7 +173,7 @@ class RestartIntensity:
             cause: one line, such as `DeathRecord.describe()`; kept as evidence.
         """
         policy = self.policy
-        # A start that takes longer than the window before it fails would be tried for ever otherwise.
+        # Otherwise a start that takes longer than the window before it fails would be tried for ever.
         if self._was_ready:
             self._failures = [failure for failure in self._failures if failure[0] > now - policy.window_s]
         self._was_ready = False
@@ -185,5 +184,5 @@ class RestartIntensity:
             reason = f"it failed {times}; max_restarts={policy.max_restarts} in {policy.window_s:g} s are allowed"
             return GiveUp(reason, tuple(cause for _, cause in self._failures))
         if num_failures == 1:
-            return StartAgain(0.0)  # the usual case, one kill after a long life, costs its clients no waiting
+            return StartAgain(0.0)  # in the usual case, one kill after a long life, clients need not wait
         return StartAgain(policy.wait_s(num_failures - 2, self._random))

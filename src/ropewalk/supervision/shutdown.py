@@ -1,7 +1,7 @@
 """How a group of processes is ended: ask, then SIGTERM, then SIGKILL, then give up.
 
-Pure: events and times in, instructions out. The one who holds the processes
-carries them out, and looks again at `next_due`.
+Pure: events and times come in, instructions come out. The owner of the processes carries them out, and calls `tick`
+again at `next_due`.
 
     begin ─▶ AskToEnd ──ask_s──▶ Terminate ──terminate_s──▶ Kill ──kill_s──▶ Abandon ─▶ done
               └── hurry: the next rung at once ──┘
@@ -23,11 +23,11 @@ class Graces:
     """Seconds that processes get on each rung before the next."""
 
     ask_s: float = 5.0
-    """After being asked over their link: they finish what they are in."""
+    """Seconds after being asked over their link: they finish the task they are in."""
     terminate_s: float = 2.0
-    """After SIGTERM: they run their handlers and `finally` blocks."""
+    """Seconds after SIGTERM: they run their handlers and `finally` blocks."""
     kill_s: float = 5.0
-    """After SIGKILL: the kernel ends them, unless they hang in it (a dead network disk), which nobody can change."""
+    """Seconds after SIGKILL: the kernel ends them, unless they hang in a system call (a dead network disk)."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -37,7 +37,7 @@ class Graces:
 
 
 class Rung(enum.Enum):
-    """Where a shutdown stands; it only ever moves downwards in this list."""
+    """How far a shutdown has come; it only ever moves downwards in this list."""
 
     RUNNING = "running"
     ASK = "ask"
@@ -69,7 +69,7 @@ class Kill:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Abandon:
-    """These processes did not even end by SIGKILL: say so and stop waiting."""
+    """Report that these processes did not end even by SIGKILL, and stop waiting for them."""
 
     names: tuple[str, ...]
 
@@ -82,7 +82,7 @@ class Shutdown:
 
     Args:
         names: the processes that are to end.
-        graces: how long each rung lasts.
+        graces: the seconds that each rung lasts.
     """
 
     def __init__(self, names: Iterable[str], graces: Graces | None = None) -> None:
@@ -93,26 +93,28 @@ class Shutdown:
 
     @property
     def rung(self) -> Rung:
-        """Where the shutdown stands."""
+        """The rung that the shutdown has reached."""
         return self._rung
 
     @property
     def left(self) -> tuple[str, ...]:
-        """The processes that have not ended; after `Abandon`, the ones that were abandoned."""
+        """The processes that have not ended; after `Abandon`, the abandoned ones."""
         return tuple(self._left)
 
     @property
     def done(self) -> bool:
-        """True once there is nothing more to wait for."""
+        """Whether nothing is left to wait for."""
         return self._rung is Rung.DONE
 
     @property
     def next_due(self) -> float | None:
-        """When `tick` will have something to do, or None before `begin` and when done."""
+        """Monotonic time in seconds at which `tick` has something to do; None before `begin` and when done."""
         return self._next_due
 
     def begin(self, now: float, at: Rung = Rung.ASK) -> list[Instruction]:
-        """Begin on the given rung: ASK for `close`, TERMINATE or KILL for `terminate`. A second call only hurries.
+        """Begin on the given rung: ASK for `close`, TERMINATE or KILL for `terminate`.
+
+        A second call only does what `hurry` does.
 
         Raises:
             ValueError: `at` is not a rung on which a shutdown can begin.
@@ -124,19 +126,19 @@ class Shutdown:
         return self._enter(at, now)
 
     def exited(self, name: str) -> None:
-        """A process has ended; one that is not in the group, or ended before, changes nothing."""
+        """Note that a process has ended; one that is not in the group, or ended before, changes nothing."""
         self._left.pop(name, None)
         if not self._left and self._rung is not Rung.RUNNING:
             self._rung, self._next_due = Rung.DONE, None
 
     def tick(self, now: float) -> list[Instruction]:
-        """Time has passed: go one rung further if its grace is over. At most one rung per call."""
+        """Go one rung further if the grace of the present one is over; at most one rung per call."""
         if self._next_due is None or now < self._next_due:
             return []
         return self._further(now)
 
     def hurry(self, now: float) -> list[Instruction]:
-        """Somebody insists (a second Ctrl-C): the next rung at once. On the last one it only waits."""
+        """Go to the next rung at once, as when the user insists (a second Ctrl-C). On the last rung this only waits."""
         return [] if self._rung in (Rung.KILL, Rung.DONE) else self._further(now)
 
     def _further(self, now: float) -> list[Instruction]:

@@ -1,1 +1,1 @@
-"""Stages that run: what a worker of a pipeline needs to carry out actions on real tensors (needs torch)."""
+"""Running stages: how a worker of a pipeline carries out actions on real tensors (needs torch)."""

@@ -1,18 +1,16 @@
-"""Batch normalisation whose running statistics see the mini-batch as one, though it comes in micro-batches.
+"""Batch normalisation whose running statistics are those of the whole mini-batch, though it comes in micro-batches.
 
-Each micro-batch is normalised by its own statistics. Their sums are pooled over the
-micro-batches of an update, and over replicas; the update commits them once, as training
-on the whole mini-batch would (mean, unbiased variance, one batch tracked more). Running
-a forward again (recomputation) collects nothing. As DeferredBatchNorm of torchgpipe.
+Each micro-batch is normalised by its own statistics. Their sums are pooled over the micro-batches of an update, and
+over replicas; the update commits them once, as training on the whole mini-batch would (mean, unbiased variance, one
+more batch tracked). Recomputation collects nothing. DeferredBatchNorm of torchgpipe works likewise.
 
     micro-batch   n, mean, var of the batch normalisation itself, at no cost; spread = (n - 1) var
     pooled        n = n1 + n2, mean = (n1 mean1 + n2 mean2) / n,
                   spread = spread1 + spread2 + n1 n2 / n (mean2 - mean1)²
     committed     mean, spread / (n - 1)
 
-This is the pooled sum and sum of squares without their cancellation (Chan, Golub, LeVeque
-1979, equation 2.1). All of it is in float64 and rounded once, so that the order of the
-micro-batches does not show.
+This is the pooled sum and sum of squares without their cancellation (Chan, Golub, LeVeque 1979, equation 2.1). All of
+it is computed in float64 and rounded once, so that the order of the micro-batches makes no difference.
 """
 
 from __future__ import annotations
@@ -30,11 +28,11 @@ from ropewalk.pipeline.tracing.stage_program import BatchNormCall
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Mean and spread of some values of each channel; two of them pool to those of all values."""
+    """Number, mean and spread of the values of each channel; the moments of two sets pool to those of their union."""
 
     count: int
     mean: Tensor
-    #: Sum of the squares of the distances from the mean.
+    #: Sum of the squares of the distances from the mean; float64, shape (channels,).
     spread: Tensor
 
     def __add__(self, other: Moments) -> Moments:
@@ -46,18 +44,18 @@ class Moments:
 
     @property
     def variance(self) -> Tensor:
-        """The unbiased variance of each channel."""
+        """The unbiased variance of each channel, shape (channels,)."""
         return self.spread / (self.count - 1)
 
 
 class DeferredBatchNorm:
-    """Stands in for the batch normalisation of a stage's program (`computing.replaced(batch_norm=...)`)."""
+    """Replaces the batch normalisation of a stage's program (`computing.replaced(batch_norm=...)`)."""
 
     def __init__(self, norms: tuple[BatchNormCall, ...]) -> None:
         self._norms = {norm.name: norm for norm in norms}
-        #: By the names of modules: what was collected since the last commit.
+        #: Moments collected since the last commit, by the names of modules.
         self.moments: dict[str, Moments] = {}
-        #: Off while a forward runs again.
+        #: False while a forward is recomputed.
         self.is_collecting = True
 
     def __call__(
@@ -77,8 +75,8 @@ class DeferredBatchNorm:
             return plain_batch_norm(
                 name, input, weight, bias, running_mean, running_var, num_batches_tracked, training, momentum, eps
             )
-        # With momentum 1 the running statistics become those of this batch. They are not the buffers themselves:
-        # those change at the update, when micro-batches may be in flight whose backward holds them.
+        # With momentum 1 the running statistics become those of this batch. They are not the module's buffers: those
+        # change at the update, when micro-batches may be in flight whose backward needs the old values.
         mean, variance = torch.zeros_like(running_mean), torch.zeros_like(running_var)
         result = functional.batch_norm(input, mean, variance, weight, bias, True, 1.0, eps)
         if self.is_collecting:
@@ -88,12 +86,12 @@ class DeferredBatchNorm:
         return result
 
     def take(self) -> dict[str, Moments]:
-        """What was collected since it was last taken."""
+        """Return the moments collected since the last call."""
         moments, self.moments = self.moments, {}
         return moments
 
     def commit(self, moments: Mapping[str, Moments], buffers: Mapping[str, Tensor]) -> None:
-        """Update the running statistics by what was pooled over an update."""
+        """Update the running statistics in `buffers` with the moments pooled over an update."""
         for name, pooled in moments.items():
             norm = self._norms[name]
             factor = norm.momentum

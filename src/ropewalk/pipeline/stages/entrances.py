@@ -1,10 +1,9 @@
-"""Where values of other stages enter a stage's graph, and their gradients are caught as they come.
+"""The entry of values from other stages into a stage's graph, where their gradients are collected unchanged.
 
-The tensors of a value are leaves, and autograd leaves a gradient in a leaf's `.grad`: the
-tensor itself, at no cost, if its strides are the leaf's, else a copy with the leaf's
-strides. Kernels add in another order for other strides, so that the gradient would not
-be, to the bit, the one of a model that is not cut. A hook keeps those as they come.
-Links, too, must keep sizes and strides.
+The tensors of a value are leaves, and autograd stores a gradient in a leaf's `.grad`: the tensor itself, at no cost, if
+its strides are the leaf's, else a copy with the leaf's strides. Kernels add in another order for other strides, so such
+a copy could differ in its bits from the gradient of a model that is not cut. A hook keeps the gradients whose strides
+differ. Links must keep sizes and strides too.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from ropewalk.pipeline.tracing.trees import tensors_of
 
 
 class Entrance:
-    """The tensors of one value, watched until the backward has reached them."""
+    """The tensors of one value, whose gradients are collected during the backward."""
 
     __slots__ = ("_odd", "_tensors")
 
     def __init__(self, value: Any) -> None:
         self._tensors = tensors_of(value)
-        #: Gradients with other strides than their leaf, by position.
+        #: Gradients whose strides differ from their leaf's, by position.
         self._odd: dict[int, Tensor] = {}
         if torch.is_grad_enabled():
             for position, tensor in enumerate(self._tensors):
@@ -32,14 +31,14 @@ class Entrance:
                     _watch(tensor, position, self._odd)
 
     def gradients(self) -> tuple[Tensor | None, ...]:
-        """For each tensor its gradient; None if it has none."""
+        """Return the gradient of each tensor; None if it has none."""
         return tuple(self._odd.get(position, tensor.grad) for position, tensor in enumerate(self._tensors))
 
 
 def _watch(leaf: Tensor, position: int, odd: dict[int, Tensor]) -> None:
     strides = leaf.stride() if _is_dense(leaf) else None
 
-    def keep_if_odd(gradient: Tensor) -> None:  # it must not know the leaf: such a cycle would keep the graph alive
+    def keep_if_odd(gradient: Tensor) -> None:  # no reference to the leaf: the cycle would keep the graph alive
         if gradient.stride() != strides:
             odd[position] = gradient
 
@@ -47,5 +46,5 @@ def _watch(leaf: Tensor, position: int, odd: dict[int, Tensor]) -> None:
 
 
 def _is_dense(tensor: Tensor) -> bool:
-    """Whether gradients with the same strides become its `.grad` as they are."""
+    """Return whether a gradient with the tensor's strides becomes its `.grad` without a copy."""
     return tensor.is_contiguous() or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last))

@@ -1,6 +1,6 @@
-"""Buffers as they were when a forward began, for the same forward to run again: in a recomputation, or after a resume.
+"""Copies of buffers from before a forward, for running the same forward again: in a recomputation, or after a resume.
 
-Those of batch normalisations are none of these: an update commits them, not a forward.
+Buffers of batch normalisations are not copied: they change at an update, not in a forward.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class EntryBuffers:
     """Copies of a stage's buffers.
 
     Args:
-        program: of the stage.
-        buffers: which its forwards change in place.
+        program: the stage's program.
+        buffers: the stage's buffers; the copied ones are those that its forwards change in place.
     """
 
     def __init__(self, program: StageProgram, buffers: Mapping[str, Tensor]) -> None:
@@ -25,15 +25,15 @@ class EntryBuffers:
         own |= {norm.running_var for norm in program.batch_norms}
         own |= {norm.num_batches_tracked or "" for norm in program.batch_norms}
         self._buffers = {name: buffers[name] for name in program.buffers if name not in own}
-        #: The last copies that were given out to be only read, and which state of the buffer they are.
+        #: The last copies that were given out for reading only, with the version of the buffer that they are copies of.
         self._read_only: dict[str, tuple[int, Tensor]] = {}
 
     def copies(self) -> Mapping[str, Tensor] | None:
-        """Copies for one forward, which it may change; None if there are none."""
+        """Return copies for one forward, which may change them; None if the stage has no such buffers."""
         return {name: buffer.clone() for name, buffer in self._buffers.items()} or None
 
     def read_only(self) -> Mapping[str, Tensor] | None:
-        """Copies that nobody changes; of what has not changed since they were last asked for, the same ones."""
+        """Return copies for reading only; those of unchanged buffers are the same as in the last call."""
         if not self._buffers:
             return None
         for name, buffer in self._buffers.items():

@@ -1,12 +1,11 @@
-"""Evaluation by stages: each runs its part of the model in evaluation on its newest weights, and only forwards.
+"""Evaluation by stages: each runs its part of the model in evaluation mode on its newest weights, forwards only.
 
     batch 0   F0 S0>1 ─▶ R0 F1 S1>2 ─▶ R1 F2 ─▶ loss, or outputs
     batch 1        F0 S0>1 ─▶ R0 F1 S1>2 ─▶ ...                       whole mini-batches follow each other
 
-The graph of evaluation is another one than that of training (no dropout, other branches),
-cut alike; a stage may have nothing to do in it. Edges have names of their own, so that
-their values can share links with training's. Mini-batches are not cut: what comes out is
-what the whole model gives for them.
+The graph of evaluation differs from that of training (no dropout, other branches). It is cut alike; a stage may have no
+operators in it. Its edges have names of their own, so that its values can share links with training's. Mini-batches are
+not cut into micro-batches: the outputs are those of the whole model.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ _PREFIX = "eval/"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What stages run in evaluation, and what passes between them.
+    """The operators of each stage in evaluation, and the edges between them.
 
     Args:
-        graph: of the model in training.
-        training: the plan that it is trained on.
+        graph: the graph of the model in training.
+        training: the plan by which it is trained.
     """
 
     graph: ModelGraph
@@ -48,24 +47,24 @@ class Evaluation:
 
     @cached_property
     def stages(self) -> tuple[tuple[str, ...], ...]:
-        """For each stage its operators; it may have none."""
+        """The ids of each stage's operators; a stage may have none."""
         return self.graph.eval_stages([stage.operators for stage in self.training.stages])
 
     @cached_property
     def output_stage(self) -> int:
-        """The stage that makes the model's output."""
+        """The id of the stage that makes the model's output."""
         output = self.graph.for_eval.output
         return next(id for id, operators in enumerate(self.stages) if output in operators)
 
     @cached_property
     def input_stages(self) -> frozenset[int]:
-        """The stages that read what the model is given."""
+        """The ids of the stages that read the model's inputs."""
         inputs = {one.id for one in self.graph.for_eval.operators if one.is_input}
         return frozenset(id for id, operators in enumerate(self.stages) if inputs & set(operators))
 
     @cached_property
     def plan(self) -> Plan:
-        """Stages on the devices of training, with the edges of evaluation."""
+        """The plan: the stages and devices of training, with the edges of evaluation."""
         stage_of = {one: id for id, operators in enumerate(self.stages) for one in operators}
         targets: dict[str, set[int]] = defaultdict(set)
         for source, target in self.graph.for_eval.edges:
@@ -79,7 +78,7 @@ class Evaluation:
         return Plan(tuple(stages), tuple(edges))
 
     def actions(self, first: int, num: int) -> dict[PlanWorker, list[Action]]:
-        """What workers do with so many mini-batches from number `first` on."""
+        """Return the actions of each worker for `num` mini-batches, the first of which has number `first`."""
         lists: dict[PlanWorker, list[Action]] = {worker: [] for worker in self.plan.workers}
         orders = {worker: self._order(worker, first, num) for worker in self.plan.workers}
         for worker, action in with_transfers(self.plan, orders):
@@ -87,11 +86,11 @@ class Evaluation:
         return lists
 
     def program(self, stage: int) -> StageProgram:
-        """What a stage runs; it must have operators."""
+        """Return the program of a stage, which must have operators."""
         return self.graph.for_eval.stage_program(self.stages[stage])
 
     def _order(self, worker: PlanWorker, first: int, num: int) -> Iterator[Action]:
-        """As if all forwards took one unit of time: the order of (batch + stage) is one in which nobody waits long."""
+        """Yield a worker's actions in the order of (batch + stage), as if all forwards took equal time."""
         own = [stage for stage in self.plan.groups[worker.group] if self.stages[stage]]
         turns = [
             (batch + stage, stage, batch)
@@ -104,11 +103,11 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What the last stage has of a mini-batch."""
+    """The last stage's results of one mini-batch."""
 
-    #: The model's output, if no loss was wanted.
+    #: The model's output; None if a loss was wanted.
     outputs: Any = None
-    #: As `LossOfPiece`.
+    #: The value of the loss and its weight, as in `LossOfPiece`; None if outputs were wanted.
     value: Tensor | None = None
     weight: float | None = None
 
@@ -117,14 +116,14 @@ class EvalWorker:
     """Performs actions of an evaluation: replica `worker.replica` of the stages of its group.
 
     Args:
-        worker: which.
-        evaluation: what all run.
+        worker: the worker's place in the plan.
+        evaluation: the evaluation that all workers run.
         stages: its stages in training, whose weights and buffers it reads.
-        links: to the other workers; those of training may be used.
-        loss: of the model.
+        links: the links to the other workers; those of training may be used.
+        loss: the model's loss.
 
     Raises:
-        PlanInvalid: in evaluation a stage reads a tensor that it does not have in training.
+        PlanInvalid: a stage reads a tensor in evaluation that it does not have in training.
     """
 
     def __init__(
@@ -141,27 +140,27 @@ class EvalWorker:
         self._admitted: dict[tuple[int, int], tuple[MicroBatchPiece, bool]] = {}
         self._values: dict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
         self._outgoing: dict[Tag, LinkMessage] = {}
-        #: By mini-batch, at the worker that has the model's output; whoever wants it takes it out.
+        #: Results by mini-batch, at the worker that has the model's output; the reader removes them.
         self.results: dict[int, Evaluated] = {}
 
     def admit(self, stage: int, number: int, piece: MicroBatchPiece, *, wants_loss: bool) -> None:
-        """Hand over a mini-batch, for stages that read inputs and the one that makes the output."""
+        """Take in a mini-batch, for the stages that read inputs and the one that makes the output."""
         self._admitted[stage, number] = piece, wants_loss
 
     def can_perform(self, action: Action) -> bool:
-        """Whether it would not have to wait."""
+        """Return whether an action can be performed without waiting."""
         if action.kind is ActionKind.RECEIVE:
             return self._links.has(_tag(action))
         return action.kind is not ActionKind.SEND or self._links.has_room(_tag(action))
 
     def waits_for(self, action: Action) -> str | None:
-        """What an action lacks, in words; None if nothing."""
+        """Return what an action still waits for, in words; None if nothing."""
         if self.can_perform(action):
             return None
         return f"{_tag(action)}" if action.kind is ActionKind.RECEIVE else f"room on the link for {_tag(action)}"
 
     def perform(self, action: Action) -> None:
-        """Carry an action out.
+        """Perform an action.
 
         Raises:
             StageFailed: the model or the loss raised.

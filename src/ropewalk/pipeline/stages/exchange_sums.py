@@ -1,9 +1,9 @@
-"""Gradients of replicas by way of an exchange: all-reduce, a parameter server, GD-SEC.
+"""Gradients of replicas summed through an exchange: all-reduce, a parameter server, GD-SEC.
 
     contribution of a replica ─┬─ gradients: the mean of its own samples ──▶ Exchange ──▶ the mean of all
                                └─ weight, moments, which have a gradient ──▶ Sums ──────▶ their sums
 
-Only what replicas of one stage sum goes this way, and of that only what an exchange
+Only sums between replicas of one stage go through an exchange, and of those only the gradients that an exchange
 averages. Copies of tied parameters, norms and moments are summed as without one.
 """
 
@@ -25,7 +25,7 @@ from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey, Sums
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
-#: Under this name the facts travel among the gradients: for each parameter whether there is one, then the samples.
+#: The name under which counts are summed: for each parameter how many replicas have a gradient, then the samples.
 _FACTS = ""
 
 
@@ -38,10 +38,10 @@ class ReplicaExchange:
 
     @classmethod
     def bind(cls, exchange: Exchange, stage: RunningStage, plan: Plan, group: Group) -> ReplicaExchange | None:
-        """Bind an exchange to what a stage sums over its replicas; None if there is nothing.
+        """Bind an exchange to the parameters that a stage sums over its replicas; return None if there are none.
 
         Raises:
-            ExchangeInvalid: the group is not that of the stage's replicas.
+            ExchangeInvalid: the members of the group are not the stage's replicas.
         """
         replicas = plan.stages[stage.setup.id].replicas
         if (group.size, group.rank) != (replicas, stage.setup.replica):
@@ -63,11 +63,11 @@ class ReplicaExchange:
 
 @dataclass(slots=True)
 class ExchangeSums:
-    """Sums of which those over replicas go by exchanges.
+    """Sums of gradients, those over replicas through exchanges.
 
     Args:
-        sums: all others, and what exchanges do not carry.
-        exchanges: of the members that live here.
+        sums: for all other sums, and for what exchanges do not carry.
+        exchanges: the exchanges of the members in this process.
     """
 
     sums: Sums
@@ -75,7 +75,7 @@ class ExchangeSums:
     _given: dict[Contributor, dict[str, Tensor]] = field(default_factory=dict[Contributor, dict[str, Tensor]])
 
     def contribute(self, key: SumKey, member: Contributor, contribution: GradientContribution) -> None:
-        """Begin the exchange of a replica's gradients; it goes on while others come."""
+        """Begin the exchange of a replica's gradients; it continues while others contribute."""
         bound = self._bound(key, member)
         if bound is None:
             self.sums.contribute(key, member, contribution)
@@ -102,7 +102,7 @@ class ExchangeSums:
         return self.sums.missing(key)
 
     def take(self, key: SumKey, member: Contributor) -> GradientContribution:
-        """Wait for the exchange, which nobody keeps waiting any more: all have contributed.
+        """Return the total. This waits only for the exchange itself, as all members have contributed.
 
         Raises:
             MemberLost, ExchangeStalled, ExchangeAborted: the step cannot be completed.
@@ -119,18 +119,18 @@ class ExchangeSums:
         gradients = {name: given[name] if num else None for name, num in zip(bound.parameters, num_have, strict=True)}
         if total.weight is not None:
             return GradientContribution(gradients, total.weight, total.moments, means=frozenset(gradients))
-        for gradient in gradients.values():  # the loss is a sum: it wants the sum over replicas
+        for gradient in gradients.values():  # the loss is a sum, whose gradient is the sum over replicas
             if gradient is not None:
                 gradient.mul_(samples)
         return GradientContribution(gradients, None, total.moments)
 
     def abort(self, epoch: int) -> None:
-        """Take back what is under way; from any thread."""
+        """Abort the exchanges that are under way; may be called from any thread."""
         for bound in self.exchanges.values():
             bound.exchange.abort(epoch)
 
     def close(self) -> None:
-        """End the exchanges; may be called twice."""
+        """Close the exchanges; may be called twice."""
         for bound in self.exchanges.values():
             bound.exchange.close()
 
@@ -141,7 +141,7 @@ class ExchangeSums:
 def exchanges_in_one_process(
     plan: Plan, stages: Sequence[RunningStage], make: Callable[[], Exchange] | str
 ) -> dict[Contributor, ReplicaExchange]:
-    """Exchanges for all replicas of all stages; their groups are of this process."""
+    """Return exchanges for all replicas of all stages, with groups whose members are in this process."""
     groups = {stage.id: ThreadGroup.make(stage.replicas) for stage in plan.stages if stage.replicas > 1}
     found: dict[Contributor, ReplicaExchange] = {}
     for stage in stages:

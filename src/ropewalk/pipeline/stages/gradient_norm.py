@@ -1,12 +1,12 @@
-"""The norm of all gradients of a model, wherever they are, and what it means for an update.
+"""The norm of all gradients of a model, across stages, and the decision that an update takes from it.
 
     stage 0   |g0| |g2| ──┐
-    stage 1   |g1|        ├──▶ everybody: |g| = |(|g0|, |g1|, |g2|)| ──▶ the same verdict: clip, skip, raise
+    stage 1   |g1|        ├──▶ every stage: |g| = |(|g0|, |g1|, |g2|)| ──▶ the same verdict: clip, skip, raise
     stage 2   |g3|      ──┘
 
-One number for each parameter travels, not one for each stage, and they are put in the
-order of the model. So the norm is, to the bit, that of `torch.nn.utils.clip_grad_norm_`
-in one process, and does not depend on the cut. A copy of a parameter counts once.
+Stages send one number for each parameter, not one for each stage, and the numbers are put in the order of the model. So
+the norm is, to the bit, that of `torch.nn.utils.clip_grad_norm_` in one process, and does not depend on the cut. A
+parameter with several copies counts once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from ropewalk.errors import GradientNotFinite
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 
-#: As in `torch.nn.utils.clip_grad_norm_`.
+#: The same value as in `torch.nn.utils.clip_grad_norm_`.
 _EPSILON = 1e-6
 _NUM_NAMED = 3
 
@@ -29,13 +29,13 @@ _NUM_NAMED = 3
 class Norms:
     """The norms of some parameters' gradients."""
 
-    #: Places of the parameters in the model, and the norms; on the CPU.
+    #: Positions of the parameters in the model, int64, and the norms; shape (parameters,) each, on the CPU.
     positions: Tensor
     values: Tensor
 
     @classmethod
     def of(cls, gradients: Mapping[int, Tensor]) -> Norms:
-        """From gradients by the places of their parameters in the model."""
+        """Compute the norms of gradients, given by the positions of their parameters in the model."""
         found = [_norm(_components(gradient)) for gradient in gradients.values()]
         values = torch.stack(found).cpu() if found else torch.empty(0)
         return cls(torch.tensor(list(gradients), dtype=torch.int64), values)
@@ -45,28 +45,28 @@ class Norms:
 
     @property
     def total(self) -> Tensor:
-        """The norm of all of them as one vector."""
+        """The norm of all gradients as one vector; a tensor without dimensions."""
         return _norm(self.values[self.positions.argsort()])
 
     @property
     def odd(self) -> list[int]:
-        """Where the norm is NaN or infinite."""
+        """The positions whose norm is NaN or infinite."""
         return sorted(int(position) for position in self.positions[~self.values.isfinite()])
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateVerdict:
-    """What becomes of one update, on all workers alike."""
+    """The decision about one update, the same on all workers."""
 
     norm: Tensor
-    #: What gradients are multiplied by; None: they stay.
+    #: The factor by which gradients are multiplied; None leaves them unchanged.
     factor: Tensor | None = None
-    #: Whether it is left out, because gradients were not finite.
+    #: Whether the update is left out, because gradients were not finite.
     skips: bool = False
 
     @property
     def clips(self) -> bool:
-        """Whether gradients became smaller."""
+        """Whether the gradients are scaled down."""
         return self.factor is not None and bool(self.factor < 1.0)
 
 
@@ -74,13 +74,16 @@ def judge(norms: Norms, options: TrainingOptions, names: Sequence[str], version:
     """Decide about an update when the norms of all gradients are known.
 
     Args:
-        norms: of all gradients.
-        options: what the user wants.
-        names: all parameters, in the order of the model.
-        version: that the update would make.
+        norms: the norms of all gradients.
+        options: the user's options.
+        names: the names of all parameters, in the order of the model.
+        version: the version that the update would make.
+
+    Returns:
+        The decision.
 
     Raises:
-        GradientNotFinite: some are not, and the policy is to raise.
+        GradientNotFinite: some gradients are NaN or infinite, and the policy is to raise.
     """
     norm = norms.total
     if options.nan != "pass" and not bool(norm.isfinite()):
@@ -109,5 +112,5 @@ def _components(gradient: Tensor) -> Tensor:
 
 
 def _joined(left: Tensor, right: Tensor) -> Tensor:
-    """One after the other; an empty one has no say about the type."""
+    """Concatenate two tensors; an empty one does not influence the dtype."""
     return torch.cat([one for one in (left, right) if one.numel()] or [left])

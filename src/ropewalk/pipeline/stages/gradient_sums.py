@@ -1,8 +1,7 @@
 """Sums of gradients between workers of one process: replicas of a stage, and copies of a tied parameter.
 
-Each member contributes what its micro-batches since the last update have summed to, and
-takes the sum of all, added in the order of the members. So the result does not depend on
-who comes first, and is the same to the bit for everybody.
+Each member contributes the sum over its micro-batches since the last update, and takes the total, added in the order of
+the members. So the result does not depend on which member comes first, and is the same to the bit for all.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from ropewalk.pipeline.stages.gradient_norm import Norms
 class GradientContribution:
     """Sums over micro-batches, by the names of parameters and of batch normalisations."""
 
-    #: None: no micro-batch had a gradient.
+    #: By parameter, with its shape and dtype; None if no micro-batch had a gradient.
     gradients: Mapping[str, Tensor | None]
     weight: float | None = None
     moments: Mapping[str, Moments] = field(default_factory=dict[str, Moments])
     norms: Norms | None = None
-    #: Of which gradients these are means already.
+    #: Names of the gradients that are means already.
     means: frozenset[str] = frozenset()
 
     def __add__(self, other: GradientContribution) -> GradientContribution:
@@ -40,7 +39,7 @@ class GradientContribution:
         return GradientContribution(gradients, weight, moments, norms)
 
     def copy(self) -> GradientContribution:
-        """The same with gradients that its owner may change."""
+        """Return a copy whose gradients the caller may change."""
         gradients = {name: None if one is None else one.clone() for name, one in self.gradients.items()}
         return GradientContribution(gradients, self.weight, self.moments, self.norms, self.means)
 
@@ -49,14 +48,14 @@ _REPLICAS = "replicas of stage "
 
 
 class Contributor(NamedTuple):
-    """Who contributes."""
+    """The stage and replica that contribute."""
 
     stage: int
     replica: int
 
 
 class SumKey(NamedTuple):
-    """Which sum: of what, among whom, for the step that makes which version."""
+    """The identity of a sum: what is summed, among which members, for the step that makes which version."""
 
     what: str
     members: tuple[Contributor, ...]
@@ -64,17 +63,21 @@ class SumKey(NamedTuple):
 
     @property
     def is_of_replicas(self) -> bool:
-        """Whether replicas of one stage sum what is theirs alone."""
+        """Whether replicas of one stage sum the parameters that this stage alone has."""
         return self.what.startswith(_REPLICAS)
 
     @classmethod
     def of_replicas(cls, stage: int, members: tuple[Contributor, ...], version: int | None) -> SumKey:
-        """The sum over the replicas of a stage."""
+        """Return the key of the sum over the replicas of a stage."""
         return cls(f"{_REPLICAS}{stage}", members, version)
 
 
 class Sums(Protocol):
-    """What a stage worker needs of an exchange. Contributing gives the tensors away; each member takes once."""
+    """The interface of sums that a stage worker needs.
+
+    `contribute` gives the tensors away; it is called once by each member of a key. `missing` returns the members that
+    have not contributed yet. When there are none, each member calls `take` once, which returns a total of its own.
+    """
 
     def contribute(self, key: SumKey, member: Contributor, contribution: GradientContribution) -> None: ...
     def missing(self, key: SumKey) -> Sequence[Contributor]: ...
@@ -83,7 +86,7 @@ class Sums(Protocol):
 
 @dataclass(slots=True)
 class InMemorySums:
-    """Sums among workers of this process."""
+    """Sums between workers of one process."""
 
     _parts: dict[SumKey, dict[Contributor, GradientContribution]] = field(
         default_factory=dict[SumKey, dict[Contributor, GradientContribution]]

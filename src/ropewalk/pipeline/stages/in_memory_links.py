@@ -1,4 +1,4 @@
-"""Links between stages of one process: values and gradients wait by their tags until they are received."""
+"""Links between stages of one process: values and gradients wait under their tags until they are received."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ropewalk.pipeline.plans import Plan, PlanWorker
 
 
 class Tag(NamedTuple):
-    """What a message is; sender and receiver find each other by it, never by position."""
+    """The identity of a message; sender and receiver match messages by tag, never by order."""
 
     edge: str
     source: int
@@ -23,7 +23,7 @@ class Tag(NamedTuple):
 
     @property
     def is_gradient(self) -> bool:
-        """Gradients go to an earlier stage."""
+        """Whether the message holds gradients, which go to an earlier stage."""
         return self.target < self.source
 
     def __str__(self) -> str:
@@ -36,14 +36,18 @@ class LinkMessage:
     """One message: a value, or the gradients of its tensors (None where there is none)."""
 
     tree: Any
-    #: With a value: the random generator's state behind the stage that made it, where a later stage needs it.
+    #: With a value: the state of the random generator after the sending stage, if a later stage needs it.
     generator: Tensor | None = None
-    #: With a gradient: what the micro-batch counts in its step; None for a loss that is a sum.
+    #: With a gradient: the weight of the micro-batch in its step; None for a loss that is a sum.
     weight: float | None = None
 
 
 class Links(Protocol):
-    """What a stage worker needs of links. Sending takes over the parcel; receiving takes it off the link."""
+    """The interface of links that a stage worker needs.
+
+    `send` gives the message away, and is called only while `has_room` returns True. `receive` removes a message, and is
+    called only once `has` returns True. Messages with different tags may arrive in any order.
+    """
 
     def has_room(self, tag: Tag) -> bool: ...
     def send(self, tag: Tag, parcel: LinkMessage) -> None: ...
@@ -53,9 +57,9 @@ class Links(Protocol):
 
 @dataclass(slots=True)
 class InMemoryLinks:
-    """Links between workers that share a process, without limit or with so many slots for each link.
+    """Links between workers that share a process, unbounded or with a number of slots for each link.
 
-    A link is one edge's values from a stage to another, or its gradients back, between two workers.
+    A link carries the values of one edge from a stage to another, or their gradients back, between two workers.
     """
 
     plan: Plan
@@ -85,7 +89,7 @@ class InMemoryLinks:
 
     @property
     def waiting(self) -> Mapping[Tag, LinkMessage]:
-        """What was sent and not received yet."""
+        """The messages that were sent and not received yet."""
         return self._parcels
 
     def _link(self, tag: Tag) -> tuple[Tag, PlanWorker, PlanWorker]:

@@ -1,4 +1,4 @@
-"""What a loss says about its samples, so that micro-batches of different sizes sum to the whole mini-batch.
+"""Losses whose declared kind lets micro-batches of different sizes sum to the whole mini-batch.
 
 With loss_b the value for micro-batch b, n_b its samples and (t_b, c_b) a total with its weight:
 
@@ -7,8 +7,8 @@ With loss_b the value for micro-batch b, n_b its samples and (t_b, c_b) a total 
     sum         loss_b           nothing                  sum loss_b
     weighted    t_b              sum c_b                  sum t_b / sum c_b
 
-The division comes last, because the sum over a step is known only then (token counts,
-masks, replicas of which each saw a part of it).
+The division comes last, because only then is the sum over a step known (token counts, masks, replicas that each saw a
+part of the step).
 """
 
 from __future__ import annotations
@@ -26,25 +26,26 @@ Declared = Literal["mean", "sum", "weighted"]
 class LossOfPiece:
     """The loss of one micro-batch."""
 
-    #: What `loss_fn` returned (for "weighted" the total).
+    #: The value that `loss_fn` returned (for "weighted" the total); one element.
     value: Tensor
-    #: Where the backward begins.
+    #: The tensor from which the backward begins; one element.
     root: Tensor
-    #: What the micro-batch counts in the mean; None for a sum.
+    #: The weight of the micro-batch in the mean; None for a sum.
     weight: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A function of outputs and labels, and what its value is.
+    """A function of outputs and labels, with the kind of its value.
 
     Args:
-        function: returns a tensor with one element; "weighted": such a total and its weight (a number or a tensor).
+        function: called with outputs and labels; returns a tensor with one element, or for "weighted" such a total and
+            its weight (a number or a tensor with one element).
         declared: "mean" over the samples, "sum" over them, or "weighted".
 
     Raises:
-        TypeError: the function cannot be called, or is a class.
-        ValueError: there is no such declaration, or the function's own `reduction` says another.
+        TypeError: the function is not callable, or is a class.
+        ValueError: `declared` is none of these, or contradicts the function's own `reduction`.
     """
 
     function: Callable[[Any, Any], Any]
@@ -65,10 +66,15 @@ class Loss:
             raise TypeError(f"loss_fn is the class {function.__name__}; give an object of it: {function.__name__}()")
 
     def __call__(self, outputs: Any, labels: Any, num_samples: int) -> LossOfPiece:
-        """The loss of one micro-batch.
+        """Return the loss of one micro-batch.
+
+        Args:
+            outputs: the model's outputs for the micro-batch.
+            labels: its labels.
+            num_samples: number of samples in it.
 
         Raises:
-            TypeError: the function returned something else than declared.
+            TypeError: the function did not return what was declared.
         """
         value = self.function(outputs, labels)
         if self.declared == "weighted":
@@ -83,7 +89,7 @@ class Loss:
         return LossOfPiece(value, value * num_samples, float(num_samples))
 
     def over(self, pieces: list[tuple[Tensor, float | None]]) -> Tensor:
-        """The loss of a step from the values and weights of its micro-batches, in their order."""
+        """Return the loss of a step, one element, from values and weights of its micro-batches in order."""
         scale = self.declared == "mean"
         total = sum(
             (value * weight if scale and weight is not None else value for value, weight in pieces[1:]),
@@ -98,5 +104,5 @@ def _check(value: Any) -> None:
 
 
 def kind_of(value: Any) -> str:
-    """What a value is, in words."""
+    """Describe in words what kind of value this is."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

@@ -1,4 +1,4 @@
-"""Mini-batches cut into micro-batches, which need not be of one size."""
+"""Cutting mini-batches into micro-batches, which need not be of equal size."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ropewalk.pipeline.tracing.trees import flatten, tensors_of
 
 @dataclass(frozen=True, slots=True)
 class MicroBatchPiece:
-    """One micro-batch as it is admitted: what the stages at the model's ends need of it."""
+    """One micro-batch: the part of it that the first and last stages of the model need."""
 
-    #: Which call of `step`, and which piece of it: from these its random numbers begin.
+    #: The number of the call of `step`, and of the micro-batch in it; they seed its random numbers.
     step: int
     index: int
-    #: By the ids of the model's input operators.
+    #: Tensors and other values by the ids of the model's input operators.
     inputs: Mapping[str, Any]
     labels: Any
     num_samples: int
@@ -27,18 +27,18 @@ class MicroBatchPiece:
 
 @dataclass(frozen=True, slots=True)
 class MiniBatch:
-    """A mini-batch, or what some stage needs of it, and how it is cut: to be sent whole, and cut where it is needed."""
+    """A mini-batch, or the part that some stage needs, and the sizes of its cut; its receiver cuts it."""
 
     step: int
     inputs: Mapping[str, Any]
     labels: Any
-    #: Samples of each micro-batch.
+    #: Number of samples in each micro-batch.
     sizes: tuple[int, ...]
-    #: Ids of inputs that are not by sample, whatever their length.
+    #: Ids of inputs that are not per sample, whatever their length.
     whole: frozenset[str] = frozenset()
 
     def pieces(self) -> list[MicroBatchPiece]:
-        """Its micro-batches; their tensors are views."""
+        """Return the micro-batches; their tensors are views."""
         whole = {id: value for id, value in self.inputs.items() if id in self.whole}
         by_sample = {id: value for id, value in self.inputs.items() if id not in self.whole}
         inputs_of, labels_of = _cut(by_sample, self.sizes), _cut(self.labels, self.sizes)
@@ -54,7 +54,7 @@ def split(
     step: int = 0,
     whole: frozenset[str] = frozenset(),
 ) -> list[MicroBatchPiece]:
-    """The micro-batches of a `mini_batch`."""
+    """Cut a mini-batch into micro-batches; see `mini_batch` for the arguments."""
     return mini_batch(inputs, labels, num_pieces, step=step, whole=whole).pieces()
 
 
@@ -66,18 +66,21 @@ def mini_batch(
     step: int = 0,
     whole: frozenset[str] = frozenset(),
 ) -> MiniBatch:
-    """A mini-batch cut along the first dimension, into sizes that differ by at most one, the larger ones first.
+    """Cut a mini-batch along the first dimension into sizes that differ by at most one, the larger ones first.
 
-    The number of samples is the length of the first tensor of the inputs. Tensors of that
-    length are cut; others (a mask for all samples, a number) go whole to each micro-batch.
-    There are fewer micro-batches than asked for if there are fewer samples.
+    The number of samples is the length of the first tensor of the inputs. Tensors of that length are cut; other values
+    (a mask for all samples, a number) go whole to each micro-batch. There are fewer micro-batches than asked for if
+    there are fewer samples.
 
     Args:
-        inputs: by the ids of the model's input operators.
-        labels: any tree of tensors.
-        num_pieces: how many micro-batches.
-        step: which call of `step`.
-        whole: ids of inputs that are not by sample, and never cut (`ModelGraph.whole_inputs`).
+        inputs: values by the ids of the model's input operators; tensors of shape (samples, ...) are cut.
+        labels: any tree of tensors of shape (samples, ...).
+        num_pieces: number of micro-batches.
+        step: the number of the call of `step`.
+        whole: ids of inputs that are not per sample, and are never cut (`ModelGraph.whole_inputs`).
+
+    Returns:
+        The mini-batch with the sizes of its micro-batches.
 
     Raises:
         ValueError: there is no tensor to cut, no sample, or labels for another number of samples.
@@ -98,7 +101,7 @@ def mini_batch(
 
 
 def _cut(tree: Any, sizes: Sequence[int]) -> list[Any]:
-    """The tree for each piece."""
+    """Return the part of a tree that belongs to each micro-batch."""
     leaves, structure = flatten(tree)
     num_samples = sum(sizes)
 

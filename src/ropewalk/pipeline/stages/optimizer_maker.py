@@ -1,10 +1,10 @@
-"""How each stage gets an optimizer of its own, for the parameters it has.
+"""How each stage gets an optimizer of its own, for its parameters.
 
     lambda parameters: SGD(parameters, 0.1)      a list of the stage's parameters
-    def optimizer(named_parameters): ...         who calls it so gets [("layer1.weight", parameter), ...]
+    def optimizer(named_parameters): ...         by this name, a list [("layer1.weight", parameter), ...]
 
-An optimizer sees one stage. Those whose update of a parameter depends on all others would
-train another model than in one process, and are refused.
+An optimizer sees one stage. An optimizer whose update of a parameter depends on all others would train another model
+than in one process, and is refused.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import nn
 
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
 
-#: Makes the optimizer of a stage from its trainable parameters, or from pairs of their names and them.
+#: Makes the optimizer of a stage from its trainable parameters, or from pairs of name and parameter.
 StageOptimizer = OptimizerFactory | Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
 #: Makes a schedule of the learning rate for a stage's optimizer; it is stepped after each update of the stage.
 RateSchedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
 
-#: How a function says that it wants names.
+#: The parameter name by which a function asks for pairs of name and parameter.
 _NAMED = "named_parameters"
 _AN_OPTIMIZER = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
 _GROUPS = (
@@ -33,8 +33,9 @@ _GROUPS = (
 )
 _A_SCHEDULE = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)"
 
-#: Optimizers whose update of one parameter needs the gradients of all, and what it does with them. Those of torch.optim
-#: beside LBFGS treat each parameter for itself, Adafactor and Muon too; the others here are of well-known libraries.
+#: Optimizers whose update of one parameter needs the gradients of all, and what each does with them. All optimizers of
+#: torch.optim but LBFGS treat each parameter separately, Adafactor and Muon too; the others here are of well-known
+#: libraries.
 _COUPLED = {
     "LBFGS": "searches along one line through all parameters",
     "Prodigy": "estimates one distance for all parameters",
@@ -51,13 +52,14 @@ class OptimizerMaker:
     """How the optimizers of stages are made.
 
     Args:
-        make_optimizer: makes one from a stage's parameters; from pairs of name and parameter, if its first parameter
-            is called `named_parameters`.
-        lr_schedule: makes its schedule of the learning rate; None: there is none.
-        lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
+        make_optimizer: makes an optimizer from a list of a stage's parameters, or from pairs of name and parameter if
+            its first parameter is called `named_parameters`.
+        lr_schedule: makes an optimizer's schedule of the learning rate; None for a constant rate.
+        lr_scale: "pipedream" multiplies the learning rate of a stage with r replicas by r / r_0, where r_0 are the
+            replicas of the first stage.
 
     Raises:
-        TypeError: they cannot be called.
+        TypeError: one of the functions is not callable.
         ValueError: there is no such `lr_scale`.
     """
 
@@ -74,11 +76,11 @@ class OptimizerMaker:
             _check_function("lr_schedule", self.lr_schedule, _A_SCHEDULE)
 
     def optimizer(self, parameters: Mapping[str, nn.Parameter], replicas: int, of_first: int) -> torch.optim.Optimizer:
-        """The optimizer of a stage with so many replicas, when the first stage has `of_first`.
+        """Return the optimizer of a stage with `replicas` replicas, when the first stage has `of_first`.
 
         Raises:
-            TypeError: what was made is none.
-            ValueError: it steps tensors that are not the stage's, or needs those of all stages at once.
+            TypeError: `make_optimizer` returned no optimizer.
+            ValueError: the optimizer steps tensors that are not the stage's, or needs those of all stages at once.
         """
         make = cast("Callable[[Any], object]", self.make_optimizer)
         optimizer = make(list(parameters.items()) if _wants_names(make) else list(parameters.values()))
@@ -98,7 +100,7 @@ class OptimizerMaker:
 def _wants_names(make: Callable[..., object]) -> bool:
     try:
         names = list(inspect.signature(make).parameters)
-    except (TypeError, ValueError):  # some that are written in C have no signature
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return False
     return names[:1] == [_NAMED]
 
@@ -133,7 +135,7 @@ def _check_takes_parameters(make: Callable[..., object]) -> None:
     """Refuse a function that cannot be called with the parameters of a stage, such as `model.configure_optimizers`."""
     try:
         signature = inspect.signature(make)
-    except (TypeError, ValueError):  # some that are written in C have no signature
+    except (TypeError, ValueError):  # some functions written in C have no signature
         return
     try:
         signature.bind([])

@@ -1,9 +1,9 @@
-"""Copies of tensors in one block of memory, with the values that they were in beside it.
+"""Copies of the tensors of a value in one block of memory, and the value with slots in their place.
 
     {"weight": tensor, "step": 3}  ──▶  {"weight": TensorSlot(0, float32, (4, 2), ...), "step": 3} + one block of bytes
 
-What was packed once is packed again at the cost of copying alone, if the shapes stay: the
-block and the views into it are kept. And a block is sent as it is, without asking torch.
+Packing again costs only the copying if the shapes stay the same: the block and the views into it are kept. A block is
+sent as it is, without torch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-#: Views of every dtype must be aligned; this also is a line of the cache.
+#: Bytes. Views of every dtype must be aligned; this is also a cache line.
 _ALIGNMENT = 64
 
 
 class TensorSlot(NamedTuple):
-    """Where a tensor is in a block, and what it is."""
+    """The position of a tensor in a block, with its dtype, shape and strides."""
 
     start: int
     size_bytes: int
@@ -29,26 +29,26 @@ class TensorSlot(NamedTuple):
     stride: tuple[int, ...]
 
     def view(self, memory: Tensor) -> Tensor:
-        """The tensor itself."""
+        """Return the tensor, as a view of the block's memory."""
         values = memory[self.start : self.start + self.size_bytes].view(self.dtype)
         return values.as_strided(self.shape, self.stride)
 
 
 class TensorBlock:
-    """Memory that is used again and again for tensors of the same shapes."""
+    """Memory that is reused for tensors of the same shapes."""
 
     def __init__(self) -> None:
         self.memory = torch.empty(0, dtype=torch.uint8)
-        #: How much of it is in use.
+        #: Number of bytes in use.
         self.size_bytes = 0
         self._places: list[TensorSlot] = []
         self._views: list[Tensor] = []
 
     def pack(self, value: Any) -> Any:
-        """Copy all tensors of a value; gives the value with places for them.
+        """Copy all tensors of a value into the block; return the value with slots in their place.
 
-        Tensors are found in dictionaries, lists and tuples; of anything else in it the result has deep copies. What
-        comes twice is copied once.
+        Tensors are found in dictionaries, lists and tuples; other objects are deep-copied. A tensor that occurs twice
+        is copied once.
         """
         places: list[TensorSlot] = []
         tensors: list[Tensor] = []
@@ -74,12 +74,12 @@ class TensorBlock:
 
 
 def unpacked(packed: Any, memory: Tensor) -> Any:
-    """The value with its tensors, copied out of the memory: a deep copy of a view would have all of it."""
+    """Return the value with its tensors copied out of the memory: a deep copy of a view would copy the whole block."""
     return _Mapping(TensorSlot, lambda place: place.view(memory).clone())(packed)
 
 
 def _strides(tensor: Tensor) -> tuple[int, ...]:
-    """Those of the tensor, if it has no holes: gradients and optimizers give what is made from it the same."""
+    """Return the strides of a tensor without holes: gradients and optimizers copy them to tensors made from it."""
     if tensor.is_contiguous():
         return tensor.stride()
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
@@ -89,7 +89,7 @@ def _strides(tensor: Tensor) -> tuple[int, ...]:
 
 
 class _Mapping:
-    """Maps what is of one kind in dictionaries, lists and tuples; what comes twice once."""
+    """Maps objects of one type in dictionaries, lists and tuples; an object that occurs twice is mapped once."""
 
     def __init__(self, kind: type, change: Callable[[Any], Any]) -> None:
         self._kind = kind

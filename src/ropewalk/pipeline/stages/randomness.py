@@ -1,14 +1,13 @@
 """Random numbers that do not depend on how a model is cut, scheduled, replicated or restarted.
 
-Each micro-batch has a stretch of random numbers of its own, that begins at a seed of (run,
-step, index). The generator's state after a stage travels with the activation to the next
-random stage, so that the numbers are those of one process that runs the whole model:
+Each micro-batch has a sequence of random numbers of its own, seeded by (run, step, index). The generator's state after
+a stage travels with the activation to the next random stage, so that the numbers are those of one process that runs the
+whole model:
 
     seed(run, step, index) ─▶ stage 0 ─▶ state ─▶ stage 1 ─▶ state ─▶ stage 2 ...
 
-A stage that runs its forward again (recomputation) starts again from the state at its
-entry. GPipe (section 2.3 of its paper; lingvo) seeds micro-batches likewise, but not by
-the state after each stage, so that its numbers change with the cut.
+A recomputation starts again from the state at the stage's entry. GPipe (section 2.3 of its paper; lingvo) seeds
+micro-batches likewise, but does not pass on the state after each stage, so that its numbers change with the cut.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from ropewalk.exchange.generators import set_state_of, state_of
 
 
 def micro_batch_seed(run: int, step: int, index: int) -> int:
-    """The seed of a micro-batch: 63 bits that differ between runs, steps and micro-batches."""
+    """Return the seed of a micro-batch: 63 bits that differ between runs, steps and micro-batches."""
     digest = hashlib.blake2b(f"{run}/{step}/{index}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def seeded_state(seed: int, device: torch.device) -> Tensor:
-    """The state of a device's generator right after `torch.manual_seed(seed)`."""
+    """Return the state of a device's generator right after `torch.manual_seed(seed)`; a uint8 tensor."""
     return torch.Generator(device).manual_seed(seed).get_state()
 
 
 class SeededBlock:
-    """Runs a block on random numbers from a given state of the device's default generator.
+    """Runs a block with random numbers from a given state of the device's default generator.
 
-    Afterwards `state` is where the block left it, and the generator is as it was before,
-    so that the user's own random numbers are not disturbed. With None nothing is touched.
+    Afterwards `state` is the generator's state at the end of the block, and the generator is as it was before, so that
+    the user's own random numbers are not disturbed. With None nothing is changed.
 
     Args:
-        state: where the numbers begin, as `torch.Generator.get_state` gives it.
-        device: whose generator.
+        state: the state to begin from, as `torch.Generator.get_state` returns it.
+        device: the device whose generator is used.
     """
 
     def __init__(self, state: Tensor | None, device: torch.device) -> None:

@@ -6,9 +6,8 @@
                               ▼
                    sums of gradients ──▶ contribution ──▶ step ──▶ next version
 
-With recomputation a forward keeps only its inputs and the random state at its entry, and
-`recompute` makes the graph. With a split backward (`queue`) the gradients of weights wait
-until `weight_gradients`.
+With recomputation a forward keeps only its inputs and the random state at its entry, and `recompute` makes the graph.
+With a split backward (`queue`) the gradients of weights are computed later, by `weight_gradients`.
 """
 
 from __future__ import annotations
@@ -40,28 +39,29 @@ from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weigh
 from ropewalk.pipeline.tracing.stage_program import StageProgram
 from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 
-#: The tensor of an edge, and the stage at its other end.
+#: The id of an edge's tensor, and the stage at its other end.
 End = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class StageSetup:
-    """What a stage is, beside its program and its tensors."""
+    """The facts about a stage besides its program and its tensors."""
 
     id: int
     replica: int
     recompute: bool
     splits_backward: bool
-    #: Edges that begin and end here.
+    #: Edges that begin at this stage, and those that end at it.
     outputs: tuple[Edge, ...]
     inputs: tuple[Edge, ...]
-    #: The edge that brings the random generator's state, and the one it goes on by, if any.
+    #: The id of the edge that brings the random generator's state, and of the one that it leaves on; None if there is
+    #: none.
     state_comes_on: str | None = None
     state_goes_on: End | None = None
-    #: From which all random numbers of a run follow.
+    #: The seed of all random numbers of a run.
     seed: int = 0
     options: TrainingOptions = field(default_factory=TrainingOptions)
-    #: All parameters of the model, and where in it they stand; the norm of all gradients is taken in this order.
+    #: Positions of all parameters in the model; the norm of all gradients is taken in this order.
     positions: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
@@ -70,19 +70,19 @@ class InFlight:
     """A micro-batch between its forward and the end of its backward."""
 
     version: int
-    #: By operator; the tensors that came from other stages are leaves.
+    #: Values by operator; tensors that came from other stages are leaves.
     values: dict[str, Any]
     #: The random state at the stage's entry.
     state: Tensor | None
     piece: MicroBatchPiece | None
-    #: Buffers as they were at the entry, where forwards change them and another forward will follow.
+    #: Copies of buffers at the entry, if forwards change them and this forward will run again.
     buffers: Mapping[str, Tensor] | None = None
-    #: What the program made, with its graph; nothing before a recomputation.
+    #: The program's outputs, with their graph; empty before a recomputation.
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
     root: Tensor | None = None
     weight: float | None = None
     queue: WeightQueue | None = None
-    #: By operator, where the gradients of the values that came will be.
+    #: By operator: the entrances that collect the gradients of received values.
     entrances: dict[str, Entrance] = field(default_factory=dict[str, Entrance])
 
 
@@ -90,15 +90,15 @@ class RunningStage:
     """A stage that holds weights and computes.
 
     Args:
-        setup: what it is.
+        setup: the facts about the stage.
         program: its operators.
         versions: its weights.
-        buffers: its buffers; they are changed in place.
-        loss: for the stage that makes the model's output.
+        buffers: its buffers by name; they are changed in place.
+        loss: the loss, at the stage that makes the model's output.
         output: id of that output.
         on_loss: called with micro-batch, loss and weight after each forward of that stage.
         on_step: called after each step, for schedules of the learning rate.
-        device: where it computes; None: where its tensors are.
+        device: the device it computes on; None for the device of its tensors.
     """
 
     def __init__(
@@ -124,17 +124,18 @@ class RunningStage:
         self._on_step = on_step
         self._norm = DeferredBatchNorm(program.batch_norms)
         self._entry_buffers = EntryBuffers(program, buffers)
-        #: Whether forwards keep what it takes to run them again in another process, from a snapshot.
+        #: Whether forwards keep the state that is needed to run them again in another process, from a snapshot.
         self.can_be_resumed = False
-        #: Micro-batches that were forwarded before a cut, and the buffers at their entry: their forwards count no more.
+        #: Micro-batches forwarded before a cut, with the buffers at their entry: their repeated forwards do not count
+        #: again.
         self.again: dict[int, Mapping[str, Tensor]] = {}
         tensors = [*versions.parameters.values(), *buffers.values()]
         self.device = device or (tensors[0].device if tensors else torch.device("cpu"))
-        #: Whether the program is all there is to a forward.
+        #: Whether a forward consists of the program alone.
         self._is_plain = not (
             program.is_random or program.batch_norms or setup.splits_backward or setup.options.autocast
         )
-        #: What a forward makes for others: edge, target, and whether the random state rides on it.
+        #: The values that a forward sends: edge, target, and whether the random state goes with it.
         self._sends = tuple(
             (edge, target, setup.state_goes_on == (edge.tensor, target))
             for edge in setup.outputs
@@ -143,20 +144,20 @@ class RunningStage:
         self._pieces: dict[int, MicroBatchPiece] = {}
         self._values: dict[int, dict[str, LinkMessage]] = {}
         self._gradients: dict[int, dict[End, LinkMessage]] = {}
-        #: What was made for other stages, by micro-batch.
+        #: Messages for other stages, by micro-batch.
         self.outgoing: dict[tuple[int, End], LinkMessage] = {}
         self.in_flight: dict[int, InFlight] = {}
         self._sums = SummedGradients(versions.trainable)
         self._weight: float | None = None
 
-    # --- what comes ---------------------------------------------------------------------------------------------------
+    # --- input --------------------------------------------------------------------------------------------------------
 
     def admit(self, micro_batch: int, piece: MicroBatchPiece) -> None:
-        """The caller's part of a micro-batch."""
+        """Take in the caller's part of a micro-batch."""
         self._pieces[micro_batch] = piece
 
     def arrive(self, micro_batch: int, end: End, parcel: LinkMessage) -> None:
-        """A value of an earlier stage, or a gradient of a later one."""
+        """Take in a value from an earlier stage, or a gradient from a later one."""
         tensor, peer = end
         if peer < self.setup.id:
             self._values.setdefault(micro_batch, {})[tensor] = parcel
@@ -166,7 +167,7 @@ class RunningStage:
     # --- computing ----------------------------------------------------------------------------------------------------
 
     def forward(self, micro_batch: int, version: int | None) -> None:
-        """F: run the operators, and the loss where the model ends."""
+        """F: run the operators, and the loss at the end of the model."""
         if micro_batch not in self.again:
             self._forward(micro_batch, version)
             return
@@ -206,7 +207,7 @@ class RunningStage:
             self._on_loss(micro_batch, loss_value, flight.weight)
 
     def recompute(self, micro_batch: int) -> None:
-        """C: the forward again, with its version of the weights and its random numbers, for its graph."""
+        """C: run the forward again, with the same version of the weights and the same random numbers, for its graph."""
         flight = self.in_flight[micro_batch]
         self._norm.is_collecting = False
         try:
@@ -215,7 +216,7 @@ class RunningStage:
             self._norm.is_collecting = True
 
     def backward(self, micro_batch: int) -> None:
-        """B, or I if the backward is split: gradients of what came, and sums of those of the weights."""
+        """B, or I if the backward is split: compute gradients of received values, and add up those of the weights."""
         flight = self.in_flight[micro_batch]
         arrived = self._gradients.pop(micro_batch, {})
         if self._loss is None:
@@ -230,13 +231,13 @@ class RunningStage:
                 self.outgoing[micro_batch, (edge.tensor, edge.source)] = LinkMessage(tree, weight=flight.weight)
         if flight.weight is not None:
             self._weight = (self._weight or 0.0) + flight.weight
-        # The graph goes; a queue keeps what the gradients of the weights need.
+        # The graph is freed; a queue keeps what the gradients of the weights need.
         flight.values, flight.outputs, flight.entrances, flight.root, flight.piece = {}, {}, {}, None, None
         if flight.queue is None:
             self._finish(micro_batch)
 
     def weight_gradients(self, micro_batch: int) -> None:
-        """W: what I left to do."""
+        """W: compute the gradients of the weights that I has left."""
         flight = self.in_flight[micro_batch]
         assert flight.queue is not None
         self._sums.move_to(self.versions.leaves(flight.version))
@@ -250,12 +251,12 @@ class RunningStage:
         return GradientContribution(self._sums.take(names))
 
     def whole_contribution(self, names: Sequence[str]) -> GradientContribution:
-        """The same, and with it what is known of the micro-batches: their weight and their moments."""
+        """Take the sums of these parameters' gradients, with the weight and the moments of the micro-batches."""
         weight, self._weight = self._weight, None
         return GradientContribution(self._sums.take(names), weight, self._norm.take())
 
     def averaged(self, total: GradientContribution) -> GradientContribution:
-        """The mean over micro-batches of what they have summed to, in the same memory; of a sum the same."""
+        """Return the mean over micro-batches, in the same memory; for a loss that is a sum, the sum."""
         if total.weight is not None:
             for name, gradient in total.gradients.items():
                 if gradient is not None and name not in total.means:
@@ -263,7 +264,7 @@ class RunningStage:
         return GradientContribution(total.gradients, None, total.moments)
 
     def step(self, mean: GradientContribution, factor: Tensor | None = None) -> None:
-        """U: make the next version from what `averaged` gave, gradients multiplied by a factor."""
+        """U: make the next version from the result of `averaged`, with gradients multiplied by `factor` if given."""
         gradients = {name: one for name, one in mean.gradients.items() if one is not None}
         if factor is not None:
             for gradient in gradients.values():
@@ -275,13 +276,13 @@ class RunningStage:
             self._on_step()
 
     def skip(self) -> None:
-        """U that is left out: the next version is the newest, and nothing else has changed."""
+        """U of an update that is left out: the next version has the newest weights, and nothing else changes."""
         self.versions.skip()
 
-    # --- how ----------------------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------------------
 
     def _run(self, flight: InFlight) -> tuple[dict[str, Any], Tensor | None, Tensor | None]:
-        """Run the program and the loss; gives outputs, random state behind them, and the loss's value."""
+        """Run the program and the loss; return the outputs, the random state after them, and the loss's value."""
         for edge in self.setup.inputs:
             flight.entrances[edge.tensor] = Entrance(flight.values[edge.tensor])
         if self._is_plain:
@@ -328,12 +329,12 @@ class RunningStage:
         return seeded_state(micro_batch_seed(self.setup.seed, piece.step, piece.index), self.device)
 
     def _leads_back(self, flight: InFlight) -> bool:
-        """Whether there is anything before its outputs that needs a gradient."""
+        """Return whether anything before its outputs needs a gradient."""
         return bool(self.versions.trainable) or any(tensor.requires_grad for tensor in tensors_of(flight.values))
 
     def _detached(self, edge: Edge, value: Any, flight: InFlight) -> Any:
-        """A value for another stage: leaves of a graph of its own."""
-        if self.setup.recompute:  # there is no graph to ask yet
+        """Return a value for another stage: its tensors are leaves of a graph of their own."""
+        if self.setup.recompute:  # there is no graph yet that could tell
             leads_back = self._leads_back(flight)
 
             def needs_gradient(tensor: Tensor) -> bool:
@@ -351,14 +352,14 @@ class RunningStage:
         return map_tensors(lambda tensor: tensor.detach().requires_grad_(needs_gradient(tensor)), value)
 
     def _roots(self, flight: InFlight, arrived: Mapping[End, LinkMessage]) -> tuple[list[Tensor], list[Tensor | None]]:
-        """Where the backward begins, and with which gradients."""
+        """Return the tensors from which the backward begins, and their gradients."""
         roots: list[Tensor] = []
         gradients: list[Tensor | None] = []
         if flight.root is not None and flight.root.requires_grad:
             roots.append(flight.root)
             gradients.append(None)
         for edge in self.setup.outputs:
-            # Later readers first, as autograd adds them up when one process runs the whole model.
+            # Later readers first, in the order in which autograd adds gradients when one process runs the whole model.
             trees = [arrived[edge.tensor, target].tree for target in sorted(edge.targets, reverse=True)
                      if (edge.tensor, target) in arrived]  # fmt: skip
             if not trees:

@@ -1,4 +1,4 @@
-"""What stages have learnt, by the names of the user's model: taken from them, and given back to others.
+"""The training state of stages, by the names of the user's model: taken from stages, and given back to others.
 
 Between the two, the cut, the numbers of replicas and the schedule may change.
 
@@ -8,10 +8,9 @@ Between the two, the cut, the numbers of replicas and the schedule may change.
     options      name of a parameter -> the options of its group, such as "lr"
     rates        name of a parameter -> the state of its stage's schedule of the learning rate, if there is one
 
-The state of exchanges between replicas is not among them: what a compressor has kept back
-belongs to one replica and to how its gradients were packed, and says nothing to another
-plan. So it is lost where a state goes to other stages: after a change of plan each exchange
-begins anew, and what it had kept back is dropped. Snapshots have it, for the same plan.
+The state of exchanges between replicas is left out: a compressor's residual belongs to one replica and to the way its
+gradients were packed, and means nothing under another plan. After a change of plan each exchange begins anew, and
+residuals are dropped. Snapshots have them, for the same plan.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _KINDS = ("parameters", "buffers", "optimizer", "options", "rates")
 
 
 def held(stage: RunningStage, rates: Rates) -> dict[str, dict[str, Any]]:
-    """What a stage holds: the tensors themselves, which training goes on to change."""
+    """Return what a stage holds: the tensors themselves, which further training changes."""
     found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
     found["parameters"], found["buffers"] = dict(stage.versions.parameters), dict(stage.buffers)
     if (optimizer := stage.versions.optimizer) is None:
@@ -40,7 +39,7 @@ def held(stage: RunningStage, rates: Rates) -> dict[str, dict[str, Any]]:
     state = optimizer.state_dict()
     rate = rates[stage].state_dict() if stage in rates else None
     for names, group in zip(_names(stage, optimizer), state["param_groups"], strict=True):
-        group.pop("param_names", None)  # torch notes them if it was given names: the list would be in all its options
+        group.pop("param_names", None)  # torch adds it if given names: each parameter's options would hold the list
         for name, index in zip(names, group.pop("params"), strict=True):
             if index in state["state"]:
                 found["optimizer"][name] = state["state"][index]
@@ -51,7 +50,7 @@ def held(stage: RunningStage, rates: Rates) -> dict[str, dict[str, Any]]:
 
 
 def taken(stages: Sequence[RunningStage], rates: Rates) -> dict[str, Any]:
-    """Copies of what the stages hold; of what several hold, that of the first."""
+    """Return copies of the stages' state; if several stages hold a parameter, the first one's is taken."""
     found: dict[str, dict[str, Any]] = {kind: {} for kind in _KINDS}
     for stage in reversed(stages):
         for kind, named in held(stage, rates).items():
@@ -60,11 +59,17 @@ def taken(stages: Sequence[RunningStage], rates: Rates) -> dict[str, Any]:
 
 
 def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: Rates) -> None:
-    """Let stages without micro-batches in flight hold what was taken.
+    """Load a saved state into stages without micro-batches in flight.
+
+    Args:
+        saved: as `taken` returns it.
+        stages: the stages to load it into.
+        rates: their schedules of the learning rate.
 
     Raises:
-        ValueError: it is of another model, or was trained with another optimizer, or other groups or schedules of the
-            learning rate. The stages are as they were, unless it is an optimizer or a schedule that refuses.
+        ValueError: the state is of another model, or was trained with another optimizer, or other groups or schedules
+            of the learning rate. The stages are unchanged then, unless an optimizer or a schedule itself refuses the
+            state.
     """
     if missing := [kind for kind in _KINDS if kind not in saved]:
         raise ValueError(f"the state has no {missing[0]!r}; give what a executor's state_dict returned")
@@ -94,7 +99,7 @@ def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: R
 
 
 def _load(what: str, into: torch.optim.Optimizer | torch.optim.lr_scheduler.LRScheduler, state: Any) -> None:
-    """Let torch take it up, which looks at little of it beforehand."""
+    """Load a state dictionary with torch, which checks little of it beforehand."""
     try:
         into.load_state_dict(state)
     except (KeyError, TypeError, AttributeError, RuntimeError, ValueError) as error:
@@ -109,13 +114,13 @@ def _copied(value: Any) -> Any:
 
 
 def _names(stage: RunningStage, optimizer: torch.optim.Optimizer) -> list[list[str]]:
-    """The names of the parameters in each group of an optimizer."""
+    """Return the names of the parameters in each group of an optimizer."""
     name_of = {parameter: name for name, parameter in stage.versions.parameters.items()}
     return [[name_of[parameter] for parameter in group["params"]] for group in optimizer.param_groups]
 
 
 def _state(saved: Mapping[str, Any], groups: Sequence[Sequence[str]], state: dict[str, Any]) -> dict[str, Any]:
-    """What an optimizer can load: its own state, with all that was saved in place of what is there."""
+    """Return a state that an optimizer can load: its own, with the saved values in place of its values."""
     state["state"] = {}
     for names, group in zip(groups, state["param_groups"], strict=True):
         for name, index in zip(names, group["params"], strict=True):
@@ -129,7 +134,7 @@ def _state(saved: Mapping[str, Any], groups: Sequence[Sequence[str]], state: dic
                 )
             if name in saved["optimizer"]:
                 state["state"][index] = copy.deepcopy(saved["optimizer"][name])
-        if names:  # an empty group has no name to find its options by, and needs none
+        if names:  # an empty group has no parameter to find its options by, and needs none
             group |= copy.deepcopy(saved["options"][names[0]])
     return state
 

@@ -1,12 +1,12 @@
-"""Snapshots: what a worker holds at a cut of the run, taken while it trains on, and put into another.
+"""Snapshots of a worker at a cut of the run: taken while it trains on, and loaded into another worker.
 
     worker ──take──▶ WorkerSnapshot ──(pickled: a few kilobytes and one block of memory)──▶ put ──▶ worker
     trains on         weights in all versions that live, buffers, optimizer, rates, exchange
 
-Addressed by stage and by the names of parameters. Nothing is drained for it: see
-`ropewalk.pipeline.resuming` for what a cut is, and why this is all that a worker needs to
-go on from one. Random numbers follow from step and index of each micro-batch, and sums of
-gradients and moments are empty right after a step, so that neither is here.
+Snapshots are indexed by stage and by the names of parameters. The pipeline is not drained for them: see
+`ropewalk.pipeline.resuming` for what a cut is, and why a snapshot is all that a worker needs to continue from one.
+Random numbers follow from step and index of each micro-batch, and sums of gradients and moments are empty right after a
+step, so neither is part of a snapshot.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import Rates, give_back, held
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 
-#: Blocks of memory that a worker keeps: two that lie on shelves, and one to copy into meanwhile.
+#: Blocks of memory that a worker keeps: two that peers may hold as snapshots, and one to copy into meanwhile.
 _NUM_BLOCKS = 3
 
 
 class Stateful(Protocol):
-    """What carries over from update to update beside a stage's own: an exchange between its replicas."""
+    """State besides a stage's own that lasts from update to update: that of the exchange between its replicas."""
 
     def state_dict(self) -> dict[str, Any]: ...
     def load_state_dict(self, state: Mapping[str, Any], /) -> None: ...
 
 
 class WorkerSnapshot:
-    """One worker at a cut.
+    """The state of one worker at a cut.
 
     Attributes:
-        worker: which.
-        cut: where.
-        size_bytes: how large the block of its tensors is.
+        worker: the worker's place in the plan.
+        cut: the cut.
+        size_bytes: size of the block with its tensors.
     """
 
     def __init__(self, worker: PlanWorker, cut: Cut, packed: Any, memory: Any, size_bytes: int) -> None:
@@ -50,12 +50,12 @@ class WorkerSnapshot:
         self.cut = cut
         self.size_bytes = size_bytes
         self._packed = packed
-        #: A tensor where it was taken, and what pickle brought elsewhere: who only keeps it needs no tensors.
+        #: A tensor where the snapshot was taken; elsewhere the object that pickle made, as a keeper needs no tensors.
         self._memory: Any = memory
         self._lender: tuple[list[TensorBlock], TensorBlock] | None = None
 
     def stages(self) -> dict[int, dict[str, Any]]:
-        """For each stage copies of what it held: what `saved_training.held` has, and more."""
+        """Return for each stage copies of what it held: the entries of `saved_training.held`, and more."""
         memory = self._block()
         if not isinstance(memory, Tensor):
             writable = memory if not memoryview(memory).readonly else bytearray(memory)
@@ -63,7 +63,7 @@ class WorkerSnapshot:
         return unpacked(self._packed, memory)
 
     def release(self) -> None:
-        """The memory may be used for a later snapshot: this one is sent, or not wanted. May be called twice."""
+        """Allow the memory to be reused: the snapshot was sent, or is not wanted. May be called twice."""
         lender, self._lender = self._lender, None
         if lender is not None:
             self._memory = None
@@ -72,11 +72,11 @@ class WorkerSnapshot:
                 free.append(block)
 
     def pin(self) -> None:
-        """Its memory is never used for a later snapshot: somebody may read it when it is released."""
+        """Never reuse the memory for a later snapshot: it may still be read after `release`."""
         self._lender = None
 
     def lent_by(self, free: list[TensorBlock], block: TensorBlock) -> WorkerSnapshot:
-        """Give the block back there when it is released."""
+        """Return the snapshot, set up to give `block` back to `free` when it is released."""
         self._lender = free, block
         return self
 
@@ -97,10 +97,11 @@ class SnapshotTaker:
     """Takes snapshots of one worker; made before its first forward.
 
     Args:
-        worker: whose.
+        worker: the worker to take snapshots of.
         rates: the schedules of the learning rate.
-        exchanges: for each stage that has one, the exchange between its replicas.
-        flushes: whether the schedule ends its steps with an empty pipeline, so that nothing is in flight at a cut.
+        exchanges: by stage, the exchange between its replicas, if it has one.
+        flushes: whether the schedule ends each step with an empty pipeline, so that no micro-batch is in flight at a
+            cut.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class SnapshotTaker:
         """Copy what the worker holds, right after its last step before a cut (`resuming.last_step`).
 
         Raises:
-            ValueError: the worker is not there: a micro-batch before the cut is in flight.
+            ValueError: the worker has not reached the cut: a micro-batch from before it is in flight.
         """
         contents = {id: self._contents(stage, cut) for id, stage in self._worker.stages.items()}
         block = self._free.pop() if self._free else TensorBlock()
@@ -146,7 +147,7 @@ class SnapshotTaker:
                 for version in versions.versions
                 if version != versions.newest
             },
-            #: The buffers at the entry of what is in flight.
+            #: The buffers at the entry of the micro-batches in flight.
             "in_flight": {number: dict(flight.buffers or {}) for number, flight in stage.in_flight.items()},
             "exchange": None if exchange is None else exchange.state_dict(),
         }
@@ -158,11 +159,18 @@ def put(
     rates: Rates,
     exchanges: Mapping[int, Stateful] | None = None,
 ) -> None:
-    """Let a worker without micro-batches in flight hold what another one of the same plan and schedule held.
+    """Load a snapshot into a worker of the same plan and schedule that has no micro-batches in flight.
+
+    Args:
+        snapshot: the snapshot.
+        worker: the worker.
+        rates: the schedules of the learning rate of its stages.
+        exchanges: by stage, the exchange between its replicas, if it has one.
 
     Raises:
-        ValueError: it is of another model, of other stages, or was trained with other groups of the optimizer.
-        ScheduleInvalid: there is no room for as many versions of the weights.
+        ValueError: the snapshot is of another model, of other stages, or was trained with other groups of the
+            optimizer.
+        ScheduleInvalid: the worker has no room for as many versions of the weights.
     """
     found = snapshot.stages()
     if found.keys() != worker.stages.keys():
@@ -187,26 +195,26 @@ def put(
 
 
 def as_state(snapshots: Iterable[WorkerSnapshot]) -> dict[str, Any]:
-    """What was learnt up to a cut, for stages of any other plan or schedule, as `saved_training.taken` gives it.
+    """Return the training state at a cut, in the form of `saved_training.taken`, for stages of any plan or schedule.
 
-    Micro-batches that were in flight begin anew there, with the newest weights. So without a flush the run is not, to
-    the bit, the one that was cut; it is one that was drained at the cut.
+    Micro-batches that were in flight begin anew, with the newest weights. So without a flush the run does not continue
+    to the bit as the one that was cut, but as one that was drained at the cut.
 
-    The state of exchanges is left out: it is of one replica of one plan. What compression has kept back is dropped, and
+    The state of exchanges is left out: it belongs to one replica of one plan. Residuals of compression are dropped, and
     exchanges of the other plan begin anew.
 
     Args:
-        snapshots: at one cut, with at least one replica of each stage. Of what several hold, that of the first stage
-            and replica is taken.
+        snapshots: snapshots at one cut, of at least one replica of each stage. If several hold a value, that of the
+            first stage and replica is taken.
 
     Raises:
-        ValueError: they are of several cuts.
+        ValueError: the snapshots are of several cuts.
     """
     ordered = sorted(snapshots, key=lambda snapshot: snapshot.worker)
     cut_of(ordered)
     stages = [(id, contents) for snapshot in ordered for id, contents in snapshot.stages().items()]
     found: dict[str, Any] = {kind: {} for kind in ("parameters", "buffers", "optimizer", "options", "rates")}
-    # By stage, then by replica, of which sorting keeps the order.
+    # By stage, then by replica: sorting is stable.
     for _, contents in sorted(stages, key=lambda one: one[0])[::-1]:
         for kind, named in found.items():
             named.update(contents[kind])
@@ -214,14 +222,14 @@ def as_state(snapshots: Iterable[WorkerSnapshot]) -> dict[str, Any]:
 
 
 def cut_of(snapshots: Sequence[WorkerSnapshot], workers: Iterable[PlanWorker] | None = None) -> Cut:
-    """The cut that snapshots were taken at.
+    """Return the cut that snapshots were taken at.
 
     Args:
-        snapshots: of whom.
-        workers: there must be one of each of these.
+        snapshots: the snapshots.
+        workers: if given, there must be one snapshot of each of these workers.
 
     Raises:
-        ValueError: they are of several cuts, or not of these workers.
+        ValueError: the snapshots are of several cuts, or not of these workers.
     """
     cuts = {snapshot.cut for snapshot in snapshots}
     if len(cuts) != 1:

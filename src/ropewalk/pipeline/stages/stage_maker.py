@@ -1,4 +1,4 @@
-"""The stages of a plan, made ready to run from a model's graph, each with an optimizer of its own."""
+"""Builds the running stages of a plan from a model's graph, each with an optimizer of its own."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from ropewalk.pipeline.tracing.stage_program import StageProgram
 
 @dataclass(slots=True)
 class StageMaker:
-    """Makes the stages of one plan."""
+    """Builds the stages of one plan."""
 
     graph: ModelGraph
     wiring: Wiring
     schedule: Schedule
     loss: Loss
-    #: Called with micro-batch, loss and weight where the model ends.
+    #: Called with micro-batch, loss and weight at the end of the model.
     on_loss: Callable[[int, Tensor, float | None], None]
     optimizers: OptimizerMaker
     seed: int
-    #: Where the first numbers come from; None: copies of the model's own.
+    #: The source of initial parameters and buffers; None for copies of the model's own.
     tensors: TensorSource | None = None
     options: TrainingOptions = field(default_factory=TrainingOptions)
-    #: Where stages compute; None: where their first numbers are.
+    #: The device that stages compute on; None for the device of their initial tensors.
     device: torch.device | None = None
-    #: The schedules of the learning rate of the stages that were made and have one.
+    #: The schedules of the learning rate, of the stages built so far that have one.
     rates: dict[RunningStage, torch.optim.lr_scheduler.LRScheduler] = field(
         default_factory=dict[RunningStage, torch.optim.lr_scheduler.LRScheduler]
     )
 
     def stage(self, id: int, replica: int, program: StageProgram) -> RunningStage:
-        """One stage on one replica.
+        """Build one stage on one replica.
 
         Raises:
-            PlanInvalid: the source of its tensors has other ones than the model.
+            PlanInvalid: the source's tensors do not match the model's.
         """
         plan, graph = self.wiring.plan, self.graph
         source = self.tensors or own_tensors(graph)
@@ -54,7 +54,7 @@ class StageMaker:
         tensors = taken_like(source, [*program.parameters, *program.buffers], like)
         if self.device is not None:
             tensors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
-        # What a source gives is the stage's own: no second copy, which would be a peak of twice its size.
+        # The source gives its tensors away: a second copy would make a peak of twice the stage's size.
         parameters = {
             name: nn.Parameter(tensors[name], graph.parameters[name].requires_grad) for name in program.parameters
         }

@@ -1,8 +1,8 @@
 """A worker performs the actions of a schedule: computes, sends, receives, reduces and steps.
 
-It decides nothing: the order is the schedule's. `waits_for` says what an action still
-lacks, so that whoever runs it (the executor's loop, a process) knows when to perform it.
-A reduction is begun by its action and ended by the step after it.
+A worker decides nothing: the schedule gives the order. `waits_for` says what an action still lacks, so that the caller
+(the loop of a local executor, or a process) knows when to perform it. A reduction is begun by its action and completed
+by the step that follows.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class StageWorker:
     """One worker: replica `worker.replica` of the stages of its group.
 
     Args:
-        worker: which.
-        plan: with all edges that its actions name.
+        worker: the worker's place in the plan.
+        plan: the plan, with all edges that actions name.
         stages: its stages by id.
-        links: to the other workers.
-        sums: with the other workers.
+        links: the links to the other workers.
+        sums: the sums with the other workers.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class StageWorker:
         self.worker = worker
         self.stages = stages
         self._links = links
-        #: Its reductions and steps.
+        #: Performs its reductions and steps.
         self.update = WorkerUpdate(worker, plan, stages, sums)
 
     def admit(self, stage: int, micro_batch: int, piece: MicroBatchPiece) -> None:
-        """Hand over the caller's part of a micro-batch for one of its stages."""
+        """Take in the caller's part of a micro-batch for one of its stages."""
         self.stages[stage].admit(micro_batch, piece)
 
     def can_perform(self, action: Action) -> bool:
-        """Whether it would not have to wait."""
+        """Return whether an action can be performed without waiting."""
         kind = action.kind
         if kind is ActionKind.RECEIVE:
             return self._links.has(_tag(action))
@@ -53,7 +53,7 @@ class StageWorker:
         return (kind is not ActionKind.STEP and kind is not ActionKind.REDUCE) or self.update.lacks(action) is None
 
     def waits_for(self, action: Action) -> str | None:
-        """What an action lacks, in words; None if nothing."""
+        """Return what an action still waits for, in words; None if nothing."""
         if action.kind is ActionKind.RECEIVE and not self._links.has(tag := _tag(action)):
             return f"{tag}"
         if action.kind is ActionKind.SEND and not self._links.has_room(tag := _tag(action)):
@@ -65,11 +65,11 @@ class StageWorker:
         return None
 
     def perform(self, action: Action) -> None:
-        """Carry an action out.
+        """Perform an action.
 
         Raises:
-            StageFailed: the user's code, or torch, raised in it.
-            ScheduleInvalid: it cannot be carried out here, or not now.
+            StageFailed: user code, or torch, raised in it.
+            ScheduleInvalid: the action cannot be performed here, or not now.
         """
         stage = self.stages.get(action.stage)
         if stage is None or action.replica != self.worker.replica:

@@ -1,7 +1,7 @@
 """The sums of a stage's gradients over micro-batches, which autograd adds up in the `.grad` of leaves.
 
-Each version of the weights has leaves of its own, so the sums move to those that the next
-backward reaches. Between two backwards of one version they stay where they are.
+Each version of the weights has leaves of its own, so the sums move to the leaves that the next backward reaches.
+Between two backwards of one version they stay where they are.
 
     backward of version 2    leaves of 2: .grad ◀── + gradient
     backward of version 3    leaves of 2: .grad ──▶ leaves of 3: .grad ◀── + gradient
@@ -18,12 +18,12 @@ class SummedGradients:
     """Sums of gradients by the names of parameters.
 
     Args:
-        names: of the parameters that are trained.
+        names: the names of the parameters that are trained.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        #: Where the sums are; None before the first backward.
+        #: The leaves that hold the sums; None before the first backward.
         self._leaves: Mapping[str, nn.Parameter] | None = None
 
     def move_to(self, leaves: Mapping[str, nn.Parameter]) -> None:
@@ -37,7 +37,7 @@ class SummedGradients:
         self._leaves = leaves
 
     def take(self, names: Iterable[str]) -> dict[str, Tensor | None]:
-        """The sums of these parameters; None where no micro-batch had a gradient since they were last taken."""
+        """Return the sums of these parameters and clear them; None for those without a gradient since the last call."""
         if self._leaves is None:
             return dict.fromkeys(names)
         found: dict[str, Tensor | None] = {}

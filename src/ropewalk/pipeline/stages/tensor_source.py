@@ -1,4 +1,4 @@
-"""Where the first numbers of a stage's parameters and buffers come from."""
+"""The sources of the initial values of a stage's parameters and buffers."""
 
 from __future__ import annotations
 
@@ -12,32 +12,28 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 
 
 class TensorSource(Protocol):
-    """Gives tensors by the names that operators use: those of the user's model, the first one of several."""
+    """Gives tensors by the names that operators use: those of the model (the first, if a tensor has several)."""
 
     def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
-        """The tensors of these names, parameters and buffers alike.
+        """Return the tensors of these names, parameters and buffers alike.
 
-        The tensors belong to the caller, who will change them. Asked twice, or in two processes, a source gives the
-        same numbers, whatever else is asked for beside: the replicas of a stage begin alike, and so do all cuts.
+        The tensors belong to the caller, who may change them. A source gives the same numbers when asked twice, or in
+        two processes, whatever else is asked for: the replicas of a stage begin alike, and so do all cuts of a model.
         """
         ...
 
 
 class GivenTensors:
-    """Tensors that are at hand; they are copied.
-
-    Args:
-        tensors: parameters and buffers by name.
-    """
+    """A source with tensors in memory; they are copied."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
 
     def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
-        """Copies of them.
+        """Return copies of the tensors of these names.
 
         Raises:
-            PlanInvalid: one is not there, or is on meta, so that it has no numbers.
+            PlanInvalid: a tensor is missing, or is on the meta device, where it has no values.
         """
         for name in names:
             if name not in self._tensors:
@@ -51,15 +47,15 @@ class GivenTensors:
 
 
 def own_tensors(graph: ModelGraph) -> GivenTensors:
-    """Those of the model itself."""
+    """Return a source with the model's own tensors."""
     return GivenTensors({**graph.buffers, **graph.parameters})
 
 
 def taken_like(source: TensorSource, names: Sequence[str], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a source gives for these names, if it is what the model has: see `like`, which may be on meta.
+    """Return a source's tensors for these names, checked against those of the model in `like`, which may be on meta.
 
     Raises:
-        PlanInvalid: it is not; says what is wrong with which tensor.
+        PlanInvalid: a tensor does not match; the message names it and the difference.
     """
     given = source.take(names)
     for name in names:

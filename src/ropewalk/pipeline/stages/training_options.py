@@ -1,4 +1,4 @@
-"""How stages train beside what the plan says: one object that every stage process is told."""
+"""Options of training besides the plan: one object that every stage process gets."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import torch
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 
-#: pass: the gradients are used as they are. raise: GradientNotFinite, and nobody updates. skip: nobody updates.
+#: pass: gradients are used as they are. raise: GradientNotFinite, and no stage updates. skip: no stage updates.
 NanPolicy = Literal["pass", "raise", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingOptions:
-    """What a user may ask of all stages alike.
+    """The options that apply to all stages alike.
 
     Args:
         clip_norm: gradients are scaled so that the norm of all of them together is at most this, as
-            `torch.nn.utils.clip_grad_norm_` does; None: they are not.
-        nan: what happens to an update whose gradients are NaN or infinite anywhere.
-        accumulate: an update ends only every so many steps, and averages over all their samples, as if their
-            mini-batches were one; a drain ends it early. Memory is that of one step.
-        autocast: torch.bfloat16: forwards and the loss compute in it where it is safe, as `torch.autocast` does;
-            weights stay as they are.
+            `torch.nn.utils.clip_grad_norm_` does; None for no clipping.
+        nan: what happens to an update if any gradient is NaN or infinite: "pass", "raise" or "skip".
+        accumulate: number of steps in an update, which averages over all their samples, as if their mini-batches were
+            one; a drain ends it early. Memory is that of one step.
+        autocast: torch.bfloat16 lets forwards and the loss compute in it where that is safe, as `torch.autocast` does;
+            weights keep their dtype.
 
     Raises:
-        ValueError: a value is none of those allowed.
+        ValueError: a value is not allowed.
     """
 
     clip_norm: float | None = None
@@ -56,10 +56,10 @@ class TrainingOptions:
         return self.clip_norm is not None or self.nan != "pass"
 
     def schedule(self, wanted: str | Schedule) -> Schedule:
-        """The schedule, made so that it waits for the norm and updates when these options need it.
+        """Return the schedule, made such that it waits for the norm and updates when these options need it.
 
         Raises:
-            ScheduleInvalid: there is no such schedule, or it cannot do that; or it is an object that was made without.
+            ScheduleInvalid: there is no such schedule, it cannot do that, or it is an object that was made without it.
         """
         made = make_schedule(wanted)
         needed: dict[str, Any] = {}
@@ -81,6 +81,6 @@ class TrainingOptions:
         return made
 
     def _asked(self, *needs: str) -> str:
-        """The options that need these of a schedule."""
+        """Return the options that need these features of a schedule, in words."""
         norm = f"nan={self.nan!r}" if self.clip_norm is None else f"clip_norm={self.clip_norm:g}"
         return " with ".join(norm if need == "norm" else f"accumulate={self.accumulate}" for need in needs)

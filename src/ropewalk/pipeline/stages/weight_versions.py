@@ -1,9 +1,8 @@
 """Versions of a stage's weights: a ring of sets of leaf tensors, and the optimizer that steps the newest.
 
-A forward binds a version, and its backward must see the same numbers. Autograd saves the
-leaves themselves, so numbers cannot be swapped below it: for Conv2d, LayerNorm, BatchNorm
-and products with a parameter a changed `.data` gives silently wrong gradients. So each
-live version has leaves and storage of its own:
+A forward binds a version, and its backward must see the same numbers. Autograd saves the leaves themselves, so their
+values cannot be replaced in between: for Conv2d, LayerNorm, BatchNorm and products with a parameter, a changed `.data`
+gives silently wrong gradients. So each live version has leaves and storage of its own:
 
     slot 0   version 3 (newest)   ◀── the optimizer's parameters
     slot 1   version 2            ◀── held by micro-batches 5 and 6, between forward and backward
@@ -31,14 +30,14 @@ OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class WeightVersions:
-    """The weights of one stage on one replica, in all versions that somebody may still need.
+    """The weights of one stage on one replica, in all versions that may still be needed.
 
     Args:
-        parameters: initial values; they are copied, unless it owns them.
+        parameters: initial values by name; they are copied, unless `owns` is True.
         make_optimizer: called once with the trainable parameters, if there are any.
-        slots: versions that can live at once.
-        lag: how many versions behind the newest a forward may still ask for; those are kept without being held.
-        owns: whether the initial values are its own from now on.
+        slots: number of versions that can exist at once.
+        lag: how many versions before the newest a forward may still ask for; those are kept even if not held.
+        owns: whether the initial tensors belong to this object from now on.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class WeightVersions:
         first = {name: nn.Parameter(values[name], p.requires_grad) for name, p in parameters.items()}
         self._slots = [first]
         for _ in range(max(slots, lag + 1) - 1):
-            # What is not trained is the same in all versions.
+            # Parameters that are not trained are the same in all versions.
             self._slots.append(
                 {n: nn.Parameter(torch.empty_like(p)) if p.requires_grad else p for n, p in first.items()}
             )
@@ -64,22 +63,23 @@ class WeightVersions:
         self.newest = 0
         self.trainable = tuple(name for name, parameter in first.items() if parameter.requires_grad)
         self.optimizer = make_optimizer([first[name] for name in self.trainable]) if self.trainable else None
-        #: How often weights were copied, and how many versions lived at once: what the schedule promised to bound.
+        #: How often weights were copied, and the largest number of versions at once: the schedule promises bounds for
+        #: both.
         self.num_copies = 0
         self.most_versions = 1
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """The versions that live, oldest first."""
+        """The versions that exist, oldest first."""
         return tuple(sorted(self._slot_of))
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:
-        """The newest weights."""
+        """The newest weights by name."""
         return self._slots[self._slot_of[self.newest]]
 
     def hold(self, version: int | None) -> int:
-        """Keep a version (the newest if None) until `release`; returns which."""
+        """Keep a version (the newest if None) until `release`; return its number."""
         version = self.newest if version is None else version
         if version not in self._slot_of:
             raise ScheduleInvalid(
@@ -90,11 +90,11 @@ class WeightVersions:
         return version
 
     def leaves(self, version: int) -> Mapping[str, nn.Parameter]:
-        """The leaf tensors of a version that is held."""
+        """Return the leaf tensors of a version that is held, by name."""
         return self._slots[self._slot_of[version]]
 
     def release(self, version: int) -> None:
-        """The backward that needed the version is done."""
+        """Stop holding a version whose backward is done."""
         self._holders[version] -= 1
         if not self._holders[version]:
             del self._holders[version]
@@ -102,7 +102,7 @@ class WeightVersions:
                 self._forget(self.newest)
 
     def step(self, gradients: Mapping[str, Tensor]) -> None:
-        """Make the next version: one step of the optimizer with these gradients, which it may change."""
+        """Make the next version by one step of the optimizer with these gradients, which it may change."""
         self._forget(self.newest + 1)
         slot = self._slot_of[self.newest]
         is_kept = self._lag > 0 or any(self._slot_of[held] == slot for held in self._holders)
@@ -122,7 +122,7 @@ class WeightVersions:
         self.most_versions = max(self.most_versions, len(self._slot_of))
 
     def skip(self) -> None:
-        """Make a next version that is the newest under another number."""
+        """Make a next version with the weights of the newest."""
         self._forget(self.newest + 1)
         slot = self._slot_of[self.newest]
         if not (self._holders.get(self.newest) or self._lag > 0):
@@ -131,15 +131,7 @@ class WeightVersions:
         self._slot_of[self.newest] = slot
 
     def restore(self, newest: int, older: Mapping[int, Mapping[str, Tensor]]) -> None:
-        """Let versions live as they did when this was taken: what is newest here gets its number, the others come.
-
-        Args:
-            newest: the number of the newest.
-            older: what was trained, of all other versions that lived.
-
-        Raises:
-            ScheduleInvalid: there is no room for so many.
-        """
+        """Restore the versions of a snapshot: the newest weights here get the number `newest`; others are added."""
         slot = self._slot_of[self.newest]
         free = [other for other in range(len(self._slots)) if other != slot]
         if len(older) > len(free):
@@ -157,7 +149,7 @@ class WeightVersions:
         self.most_versions = max(self.most_versions, len(self._slot_of))
 
     def _forget(self, newest: int) -> None:
-        """Drop what nobody holds and, once there is a version `newest`, nobody may ask for."""
+        """Drop the versions that are not held and that, once there is a version `newest`, cannot be asked for."""
         for version in self.versions:
             if version < min(newest - self._lag, self.newest) and version not in self._holders:
                 del self._slot_of[version]

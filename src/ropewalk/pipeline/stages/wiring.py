@@ -1,8 +1,8 @@
-"""What passes between the stages of a plan beside its values: the state of the random generator.
+"""What the stages of a plan exchange besides values: the state of the random generator.
 
-Random numbers follow the stages in their order, so each stage that draws some needs the
-state that the one before it has left. It rides on the first edge that joins the two; if
-none does (they are in two branches), it gets an edge of its own.
+Random numbers follow the order of the stages, so each stage that draws some needs the state that the one before it has
+left. The state is sent with the first edge that joins the two; if none does (they are in two branches), it gets an edge
+of its own.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ STATE_BYTES = 5056
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """A plan with all its edges, and on which of them the generator's state rides."""
+    """A plan with all its edges, and the edges that carry the generator's state."""
 
     plan: Plan
     #: For each random stage but the first: the edge that brings the state.
     state_comes_on: Mapping[int, str]
-    #: For each random stage but the last: the edge and the next random stage.
+    #: For each random stage but the last: the edge that takes the state on, and the next random stage.
     state_goes_on: Mapping[int, tuple[str, int]]
 
 
 def wire(plan: Plan, random_stages: Iterable[int]) -> Wiring:
-    """Find the way of the generator's state through the stages that draw random numbers."""
+    """Find the route of the generator's state through the stages that draw random numbers."""
     chain = sorted(random_stages)
     comes: dict[int, str] = {}
     goes: dict[int, tuple[str, int]] = {}

@@ -1,11 +1,11 @@
-"""How a worker ends a round: from what its micro-batches have summed to, to the steps of its stages.
+"""How a worker ends a round: from the summed gradients of its micro-batches to the steps of its stages.
 
     A/tied       parts of tied parameters ──▶ sums
     A/replicas   parts of all others      ──▶ sums
     A/norm       the sums, averaged; their norms ──▶ sums ──▶ one verdict for all stages
-    U            the step: with the sums, or the averages that the verdict has looked at
+    U            the step: with the sums, or the averages that the verdict was about
 
-A reduction is begun by its action, and what it gives is taken by the next that needs it.
+A reduction is begun by its action, and its result is taken by the next action that needs it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class WorkerUpdate:
     """The reductions and steps of one worker.
 
     Args:
-        worker: which.
-        plan: what all run.
+        worker: the worker's place in the plan.
+        plan: the plan that all workers run.
         stages: its stages by id.
-        sums: with the other workers.
+        sums: the sums with the other workers.
     """
 
     def __init__(self, worker: PlanWorker, plan: Plan, stages: Mapping[int, RunningStage], sums: Sums) -> None:
@@ -38,31 +38,31 @@ class WorkerUpdate:
         self._sums = sums
         self._tied = {stage: tuple(tie.parameter for tie in plan.tied if stage in tie.stages) for stage in stages}
         self._me = Contributor(min(stages), worker.replica)
-        #: Sums that were begun for the next step of each stage, and that of the norms.
+        #: Sums that were begun for the next step of each stage, and the sum of the norms.
         self._begun: dict[int, list[SumKey]] = {stage: [] for stage in stages}
         self._norm: SumKey | None = None
-        #: What the norm was taken of, until the steps.
+        #: The averages whose norm was taken, until the steps.
         self._averaged: dict[int, GradientContribution] = {}
-        #: About the update that is under way, if there is a norm.
+        #: The verdict about the update that is under way, if it waits for the norm.
         self._verdict: UpdateVerdict | None = None
-        #: About the newest update, until it is taken with `take_verdict`; and what became of all of them.
+        #: The verdict about the newest update, until `take_verdict` takes it; then the counts over all updates.
         self.verdict: UpdateVerdict | None = None
         self.num_skipped = 0
         self.num_clipped = 0
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a person should know of the updates so far."""
+        """What the user should know about the updates so far, in words."""
         counts = ((self.num_skipped, "left out: gradients were NaN or infinite"), (self.num_clipped, "clipped"))
         return tuple(f"{counted(num, 'update')} {what}" for num, what in counts if num)
 
     def take_verdict(self) -> UpdateVerdict | None:
-        """What was decided about the newest update, once; None if there was no update since the last call."""
+        """Return the verdict about the newest update and clear it; None if there was no update since the last call."""
         verdict, self.verdict = self.verdict, None
         return verdict
 
     def lacks(self, action: Action) -> tuple[SumKey, Sequence[Contributor]] | None:
-        """A sum that a reduction or step needs and is not complete, and who is missing."""
+        """Return a sum that a reduction or step needs and that is not complete, with its missing members."""
         if action.kind is ActionKind.STEP:
             wanted = self._begun[action.stage] if self._norm is None else [self._norm]
         elif action.group is ReduceGroup.NORM:
@@ -75,9 +75,9 @@ class WorkerUpdate:
         return None
 
     def reduce(self, action: Action) -> None:
-        """Begin a sum with others."""
+        """Begin a sum with other workers."""
         if action.group is ReduceGroup.TIED:
-            for stage in self._stages:  # one action for all stages of a worker
+            for stage in self._stages:  # one action serves all stages of a worker
                 for tie in self._plan.tied:
                     if stage in tie.stages:
                         key = SumKey(f"tied {tie.parameter}", self._members(tie.stages), action.version)
@@ -98,7 +98,7 @@ class WorkerUpdate:
         """Make the next version of a stage's weights.
 
         Raises:
-            ScheduleInvalid: it is not the next.
+            ScheduleInvalid: the action's version is not the next.
             GradientNotFinite: gradients are NaN or infinite, and the policy is to raise.
         """
         stage, newest = self._stages[action.stage], self._stages[action.stage].versions.newest
@@ -114,7 +114,7 @@ class WorkerUpdate:
         else:
             stage.step(total, verdict.factor)
 
-    # --- how ----------------------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------------------
 
     def _members(self, stages: Iterable[int]) -> tuple[Contributor, ...]:
         return tuple(
@@ -126,7 +126,7 @@ class WorkerUpdate:
         self._begun[stage].append(key)
 
     def _total(self, stage: int) -> GradientContribution:
-        """What a stage's micro-batches have summed to, here and where it was reduced."""
+        """Return the sum over a stage's micro-batches, here and on the workers with which it was reduced."""
         total = self._stages[stage].whole_contribution(self._stages[stage].versions.trainable)
         begun, self._begun[stage] = self._begun[stage], []
         for key in begun:
@@ -140,7 +140,7 @@ class WorkerUpdate:
         return total
 
     def _own_norms(self) -> Norms:
-        """The norms of what no other worker counts: copies on other replicas and in later stages are the same."""
+        """Return the norms that no other worker counts: copies on other replicas and in later stages are the same."""
         counted = {tie.parameter: tie.stages[0] for tie in self._plan.tied}
         return Norms.of(
             {
@@ -152,7 +152,7 @@ class WorkerUpdate:
         )
 
     def _decided(self, stage: RunningStage, action: Action) -> UpdateVerdict:
-        """The verdict about this update: the same for all stages."""
+        """Return the verdict about this update, which is the same for all stages."""
         if self._norm is not None:
             norms = self._sums.take(self._norm, self._me).norms
             self._norm = None

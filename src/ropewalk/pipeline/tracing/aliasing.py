@@ -1,11 +1,11 @@
-"""What calls do to memory, seen by running a model's calls once on its example inputs.
+"""What calls do to memory, found by running a model's calls once on its example inputs.
 
     batch_norm ──▶ [storage 7] ──▶ relu_ writes 7 ──▶ conv
                                                           between batch_norm and relu_ no cut is legal:
                                                           a copy on another device would miss the write
 
-Schemas of ATen tell less: they do not cover untraced modules, `batch_norm` writes statistics
-that its schema does not mention, and `reshape` makes a view or a copy as it happens.
+Schemas of ATen tell less: they do not cover untraced modules, `batch_norm` writes statistics that its schema does not
+mention, and `reshape` makes a view or a copy depending on its input.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from ropewalk.pipeline.tracing.trees import LEAF, flatten
 class Observed:
     """What one call did."""
 
-    #: The storages behind its value.
+    #: The storages of its value.
     storages: frozenset[int]
-    #: The storages that it wrote to, of values that were there before.
+    #: The storages of earlier values that it wrote to.
     written: frozenset[int]
     #: Bytes of its value.
     size_bytes: int
     is_random: bool = False
     has_tensor: bool = True
-    #: Whether the value is one tensor, not a tuple or a list of some.
+    #: Whether the value is one tensor, not a tuple or a list of tensors.
     is_tensor: bool = True
-    #: Whether it is no tuple, list or dictionary.
+    #: Whether the value is not a tuple, list or dictionary.
     is_leaf: bool = True
     requires_grad: bool = False
 
 
 def observe(captured: Captured, values: Mapping[fx.Node, Any]) -> dict[fx.Node, Observed]:
-    """Run every call once, and say what each did.
+    """Run every call once, and return what each did.
 
     Args:
         captured: the calls.
-        values: for each placeholder a tensor; buffers are written to, inputs may be.
+        values: a tensor for each placeholder; buffers are written to, inputs may be.
     """
     results: dict[fx.Node, Any] = dict(values)
     seen: dict[fx.Node, Observed] = {}
@@ -66,7 +66,7 @@ def observe(captured: Captured, values: Mapping[fx.Node, Any]) -> dict[fx.Node, 
             for tensor, version in zip(read, before, strict=True)
             if tensor._version != version and (storage := storage_of(tensor))
         )
-        results[node] = result  # kept, so that no storage is used again
+        results[node] = result  # kept, so that its storage's id is not reused
         seen[node] = _observed(result, written, is_random())
     return seen
 
@@ -87,28 +87,28 @@ def _observed(value: Any, written: frozenset[int], is_random: bool) -> Observed:
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
-    """All tensors in a tree."""
+    """Yield all tensors in a tree."""
     return (leaf for leaf in flatten(value)[0] if isinstance(leaf, Tensor))
 
 
 def storage_of(tensor: Tensor) -> int:
-    """Which memory a tensor is in; 0: none."""
+    """Return the id of a tensor's memory; 0 if it has none."""
     if tensor.layout is not torch.strided:
         return 0
-    # The storage of a fake tensor has no address, but is one object for all its tensors.
+    # The storage of a fake tensor has no address, but it is one object for all tensors that share it.
     return id(tensor.untyped_storage()) if is_fake(tensor) else tensor.untyped_storage().data_ptr()
 
 
 @contextmanager
 def _draws(read: list[Tensor]) -> Generator[Callable[[], bool]]:
-    """Whether random numbers are drawn within: the generators tell."""
+    """Yield a function that tells whether random numbers were drawn in the block, from the state of the generators."""
     states = states_for(read)
     yield lambda: not equal_states(states, states_for(read))
 
 
 @contextmanager
 def _draws_on_fakes(_: list[Tensor]) -> Generator[Callable[[], bool]]:
-    """The same for fake tensors, for which none are really drawn."""
+    """The same for fake tensors, for which no numbers are really drawn."""
     calls: list[None] = []
     with RandomCalls(lambda _, __: calls.append(None)):
         yield lambda: bool(calls)

@@ -1,4 +1,4 @@
-"""What the schema of a call of ATen says about it."""
+"""Facts about a call of ATen from its schema."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _Overload: Any = type(aten.add.Tensor)  # pyright: ignore[reportUnknownVariableT
 
 
 def writes(node: fx.Node) -> bool:
-    """Whether a call of ATen writes in place, as its schema has it."""
+    """Return whether a call of ATen writes in place, according to its schema."""
     target: Any = node.target
     return isinstance(target, _Overload) and bool(target._schema.is_mutable)
 
 
 def draws(node: fx.Node) -> bool:
-    """Whether a call of ATen draws random numbers."""
+    """Return whether a call of ATen draws random numbers."""
     target: Any = node.target
     return isinstance(target, _Overload) and torch.Tag.nondeterministic_seeded in target.tags
 
 
 def function_name(node: fx.Node) -> str:
-    """The name of the function that a node calls: "add", "batch_norm"."""
+    """Return the name of the function that a node calls: "add", "batch_norm"."""
     target: Any = node.target
     if node.op == "get_attr":
         return "constant"

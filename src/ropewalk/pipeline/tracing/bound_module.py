@@ -5,9 +5,9 @@
                       ▼ written before every call
                     the tensors of one version of the weights
 
-`torch.func.functional_call` does the same for a hundred times the price (it walks the
-whole module at every call). Copied are only the shells: the user's own module is not
-touched, and two stages in one process do not see each other's tensors.
+`torch.func.functional_call` does the same at a hundred times the cost (it walks the whole module at every call). Only
+the shells are copied: the user's own module is not touched, and two stages in one process do not see each other's
+tensors.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from ropewalk.pipeline.tracing import computing
 from ropewalk.pipeline.tracing.named_tensors import modules_of, table_of
 
-#: A dictionary of parameters or buffers of one shell, the name in it, and which of the given tensors belongs there.
+#: A dictionary of parameters or buffers of one shell, the name in it, and the index of the bound tensor for it.
 _Place = tuple[dict[str, Tensor | None], str, int]
 
 
-#: Batch normalisations, and the dimensions that an input of each may have.
+#: Batch normalisations, and the numbers of dimensions that the input of each may have.
 _RANKS: dict[type[nn.Module], tuple[int, ...]] = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -45,15 +45,15 @@ class BoundModule:
     """One untraced module.
 
     Args:
-        path: where it is in the user's model, "encoder.layers.0".
-        module: the user's module; only copied.
-        canonical: for each name of a parameter or buffer the first name of the same tensor in the model.
+        path: its path in the user's model, such as "encoder.layers.0".
+        module: the user's module; only its shell is copied.
+        canonical: for each name of a parameter or buffer, the first name of the same tensor in the model.
     """
 
     def __init__(self, path: str, module: nn.Module, canonical: Mapping[str, str]) -> None:
         self.path = path
         self._canonical = canonical
-        #: For the printed code of programs.
+        #: The name in the printed code of programs.
         self.__name__ = f"module_{path.replace('.', '_')}" if path else "model"
         self.__module__ = __name__
         self.shell = _copied_shell(module, path, {})
@@ -64,33 +64,33 @@ class BoundModule:
         self._recurrent: list[Any] = [part for part in self.shell.modules() if isinstance(part, nn.RNNBase)]
 
     def __call__(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor], *args: Any, **kwargs: Any) -> Any:
-        """Bind these tensors, in the order of `self.parameters` and `self.buffers`, and run it."""
+        """Bind tensors, in the order of `self.parameters` and `self.buffers`, and run the module."""
         self.bind(parameters, buffers)
         result = self.shell(*args, **kwargs)
         for table, name, index in self._buffer_places:
             if (new := table[name]) is not buffers[
                 index
-            ] and new is not None:  # self.average = 0.9 * self.average + ...
+            ] and new is not None:  # such as `self.average = 0.9 * self.average + ...`
                 buffers[index].copy_(new.detach())
         return result
 
     def bind(self, parameters: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
-        """Let the shell hold these tensors, until others are bound."""
+        """Put tensors into the shell, where they stay until others are bound."""
         for table, name, index in self._parameter_places:
             table[name] = parameters[index]
         for table, name, index in self._buffer_places:
             table[name] = buffers[index]
-        for recurrent in self._recurrent:  # it keeps a list of its weights beside
+        for recurrent in self._recurrent:  # these also keep a list of their weights
             recurrent._flat_weights = [getattr(recurrent, name) for name in recurrent._flat_weights_names]
 
     def bound_tensors(self) -> Iterator[Tensor]:
-        """The parameters and buffers that its shell holds now: the model's own, or those of the last call."""
+        """Yield the parameters and buffers that its shell holds now: the model's own, or those of the last call."""
         for table, name, _ in (*self._parameter_places, *self._buffer_places):
             if (tensor := table[name]) is not None:
                 yield tensor
 
     def batch_norms(self) -> Iterator[NormState]:
-        """Those in it that keep running statistics."""
+        """Yield the batch normalisations in it that keep running statistics."""
         for path, module in modules_of(self.shell, self.path).items():
             if type(module) in _RANKS and table_of(module, "_buffers")["running_mean"] is not None:
                 norm = cast(nn.BatchNorm2d, module)
@@ -100,7 +100,7 @@ class BoundModule:
 
 
 def _copied_shell(module: nn.Module, path: str, copies: dict[int, nn.Module]) -> nn.Module:
-    """A copy with tables of its own; the tensors in them and all else stay shared."""
+    """Copy a module with dictionaries of its own; the tensors in them and all else stay shared."""
     if id(module) in copies:
         return copies[id(module)]
     shell = copies[id(module)] = copy.copy(module)
@@ -131,8 +131,8 @@ def _places(
 
 
 def _forward_through_computing(module: nn.Module, path: str) -> Callable[..., Any] | None:
-    """A forward that goes through `computing`, for the modules whose numbers it reproduces to the bit."""
-    if "forward" in module.__dict__:  # somebody's own
+    """Return a forward that calls `computing`, for the modules whose results it reproduces to the bit."""
+    if "forward" in module.__dict__:  # replaced by the user
         return None
     if type(module) in _RANKS:
         return _BatchNormForward(cast(nn.BatchNorm2d, module), path)
@@ -141,7 +141,7 @@ def _forward_through_computing(module: nn.Module, path: str) -> Callable[..., An
 
 @dataclass(frozen=True, slots=True)
 class _BatchNormForward:
-    """An object, not a closure, because shells travel to other processes."""
+    """An object, not a closure, because shells are sent to other processes."""
 
     norm: nn.BatchNorm2d
     path: str

@@ -1,11 +1,11 @@
-"""What the tracers hand on: one graph of calls, whichever way it was seen.
+"""The common result of the tracers: one graph of calls.
 
     torch.export ─┐
     torch.fx ─────┼──▶ Captured ──▶ groups of nodes (grouping) ──▶ ModelGraph
     Sequential ───┘
 
-Parameters, buffers and the tensors of the model's inputs are placeholders; all else are
-calls of functions, untraced modules among them (`BoundModule`).
+Parameters, buffers and the tensors of the model's inputs are placeholders; all other nodes are calls of functions,
+among them untraced modules (`BoundModule`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ropewalk.pipeline.tracing.trees import Structure
 
 
 class PlaceholderKind(Enum):
-    """What a placeholder stands for."""
+    """The kind of tensor that a placeholder stands for."""
 
     INPUT = "input"
     PARAMETER = "parameter"
@@ -30,20 +30,21 @@ class PlaceholderKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PlaceholderSource:
-    """A placeholder: which tensor of the model, or of its inputs, it is."""
+    """The tensor of the model, or of its inputs, that a placeholder stands for."""
 
     kind: PlaceholderKind
-    #: The user's name of the parameter or buffer (the first, if it has several); the path of the input.
+    #: The name of the parameter or buffer in the user's model (the first, if it has several), or the path of the input.
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a call stands in the model."""
+    """The position of a call in the model."""
 
-    #: Path of the innermost module whose forward makes the call, with the number of that call if it is not the first.
+    #: Path of the innermost module whose forward makes the call, with the number of that forward if it is not the
+    #: first.
     scope: str = ""
-    #: The operator it belongs to if that is the call of a module: "encoder.layers.0.linear1:0".
+    #: The operator it belongs to if it is part of a leaf module's call: "encoder.layers.0.linear1:0".
     call: str | None = None
     #: The type of that module, or the name of the function.
     name: str = ""
@@ -53,22 +54,22 @@ class Site:
 
 @dataclass
 class Captured:
-    """A model as a graph of calls; its output node has the list of the leaves of what the model returns."""
+    """A model as a graph of calls; the argument of its output node is the list of leaves that the model returns."""
 
     graph: fx.Graph
     sources: dict[fx.Node, PlaceholderSource]
     sites: dict[fx.Node, Site]
-    #: What the model returns, without its leaves.
+    #: The structure of what the model returns.
     output: Structure
     #: Constants and subgraphs, by the targets of the graph's `get_attr` nodes.
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
-    #: For the paths of inputs their sizes, None where any will do; an input that is not here may have any.
+    #: Sizes of inputs by path, None where any size will do; an input that is not here may have any sizes.
     sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict[str, tuple[int | None, ...]])
-    #: Whether each call of a module stays an operator, however cheap it is (nn.Sequential).
+    #: Whether each call of a module stays an operator of its own, however cheap it is (nn.Sequential).
     keeps_modules: bool = False
 
     def calls(self) -> Iterator[fx.Node]:
-        """The nodes that do something, in program order."""
+        """Yield the nodes that call something, in program order."""
         return (node for node in self.graph.nodes if node.op in ("call_function", "call_method", "get_attr"))
 
     @property
@@ -78,7 +79,7 @@ class Captured:
 
 
 def run_node(node: fx.Node, values: Mapping[fx.Node, Any], attributes: Mapping[str, Any]) -> Any:
-    """Carry out one call."""
+    """Execute one call."""
     if node.op == "get_attr":
         return attributes[str(node.target)]
     args: Any = fx.map_arg(node.args, values.__getitem__)

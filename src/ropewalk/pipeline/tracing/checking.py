@@ -1,7 +1,7 @@
-"""The check that ends every tracing: the graph gives what the model itself gives, for the example inputs.
+"""The check that ends every tracing: for the example inputs, the graph gives the results of the model itself.
 
-A tracer can be wrong in silence: `torch.export` forgets the backward of a user's own
-`autograd.Function`, and a buffer that a module assigns. Better found here than in a plan.
+A tracer can be silently wrong: `torch.export` ignores the backward of a user's own `autograd.Function`, and a buffer
+that a module assigns. The check finds this before a plan is made.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ropewalk.pipeline.tracing.model_inputs import ModelInputs
 from ropewalk.pipeline.tracing.named_tensors import table_of, tensors_of
 from ropewalk.pipeline.tracing.refusals import first_line
 
-#: Beyond the last bits, which kernels without a fixed order of additions may change.
+#: Tolerances for rounding differences, which kernels without a fixed order of additions may cause.
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
-#: In types whose last bit is more than that, this many of them.
+#: For dtypes with a coarser rounding than these tolerances: the tolerance in units of the last bit.
 _ROUNDINGS = 16
 
 _WAY_OUT = (
@@ -40,7 +40,7 @@ _BATCH = (
 
 @dataclass(frozen=True, slots=True)
 class ReferenceOutput:
-    """What the model itself gives for some inputs, from one state of the generators."""
+    """The model's own results for some inputs, from one state of the generators."""
 
     inputs: tuple[Tensor, ...]
     states_before: States
@@ -54,7 +54,7 @@ def references(model: nn.Module, inputs: ModelInputs, *, fixed_batch: bool) -> l
     """Run a forward and a backward of the model itself, for its example inputs and for one sample more.
 
     Raises:
-        NotTraceable: it fails.
+        NotTraceable: the model fails.
     """
     name = type(model).__name__
     try:
@@ -105,11 +105,11 @@ def check(graph: ModelGraph, reference: ReferenceOutput) -> None:
     """Compare outputs, gradients and buffers of the graph with the model's own.
 
     Raises:
-        NotTraceable: they differ; says in what.
+        NotTraceable: they differ; the message says in what.
     """
     name, samples = type(graph.model).__name__, reference.inputs[0].shape[:1]
     fakes = is_fake(reference.inputs[0])
-    # Not the graph's own, which it would keep: fakes are here for the check alone.
+    # Not `graph.parameters` and `graph.buffers`, which the graph would keep: fake tensors are here for the check alone.
     everything, buffers, _ = tensors_of(graph.model)
     parameters = {name: tensor for name, tensor in everything.items() if tensor.requires_grad}
     buffers = {name: buffer.clone() for name, buffer in buffers.items()}
@@ -153,7 +153,7 @@ def _differs(graph: ModelGraph, what: str, tensor: str) -> NotTraceable:
 
 
 def _gradients(outputs: Sequence[Tensor], parameters: Mapping[str, Tensor]) -> dict[str, Tensor | None]:
-    """Gradients to a direction that is the same each time, and not the same for every element."""
+    """Return gradients for an output gradient that is the same each time, and differs between elements."""
     with_gradient = [output for output in outputs if output.requires_grad]
     if not with_gradient or not parameters:
         return dict.fromkeys(parameters)
@@ -176,8 +176,8 @@ def _alike(expected: Tensor | None, found: Tensor | None) -> bool:
         return True
     if not (expected.is_floating_point() or expected.is_complex()):
         return False
-    # Against the largest element, as small ones may be what large ones leave of each other. On a GPU two runs of the
-    # same model differ so: its kernels add in whatever order they come.
+    # Relative to the largest element, as small ones may be differences of large ones. On a GPU two runs of one model
+    # differ like this: its kernels add in a varying order.
     finite = expected[expected.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
     relative = max(_RELATIVE, _ROUNDINGS * torch.finfo(expected.dtype).eps)
@@ -186,7 +186,7 @@ def _alike(expected: Tensor | None, found: Tensor | None) -> bool:
 
 @contextmanager
 def buffers_kept(model: nn.Module) -> Generator[None]:
-    """Give the model's buffers back what they held, and the modules the buffers they had."""
+    """Restore the values of the model's buffers after the block, and buffers that modules replaced."""
     kept: list[tuple[dict[str, Tensor | None], str, Tensor, Tensor]] = []
     for module in model.modules():
         table = table_of(module, "_buffers")

@@ -1,11 +1,10 @@
-"""The batch normalisation of traced programs, which others may want to compute in their own way.
+"""The batch normalisation of traced programs, which executors may replace.
 
-    program ──▶ computing.batch_norm("layer1.0.bn2", x, ...) ──▶ torch's, or what `replaced` put there
+    program ──▶ computing.batch_norm("layer1.0.bn2", x, ...) ──▶ torch's, or the function given to `replaced`
 
-A executor of micro-batches puts one there that collects sums, and commits the running
-statistics once per mini-batch and not while it recomputes (docs/theory.md, "Batch normalisation").
-Every batch normalisation of a traced program passes here, in graphs of ATen calls, in
-modules that run untraced, and in modules within those.
+An executor of micro-batches replaces it by a function that collects sums, and updates the running statistics once per
+mini-batch and not in recomputations (docs/theory.md, "Batch normalisation"). Every batch normalisation of a traced
+program calls this function, in graphs of ATen calls, in modules that run untraced, and in modules within those.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from torch.nn import functional as F
 
 
 class BatchNorm(Protocol):
-    """As `torch.nn.functional.batch_norm`, together with counting the batch.
+    """The signature of `torch.nn.functional.batch_norm`, with the module's name and the counter of batches.
 
     `name` is the path of the module, "layer1.0.bn2". `training` says whether to normalise by the statistics of this
-    batch; then the running ones are to be updated, if there are any, and `num_batches_tracked` too. `momentum` None:
-    the running statistics are the plain averages over all batches.
+    batch; the running statistics, if there are any, and `num_batches_tracked` are then to be updated. With `momentum`
+    None the running statistics are the plain averages over all batches.
     """
 
     def __call__(
@@ -55,7 +54,7 @@ def plain_batch_norm(
     momentum: float | None,
     eps: float,
 ) -> Tensor:
-    """What `torch.nn.BatchNorm2d` and its kin do."""
+    """Compute a batch normalisation as `torch.nn.BatchNorm2d` and its variants do."""
     if training and num_batches_tracked is not None:
         num_batches_tracked.add_(1)
         if momentum is None:
@@ -68,7 +67,7 @@ _batch_norm: ContextVar[BatchNorm] = ContextVar("batch_norm", default=plain_batc
 
 @contextmanager
 def replaced(*, batch_norm: BatchNorm) -> Generator[None]:
-    """Put another function in the place of torch's for the programs that this thread runs within."""
+    """Replace the batch normalisation in the programs that this thread runs within the block."""
     token = _batch_norm.set(batch_norm)
     try:
         yield
@@ -77,5 +76,5 @@ def replaced(*, batch_norm: BatchNorm) -> Generator[None]:
 
 
 def batch_norm(name: str, input: Tensor, *rest: Any) -> Tensor:
-    """What programs call, with the arguments of `BatchNorm`."""
+    """Compute a batch normalisation; called by programs, with the arguments of `BatchNorm`."""
     return _batch_norm.get()(name, input, *rest)

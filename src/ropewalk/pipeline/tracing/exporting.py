@@ -1,13 +1,13 @@
-"""The graph of a model as `torch.export` sees it: calls of ATen, with the modules they come from.
+"""The graph of a model from `torch.export`: calls of ATen, with the modules they come from.
 
-    model ──▶ torch.export (training, any batch size) ──▶ tidied:
+    model ──▶ torch.export (training, any batch size) ──▶ simplified:
         add_(num_batches_tracked, 1), batch_norm(...)   ──▶ one computing.batch_norm(...)
         copy_(buffer, buffer.add_(1))                   ──▶ dropped: it copies a tensor to itself
         checks of shapes, `cut_here`                    ──▶ dropped; a call that does nothing
         sizes of the batch                              ──▶ read where they are used (`sizes`)
 
-The calls are those above autograd, so that running them gives what the model itself gives
-to the bit. Control flow of Python that depends on data cannot be seen.
+The calls are those above autograd, so that running them gives the model's own results to the bit. Python's control flow
+that depends on data cannot be traced.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from ropewalk.pipeline.tracing.sizes import read_sizes_where_used
 
 
 class PinnedBatch(Exception):
-    """The graph is of one batch size only: the forward has a number where the size of its input belongs."""
+    """The graph holds for one batch size only: its forward has a number in place of the size of its input."""
 
 
 def capture_exported(
     model: nn.Module, inputs: ModelInputs, leaves: Leaves, canonical: Mapping[str, str], *, fixed_batch: bool
 ) -> Captured:
-    """See the graph of a model with `torch.export`.
+    """Trace a model with `torch.export`.
 
     Raises:
-        PinnedBatch: the graph is of the example's batch size only, and `fixed_batch` is not said.
-        Exception: whatever `torch.export` raises if it cannot.
+        PinnedBatch: the graph holds for the example's batch size only, and `fixed_batch` is False.
+        Exception: whatever `torch.export` raises if it fails.
     """
     flat = FlatModel(model, inputs)
     batch: dict[int, Any] | None = None if fixed_batch else {0: Dim.AUTO}
@@ -72,9 +72,9 @@ def capture_exported(
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Keep to ourselves what `torch.export` says beside its exception: half a graph, and warnings on its own RNNs.
+    """Suppress what `torch.export` prints besides its exception: half a graph, and warnings about its own RNNs.
 
-    An exception has all that a user can act on; the rest would stand in front of it.
+    The exception has all that a user can act on; the rest would hide it.
     """
     logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
     level = logger.level
@@ -91,7 +91,7 @@ def _quiet() -> Generator[None]:
 
 
 def _settled(size: Any) -> int | None:
-    """A size of an input, if the model runs with that one only."""
+    """Return the size of an input's dimension if the model runs with that size only, else None."""
     return size if isinstance(size, int) else size.node.maybe_as_int()
 
 
@@ -118,7 +118,7 @@ def _read_placeholders(
 def _inline_constant(program: ExportedProgram, spec: InputSpec, node: fx.Node, captured: Captured) -> None:
     name = f"constant_{len(captured.attributes)}"
     captured.attributes[name] = program.constants[str(spec.target)]
-    for reader in list(node.users):  # each reads it itself: it is there at every stage
+    for reader in list(node.users):  # a copy for each reader, as the constant is there at every stage
         with captured.graph.inserting_before(reader):
             copy = captured.graph.create_node("get_attr", name)
         copy.meta = {**reader.meta, "val": node.meta.get("val")}
@@ -133,7 +133,7 @@ def _read_attributes(program: ExportedProgram, captured: Captured) -> None:
 
 
 def _check_batch(captured: Captured, inputs: ModelInputs) -> None:
-    """The first input says what the batch is, and the graph must do for any."""
+    """Check that the graph holds for any batch size, which is the first size of the first input."""
     first = next(
         node
         for node, source in captured.sources.items()
@@ -147,7 +147,7 @@ def _check_batch(captured: Captured, inputs: ModelInputs) -> None:
         )
 
 
-# --- where a call stands ----------------------------------------------------------------------------------------------
+# --- where a call is --------------------------------------------------------------------------------------------------
 
 
 def _site(node: fx.Node, leaves: Leaves) -> Site:
@@ -165,7 +165,7 @@ def _site(node: fx.Node, leaves: Leaves) -> Site:
     return Site(scope, None, function_name(node), line)
 
 
-# --- tidying ----------------------------------------------------------------------------------------------------------
+# --- simplification ---------------------------------------------------------------------------------------------------
 
 _CHECKS = ("_assert", "_check", "sym_constrain", "_guards_fn")
 
@@ -190,7 +190,7 @@ def _erase(captured: Captured, node: fx.Node) -> None:
 
 
 def _drop_copies_to_itself(captured: Captured) -> None:
-    """A change in place of a buffer, `self.steps += 1`, is followed by an assignment of the result to the buffer."""
+    """Drop assignments of a buffer to itself, which follow a change in place such as `self.steps += 1`."""
     for node in list(captured.graph.nodes):
         if node.target is aten.copy_.default and _root_of_write(node.args[1]) is node.args[0]:
             node.replace_all_uses_with(cast(fx.Node, node.args[0]))

@@ -1,13 +1,13 @@
-"""Tracing a model whose parameters are on meta: fake tensors stand in for all its tensors meanwhile.
+"""Tracing a model whose parameters are on meta: fake tensors replace all its tensors during tracing.
 
     parameter on meta ─┐
-    buffer            ─┼──▶ a fake tensor: says that it is on the CPU, has shape, stride and gradient, and no memory
+    buffer            ─┼──▶ a fake tensor: claims to be on the CPU, has shape, strides and gradient, and no memory
     example input     ─┘
 
-Tensors on meta themselves would not do: what a forward makes (`torch.arange(n)`) is on the
-CPU, and does not mix with them. Fake tensors are described in torch's manual
-(torch.compiler_fake_tensor) under a path with an underscore; this module alone knows it.
-Constants of the model that are no buffers stay as they are, with their numbers.
+Tensors on meta cannot be used directly: tensors that a forward makes (`torch.arange(n)`) are on the CPU, and cannot be
+combined with them. Fake tensors are described in torch's manual (torch.compiler_fake_tensor) under a path with an
+underscore; only this module imports it. Constants of the model that are not buffers stay as they are, with their
+values.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from ropewalk.pipeline.tracing.named_tensors import table_of
 
 
 def is_numberless(model: nn.Module) -> bool:
-    """Whether a parameter or buffer of the model has no numbers."""
+    """Return whether a parameter or buffer of the model is on meta, without values."""
     return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
 
 
 def is_fake(tensor: Tensor) -> bool:
-    """Whether it is a stand-in, of which nobody may ask for numbers."""
+    """Return whether a tensor is fake, so that its values cannot be read."""
     return isinstance(tensor, FakeTensor)
 
 
 class Fakes:
-    """Stand-ins for tensors, one for each.
+    """Fake tensors, one for each real tensor.
 
     Attributes:
-        mode: the context in which what is computed with them is fake as well.
+        mode: the context in which results computed from them are fake as well.
     """
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
-        #: With the tensors themselves, whose ids must stay theirs.
+        #: Each with the real tensor, which is kept so that its id is not reused.
         self._made: dict[int, tuple[Tensor, Tensor]] = {}
 
     def of(self, tensor: Tensor) -> Tensor:
-        """The stand-in for a tensor; on the CPU for one that is on meta."""
+        """Return the fake tensor for a tensor; it is on the CPU if the tensor is on meta."""
         if id(tensor) not in self._made:
             device = "cpu" if tensor.is_meta else tensor.device
             with self.mode:
@@ -65,10 +65,10 @@ class Fakes:
 
 @contextmanager
 def stand_ins(model: nn.Module, inputs: ModelInputs) -> Generator[FakeTensorMode]:
-    """Let fake tensors be in the place of all parameters, buffers and example inputs.
+    """Replace all parameters, buffers and example inputs by fake tensors within the block.
 
     Yields:
-        The context in which what is computed with them is fake as well.
+        The context in which results computed from them are fake as well.
     """
     fakes = Fakes()
     kept: list[tuple[dict[str, Tensor | None], str, Tensor]] = []
@@ -90,7 +90,7 @@ def stand_ins(model: nn.Module, inputs: ModelInputs) -> Generator[FakeTensorMode
 
 
 def _gather_weights(model: nn.Module) -> None:
-    """Recurrent layers keep lists of their weights beside."""
+    """Rebuild the lists of weights that recurrent layers keep."""
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
             recurrent: Any = module
@@ -98,10 +98,10 @@ def _gather_weights(model: nn.Module) -> None:
 
 
 def check_constants(model: nn.Module, captured: Captured) -> None:
-    """Refuse a graph with a constant that has no numbers: nobody could tell them to the stages.
+    """Refuse a graph with a constant that has no values: stages could not be given it.
 
     Raises:
-        NotTraceable: there is one.
+        NotTraceable: there is such a constant.
     """
     for target, value in captured.attributes.items():
         if isinstance(value, Tensor) and (value.is_meta or is_fake(value)):

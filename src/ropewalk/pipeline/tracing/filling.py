@@ -1,4 +1,4 @@
-"""Copies of a model with other numbers in its parameters and buffers; the model may be on meta."""
+"""Copies of a model with other values in its parameters and buffers; the model may be on meta."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ropewalk.pipeline.tracing.named_tensors import tensors_of
 
 
 def filled(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
-    """A copy of a model that holds these numbers.
+    """Return a copy of a model that has these values.
 
     Args:
-        model: is not changed. What it has on meta is on the CPU in the copy.
-        tensors: parameters and buffers by name (the first, of one that has several); they are copied. The others keep
-            what the model has.
+        model: the model; not changed. Its tensors on meta are on the CPU in the copy.
+        tensors: parameters and buffers by name (the first, if one has several), with the shapes of the model's; they
+            are copied. Other tensors keep the model's values.
 
     Raises:
-        ValueError: one is not given, and the model has it on meta.
+        ValueError: a tensor that the model has on meta is not given.
     """
     parameters, buffers, _ = tensors_of(model)
     own = {**parameters, **buffers}
@@ -29,7 +29,8 @@ def filled(model: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
             f"there are no numbers for {missing[0]!r}{f' and {len(missing) - 1} others' if missing[1:] else ''}: "
             f"{type(model).__name__} has them on the device 'meta', and they are not given"
         )
-    # What deepcopy takes for those on meta, wherever the model holds them: ties stay, lists of weights too.
+    # The tensors that deepcopy uses for those on meta, wherever the model holds them: ties and lists of weights
+    # survive.
     made = {id(tensor): _empty(tensor) for tensor in own.values() if tensor.is_meta}
     copied = copy.deepcopy(model, dict[int, object](made))
     parameters, buffers, _ = tensors_of(copied)

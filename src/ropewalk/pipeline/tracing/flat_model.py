@@ -1,4 +1,4 @@
-"""A model as tracers like it: plain tensors go in, a plain tuple of tensors comes out."""
+"""A model in the form that tracers need: plain tensors go in, a plain tuple of tensors comes out."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ropewalk.pipeline.tracing.trees import Structure, flatten
 
 
 class FlatModel(nn.Module):
-    """The model behind `self.model`, whose trees of inputs and outputs tracers do not see."""
+    """A wrapper of `self.model` that hides its trees of inputs and outputs from tracers."""
 
     def __init__(self, model: nn.Module, inputs: ModelInputs) -> None:
         super().__init__()
         self.model = model
         self.training = model.training
         self._inputs = inputs
-        #: What the model returned, without its leaves; set by `forward`, as the two that follow.
+        #: The structure of what the model returned; set by `forward`, like the two attributes that follow.
         self.structure: Structure
-        #: The leaves of what it returned that are the same always; None in the places of the others.
+        #: The constant leaves of what it returned; None in the places of the others.
         self.constants: list[Any]
-        #: For each of these leaves whether the graph computes it.
+        #: For each of these leaves, whether the graph computes it.
         self.is_computed: list[bool]
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
@@ -46,7 +46,7 @@ class FlatModel(nn.Module):
         return tuple(leaf for leaf, computed in pairs if computed)
 
     def output_leaves(self, results: Sequence[Any]) -> list[Any]:
-        """The leaves of what the model returns, with these in the places of those that are computed."""
+        """Return the leaves that the model returns: the constants, and `results` in the places of the computed ones."""
         left = iter(results)
         pairs = zip(self.is_computed, self.constants, strict=True)
         return [next(left) if computed else constant for computed, constant in pairs]

@@ -1,7 +1,6 @@
-"""The graph of a model as `torch.fx` sees it: calls of leaf modules, untraced, and of functions between them.
+"""The graph of a model from `torch.fx`: calls of leaf modules, untraced, and of functions between them.
 
-For models that `torch.export` cannot follow: control flow on data hides inside a leaf module,
-which runs as it is.
+For models that `torch.export` cannot follow: control flow on data may be inside a leaf module, which runs untraced.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ropewalk.pipeline.tracing.named_tensors import modules_of, tensors_of
 
 
 class _Packed(nn.Module):
-    """A flat model with one argument for all tensors: `torch.fx` wants their number to be known."""
+    """A flat model with one argument for all tensors: `torch.fx` needs a fixed number of arguments."""
 
     def __init__(self, flat: FlatModel, num_tensors: int) -> None:
         super().__init__()
@@ -37,7 +36,7 @@ _PREFIX = "flat.model"
 
 
 class _Tracer(fx.Tracer):
-    """Notes for every call where it stands."""
+    """Records the position of every call in the model."""
 
     record_stack_traces = True
 
@@ -81,10 +80,10 @@ class _Tracer(fx.Tracer):
 
 
 def capture_fx(model: nn.Module, inputs: ModelInputs, leaves: Leaves, canonical: Mapping[str, str]) -> Captured:
-    """See the graph of a model with `torch.fx`.
+    """Trace a model with `torch.fx`.
 
     Raises:
-        Exception: whatever `torch.fx` raises if it cannot.
+        Exception: whatever `torch.fx` raises if it fails.
     """
     flat = FlatModel(model, inputs)
     tracer = _Tracer(leaves)
@@ -105,7 +104,7 @@ def capture_fx(model: nn.Module, inputs: ModelInputs, leaves: Leaves, canonical:
 
 
 def _path(qualified: str) -> str | None:
-    """The path in the user's model; None for what is around it."""
+    """Return the path in the user's model; None for a module around it."""
     if qualified == _PREFIX or qualified.startswith(f"{_PREFIX}."):
         return qualified.removeprefix(_PREFIX).removeprefix(".")
     return None
@@ -126,7 +125,7 @@ def _place_inputs(captured: Captured, inputs: ModelInputs) -> None:
 
 
 class _StatePlaceholders:
-    """Parameters and buffers become placeholders, and modules functions of them."""
+    """Turns parameters and buffers into placeholders, and modules into functions of them."""
 
     def __init__(self, captured: Captured, model: nn.Module, canonical: Mapping[str, str]) -> None:
         self._captured = captured
@@ -147,7 +146,7 @@ class _StatePlaceholders:
         return self._placeholders[name]
 
     def place(self, node: fx.Node) -> None:
-        """Replace a read of an attribute: of a parameter or a buffer by its placeholder, else by a constant."""
+        """Replace the read of a parameter or a buffer by its placeholder, and of any other attribute by a constant."""
         path = str(node.target).removeprefix(f"{_PREFIX}.")
         if path in self._canonical:
             node.replace_all_uses_with(self._placeholder(self._canonical[path]))

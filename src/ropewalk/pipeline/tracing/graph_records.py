@@ -3,7 +3,7 @@
     node    linear = aten.linear.default(relu, weight)
     record  ("call_function", "linear", Operation("aten.linear.default"), (NodeRef(3), NodeRef(1)), {})
 
-`fx` pickles a graph as code that it traces again, and operations of ATen not at all.
+`fx` pickles a graph as code that it traces again, and cannot pickle operations of ATen.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ropewalk.errors import NotTraceable
 
 
 class NodeRef(NamedTuple):
-    """Another node in the arguments of one: its place in the graph."""
+    """A reference to another node in arguments: its index in the graph."""
 
     place: int
 
 
 class Operation(NamedTuple):
-    """An operation behind `torch.ops` by its name: "aten.add.Tensor", "higher_order.cond"."""
+    """An operation in `torch.ops`, by its name: "aten.add.Tensor", "higher_order.cond"."""
 
     name: str
 
@@ -45,10 +45,10 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subgraph:
-    """A graph that a call gets as an argument, such as a branch of `torch.cond`."""
+    """A graph that is an argument of a call, such as a branch of `torch.cond`."""
 
     records: tuple[Record, ...]
-    #: By the targets of its own `get_attr` nodes.
+    #: Values by the targets of its own `get_attr` nodes.
     attributes: Mapping[str, Any]
 
 
@@ -57,7 +57,7 @@ _HigherOrder: Any = type(torch.ops.higher_order.cond).__mro__[1]  # pyright: ign
 
 
 def records_of(graph: fx.Graph) -> tuple[Record, ...]:
-    """The nodes of a graph, in order."""
+    """Return the nodes of a graph, in order, as records."""
     places = {node: place for place, node in enumerate(graph.nodes)}
 
     def encoded(value: Any) -> Any:
@@ -70,7 +70,7 @@ def records_of(graph: fx.Graph) -> tuple[Record, ...]:
 
 
 def graph_of(records: Sequence[Record]) -> tuple[fx.Graph, list[fx.Node]]:
-    """A graph of these nodes, and the nodes in order.
+    """Return a graph made from records, and its nodes in order.
 
     Raises:
         NotTraceable: an operation is not known in this process.
@@ -92,9 +92,9 @@ def graph_of(records: Sequence[Record]) -> tuple[fx.Graph, list[fx.Node]]:
 
 
 def on_device(records: Sequence[Record], device: torch.device) -> tuple[Record, ...]:
-    """The same nodes, with this device in place of every device among their arguments.
+    """Return the records with every device among their arguments replaced by this one.
 
-    Views become reshapes: which strides a kernel gives its result, as attention does, is up to the device.
+    Views become reshapes: which strides a kernel gives its result (as in attention) depends on the device.
     """
 
     def moved(value: Any) -> Any:
@@ -111,7 +111,7 @@ def on_device(records: Sequence[Record], device: torch.device) -> tuple[Record, 
 
 
 def attribute_on_device(value: Any, device: torch.device) -> Any:
-    """What `encoded_attribute` gave, with its constants and its devices there."""
+    """Return an encoded attribute with its constants and devices moved to this device."""
     if isinstance(value, torch.Tensor):
         return value.to(device)
     if isinstance(value, Subgraph):
@@ -121,7 +121,7 @@ def attribute_on_device(value: Any, device: torch.device) -> Any:
 
 
 def encoded_attribute(value: Any) -> Any:
-    """What a `get_attr` node gives: graphs as records, all else as it is."""
+    """Encode the value of a `get_attr` node: graphs become records, all else stays as it is."""
     if not isinstance(value, fx.GraphModule):
         return value
     graph: fx.Graph = value.graph
@@ -130,7 +130,7 @@ def encoded_attribute(value: Any) -> Any:
 
 
 def decoded_attribute(value: Any) -> Any:
-    """What `encoded_attribute` took apart."""
+    """Decode the result of `encoded_attribute`."""
     if not isinstance(value, Subgraph):
         return value
     attributes = {name: decoded_attribute(one) for name, one in value.attributes.items()}
@@ -149,7 +149,7 @@ def _kwargs(encoded: Callable[[Any], Any], node: fx.Node) -> dict[str, Any]:
 
 
 def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    """A tree of arguments with every leaf changed; what `fx` makes of lists and dictionaries become plain ones."""
+    """Apply a function to every leaf of a tree of arguments; lists and dictionaries of `fx` become plain ones."""
     if isinstance(value, NodeRef):
         return change(value)
     if isinstance(value, tuple):

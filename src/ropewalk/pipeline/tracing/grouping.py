@@ -1,14 +1,14 @@
-"""Which calls make one operator, so that every cut between operators is legal.
+"""Grouping of calls into operators, such that every cut between operators is legal.
 
     1. the calls within one call of a leaf module              linear1: [reshape, linear]
-    2. a value that is written in place, from where it is made
-       to the last write, with all who read it in between      [batch_norm, relu_]
-    3. a call that only looks at its input in another way,
-       with who made that or who reads it                      [mean, view]
-    4. what would go round in a circle otherwise
+    2. a value that is written in place: all calls from the one
+       that makes it to the last write, with its readers       [batch_norm, relu_]
+    3. a call that only views its input, with the call that
+       makes the input or the one that reads the view          [mean, view]
+    4. calls that would form a cycle otherwise
 
-Operators run in the order of the program as far as (3) lets them; random calls keep their
-order always, because they draw from one generator.
+Operators run in the order of the program as far as (3) allows; random calls always keep their order, because they draw
+from one generator.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ropewalk.pipeline.tracing.marks import CUT_HERE
 
 
 def group(captured: Captured, seen: Mapping[fx.Node, Observed]) -> list[list[fx.Node]]:
-    """The calls of each operator in program order, and the operators in the order they run."""
+    """Return the calls of each operator in program order, and the operators in the order they run."""
     return _Grouping(captured, seen).groups()
 
 
@@ -57,14 +57,14 @@ class _Grouping:
     # --- sets ---------------------------------------------------------------------------------------------------------
 
     def _find(self, node: fx.Node) -> fx.Node:
-        """The first call of the set that a call is in, which stands for the set."""
+        """Return the first call of the set that contains a call; it represents the set."""
         return self._set_of[node][0]
 
     def _members(self, node: fx.Node) -> list[fx.Node]:
         return self._set_of[node]
 
     def _join(self, nodes: Iterable[fx.Node]) -> None:
-        """Make one set of all sets of these calls."""
+        """Join the sets of these calls into one."""
         roots = {self._find(node) for node in nodes}
         if len(roots) > 1:
             joined = sorted((node for root in roots for node in self._set_of[root]), key=self._position.__getitem__)
@@ -96,7 +96,7 @@ class _Grouping:
             self._join(node for node in concerned if node in self._position and self._position[node] <= last)
 
     def _statistics(self) -> frozenset[int]:
-        """Running statistics: batch normalisations that share them may still lie in different stages."""
+        """Return the running statistics: batch normalisations that share them may still be in different stages."""
         names = (".running_mean", ".running_var", ".num_batches_tracked")
         return frozenset(
             storage
@@ -108,7 +108,7 @@ class _Grouping:
     # --- 3 ------------------------------------------------------------------------------------------------------------
 
     def _join_number(self, node: fx.Node) -> None:
-        """A size goes to its one reader, who has the tensor with that size at hand (see `sizes`)."""
+        """Join a size with its only reader, which has a tensor with that size as its input (see `sizes`)."""
         is_number = not self._seen[node].has_tensor and self._seen[node].is_leaf
         if is_number and self._captured.sites[node].call is None:
             readers = [reader for reader in node.users if reader in self._position]
@@ -116,7 +116,7 @@ class _Grouping:
                 self._join([node, readers[0]])
 
     def _join_end(self, root: fx.Node) -> None:
-        """What nobody reads, such as the counting of steps in a buffer, goes to whom it reads, or who comes next."""
+        """Join a value without readers, such as a step counter in a buffer, to the call it reads from or the next."""
         members = self._members(root) if self._find(root) is root else []
         if not members or self._readers(members):
             return
@@ -129,12 +129,12 @@ class _Grouping:
             self._join([root, following[0]])
 
     def _values_read(self, members: list[fx.Node]) -> list[fx.Node]:
-        """What these calls read of others, parameters and buffers left out."""
+        """Return the values of other calls that these read, without parameters and buffers."""
         state = {node for node, source in self._captured.sources.items() if source.kind is not PlaceholderKind.INPUT}
         return [one for node in members for one in node.all_input_nodes if one not in state and one not in members]
 
     def _join_constant(self, root: fx.Node) -> None:
-        """What is made of nothing but numbers goes to its one reader: there it need not be sent to."""
+        """Join a value made only of numbers with its only reader, so that it need not be sent."""
         members = self._members(root) if self._find(root) is root else []
         if not members or any(
             node.all_input_nodes and not set(node.all_input_nodes) <= set(members) for node in members
@@ -151,7 +151,7 @@ class _Grouping:
         return {reader for node in members for reader in node.users} - set(members)
 
     def _join_view(self, root: fx.Node) -> None:
-        """A group that computes nothing goes to who made what it looks at, else to its one reader."""
+        """Join a group that only views its input with the call that makes the input, or else with its only reader."""
         if self._find(root) is not root:
             return
         members = self._members(root)
@@ -186,11 +186,11 @@ class _Grouping:
         return seen.storages <= read
 
     def _is_mark(self, node: fx.Node) -> bool:
-        """Whether `cut_here` stands here; it stays alone."""
+        """Return whether a call is a `cut_here` mark, which stays an operator of its own."""
         return self._captured.sites[node].name == CUT_HERE
 
     def _would_reorder(self, members: list[fx.Node], read: set[fx.Node], target: fx.Node) -> bool:
-        """Whether gradients would be added in another order, if these calls moved to where the target is."""
+        """Return whether gradients would be added in another order if these calls ran where the target is."""
         first, last = self._position[members[-1]], min(self._position[node] for node in self._members(target))
         return any(
             self._seen[one].requires_grad and first < self._position.get(reader, -1) < last
@@ -201,7 +201,7 @@ class _Grouping:
     # --- 4 ------------------------------------------------------------------------------------------------------------
 
     def _edges(self) -> dict[fx.Node, set[fx.Node]]:
-        """For each set those that must run after it."""
+        """Return for each set the sets that must run after it."""
         after: dict[fx.Node, set[fx.Node]] = {self._find(node): set() for node in self._calls}
         random: fx.Node | None = None
         for node in self._calls:
@@ -222,7 +222,7 @@ class _Grouping:
             self._join(circle)
 
     def _in_order(self) -> list[list[fx.Node]]:
-        """The sets in topological order, the one with the earliest call first among those that may come next."""
+        """Return the sets in topological order, the one with the earliest call first where there is a choice."""
         after = self._edges()
         members = {root: self._members(root) for root in after}
         waiting = dict.fromkeys(after, 0)
@@ -247,7 +247,7 @@ class _Grouping:
 
 
 def strong_components(after: Mapping[fx.Node, set[fx.Node]]) -> list[list[fx.Node]]:
-    """The sets of vertices that reach each other (Tarjan 1972), without recursion."""
+    """Return the strongly connected components of a graph (Tarjan 1972), without recursion."""
     index: dict[fx.Node, int] = {}
     low: dict[fx.Node, int] = {}
     path: list[fx.Node] = []

@@ -1,4 +1,4 @@
-"""Which modules are one operator: those of `torch.nn` that compute, and those the user names."""
+"""Leaf modules, each call of which is one operator: those of `torch.nn` that compute, and those the user names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.named_tensors import modules_of
 
-#: Modules of torch.nn that only arrange others; what they do outside of those is done by functions.
+#: Modules of torch.nn that only contain others; functions do the rest of their work.
 _ARRANGERS: tuple[type[nn.Module], ...] = (
     nn.Module,
     nn.Sequential,
@@ -29,10 +29,10 @@ LeafModule = type[nn.Module] | str | nn.Module
 
 
 class Leaves:
-    """The modules of one model that are one operator per call.
+    """The leaf modules of one model, each call of which is one operator.
 
     Raises:
-        NotTraceable: one of the named is not in the model.
+        NotTraceable: a named module is not in the model.
     """
 
     def __init__(self, model: nn.Module, named: Sequence[LeafModule] = ()) -> None:
@@ -55,12 +55,12 @@ class Leaves:
                 )
 
     def is_named(self, path: str) -> bool:
-        """Whether the user wants this module to be one operator."""
+        """Return whether the user named this module as a leaf."""
         module = self._modules.get(path)
         return path in self._paths or (bool(self._types) and isinstance(module, self._types))
 
     def name_of(self, path: str) -> str | None:
-        """The name of the type of the module at this path if it is one operator, else None."""
+        """Return the name of the type of the module at this path if it is a leaf, else None."""
         module = self._modules.get(path)
         if module is None:
             return None
@@ -70,7 +70,7 @@ class Leaves:
         return None
 
 
-#: Also when a user's class derives from them, or torch makes one (parametrizations).
+#: These are leaves even if a user's class derives from them, or torch makes a class of them (parametrizations).
 _TORCH_LEAVES = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, nn.RNNBase)
 
 

@@ -1,4 +1,4 @@
-"""Marks in a model where its author wants it cut: `x = cut_here(x)`, read by the `fixed` partitioner."""
+"""Marks in a model where its author wants it to be cut: `x = cut_here(x)`, read by the `fixed` partitioner."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 
-#: The description of the operator that a mark is.
+#: The description of the operator that represents a mark.
 CUT_HERE = "cut_here"
 
 _exporting: ContextVar[bool] = ContextVar("exporting", default=False)
 
 
 def cut_here(input: Tensor) -> Tensor:
-    """Mark that a stage may end with this value; returns the value itself.
+    """Mark a place where a stage may end, and return the value itself.
 
     ```python
     def forward(self, x):
         x = cut_here(self.encoder(x))
         return self.decoder(x)
     ```
+
+    Args:
+        input: the value; any shape and dtype.
+
+    Returns:
+        The same tensor.
     """
     if isinstance(input, fx.Proxy):
         return cast(Tensor, input.tracer.create_proxy("call_function", cut_here, (input,), {}))
@@ -32,21 +38,21 @@ def cut_here(input: Tensor) -> Tensor:
 
 
 def passed(input: Tensor) -> Tensor:
-    """What a mark does in a traced program: nothing."""
+    """Return the value: a mark does nothing in a traced program."""
     return input
 
 
 class CutHere(nn.Module):
-    """`cut_here` as a module, to stand between the children of an `nn.Sequential`."""
+    """`cut_here` as a module, for use among the children of an `nn.Sequential`."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """The input itself."""
+        """Return the input itself."""
         return cut_here(input)
 
 
 @contextmanager
 def visible() -> Generator[None]:
-    """Let marks leave a trace in what `torch.export` sees."""
+    """Let marks appear in the graphs that `torch.export` makes within the block."""
     token = _exporting.set(True)
     try:
         yield
@@ -56,7 +62,7 @@ def visible() -> Generator[None]:
 
 @functools.cache
 def mark() -> Callable[[Tensor], Tensor]:
-    """The operation that stands for a mark in an exported graph; it is never run."""
+    """Return the operation that represents a mark in an exported graph; it is never run."""
 
     def copied(input: Tensor) -> Tensor:
         return input.clone()

@@ -2,8 +2,8 @@
 
     trace(model, example_inputs) ──▶ ModelGraph ──▶ stage_program(operators) ──▶ StageProgram
 
-Replaying all of it, or any pieces one after the other, gives the numbers of the model
-itself to the bit: outputs, gradients, buffers, in training with dropout too.
+Running the whole graph, or its pieces one after the other, gives the results of the model itself to the bit: outputs,
+gradients, buffers, in training with dropout too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ropewalk.pipeline.tracing.stage_program import BatchNormCall, StageProgram
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedOperator:
-    """One operator: a call of a module that computes, or of a function, with the cheap calls around it."""
+    """One operator: a call of a module that computes, or of a function, together with cheap calls around it."""
 
     #: Path of the module and number of its call, "encoder.layers.0.linear1:0"; the same in every process.
     id: str
@@ -43,7 +43,8 @@ class TracedOperator:
     is_input: bool = False
     #: The calls, in the order they are made.
     nodes: tuple[fx.Node, ...] = ()
-    #: Those whose results are read outside. One: its result is the operator's value; several: a tuple of them is.
+    #: The calls whose results are read outside of it. With one, its result is the operator's value; with several, a
+    #: tuple of their results is.
     values: tuple[fx.Node, ...] = ()
 
 
@@ -51,12 +52,12 @@ class ModelGraph:
     """The graph of one model, in training or in evaluation; made by `trace`.
 
     Attributes:
-        model: the user's model. Its own forward is not used any more, and it is never written to.
-        captured: the graph of calls behind the operators.
+        model: the user's model. Its own forward is not called any more, and the model is never written to.
+        captured: the graph of calls that the operators are made of.
         operators: in program order, which is topological; the inputs of the model come first.
         output: id of the operator whose value is what the model returns.
-        marks: ids of the operators behind which `cut_here` stands.
-        ties: parameters and buffers with several names: the first name, and the others.
+        marks: ids of the operators whose value goes through `cut_here`.
+        ties: parameters and buffers with several names: the other names by the first one.
         batch_norms: by operator, the batch normalisations in it that keep running statistics.
     """
 
@@ -92,12 +93,12 @@ class ModelGraph:
 
     @cached_property
     def edges(self) -> tuple[tuple[str, str], ...]:
-        """Pairs (source, target): the target reads the value of the source."""
+        """Pairs of ids (source, target): the target reads the value of the source."""
         return tuple((source, operator.id) for operator in self.operators for source in operator.inputs)
 
     @cached_property
     def targets(self) -> Mapping[str, tuple[str, ...]]:
-        """Who reads the value of each operator."""
+        """Ids of the operators that read the value of each operator."""
         found: dict[str, list[str]] = {operator.id: [] for operator in self.operators}
         for source, target in self.edges:
             found[source].append(target)
@@ -105,14 +106,14 @@ class ModelGraph:
 
     @cached_property
     def position(self) -> Mapping[str, int]:
-        """The place of each operator in program order."""
+        """The index of each operator in program order."""
         return {operator.id: index for index, operator in enumerate(self.operators)}
 
     @cached_property
     def whole_inputs(self) -> frozenset[str]:
-        """Ids of the inputs that are not by sample, and go whole to each micro-batch: a mask for all of them.
+        """Ids of the inputs that are not per sample, and go whole to each micro-batch, such as a mask for all samples.
 
-        Their first size is fixed in the graph, while that of others is not.
+        Their first size is fixed in the graph, while that of other inputs is not.
         """
         sizes = {name: shape for name, shape in self.captured.sizes.items() if shape}
         if all(shape[0] is not None for shape in sizes.values()):
@@ -120,7 +121,7 @@ class ModelGraph:
         return frozenset(f"input.{name}" for name, shape in sizes.items() if shape[0] is not None)
 
     def to_profile_skeleton(self) -> Profile:
-        """The graph as a profile without times: names, parameters with their bytes, buffers, edges."""
+        """Return the graph as a profile without times: names, parameters with their bytes, buffers, edges."""
         return Profile(
             operators=tuple(
                 Operator(
@@ -152,11 +153,18 @@ class ModelGraph:
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def bind(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The values of the input operators, from arguments as the model takes them.
+        """Return the values of the input operators, from arguments as the model takes them.
+
+        Args:
+            args: positional arguments of the model.
+            kwargs: keyword arguments of the model.
+
+        Returns:
+            Tensors by the ids of the input operators.
 
         Raises:
-            NotTraceable: they have another structure than the example inputs, another shape (the batch aside), or
-                other values where no tensor is.
+            NotTraceable: the arguments differ from the example inputs in structure, in shape (the batch aside), or in a
+                value that is not a tensor.
         """
         values = self.model_inputs.bind(args, kwargs)
         for name, sizes in self.captured.sizes.items():
@@ -172,10 +180,13 @@ class ModelGraph:
         return values
 
     def stage_program(self, operators: Sequence[str]) -> StageProgram:
-        """The program of some of the operators; several such programs run one after the other are the model.
+        """Return the program of some operators; the programs of all pieces, run one after the other, are the model.
+
+        Args:
+            operators: ids of operators, in any order.
 
         Raises:
-            NotTraceable: an id is no operator of this graph.
+            NotTraceable: an id is not that of an operator of this graph.
         """
         for id in operators:
             if id not in self.by_id:
@@ -183,11 +194,11 @@ class ModelGraph:
         return StageProgram(self, [self.by_id[id] for id in sorted(set(operators), key=self.position.__getitem__)])
 
     def whole_program(self) -> StageProgram:
-        """The program of all operators."""
+        """Return the program of all operators."""
         return self.stage_program([operator.id for operator in self.operators])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run all operators on the model's own parameters and buffers."""
+        """Run all operators on the model's own parameters and buffers, and return what the model returns."""
         return self._whole(self.bind(*args, **kwargs), self.parameters, self.buffers)[self.output]
 
     @cached_property
@@ -198,21 +209,21 @@ class ModelGraph:
 
     @cached_property
     def for_eval(self) -> ModelGraph:
-        """The graph of the same model in evaluation; traced when it is first asked for.
+        """The graph of the same model in evaluation; traced on first use.
 
-        Operators of modules have the same ids in both; calls that only training makes are missing.
+        Operators of modules have the same ids in both graphs; calls that only training makes are missing.
         """
         return self._trace_for_eval() if self._trace_for_eval is not None else self
 
     def eval_stages(self, stages: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-        """The same cut for the graph of evaluation.
+        """Apply the cut of the training graph to the graph of evaluation.
 
         Args:
-            stages: for each stage its operators, numbered along the data.
+            stages: the operators of each stage, the stages numbered in the direction of the data.
 
         Returns:
-            For each stage operators of `for_eval`. One that training does not know goes where the latest of what it
-            reads is; none goes before what it reads.
+            For each stage operators of `for_eval`. An operator that training does not have goes to the latest stage of
+            those that it reads from; no operator goes before one that it reads.
         """
         known = {id: number for number, stage in enumerate(stages) for id in stage}
         chosen: dict[str, int] = {}
@@ -229,5 +240,5 @@ class ModelGraph:
 
 
 def size_bytes(tensor: Tensor) -> int:
-    """Bytes of a tensor's elements."""
+    """Return the bytes of a tensor's elements."""
     return tensor.numel() * tensor.element_size()

@@ -1,4 +1,4 @@
-"""What a model takes: arguments by name, flattened to the tensors that enter the graph, and checked ever after.
+"""The inputs of a model: arguments by name, flattened to the tensors that enter the graph; later inputs are checked.
 
 model(ids, mask=None, extra={"scale": s})
   input.ids, input.extra.scale    one input operator per tensor
@@ -22,7 +22,7 @@ Example = tuple[Any, ...] | list[Any] | Mapping[str, Any] | Tensor
 
 
 class ModelInputs:
-    """The inputs of one model, as its example inputs have them.
+    """The inputs of one model, in the form of its example inputs.
 
     Raises:
         NotTraceable: the model does not take such arguments, or there is no tensor among them.
@@ -34,7 +34,7 @@ class ModelInputs:
         args, kwargs = as_arguments(example)
         leaves, self._structure = flatten(self._named(args, kwargs))
         paths = list(self._structure.paths())
-        #: The leaves that are no tensors, with their values.
+        #: The leaves that are not tensors, by path.
         self.constants: dict[str, Any] = {
             path: leaf for path, leaf in zip(paths, leaves, strict=True) if not is_tensor(leaf)
         }
@@ -45,7 +45,7 @@ class ModelInputs:
             raise NotTraceable(f"the example inputs of {self._model} have no tensor; give what its forward takes")
 
     def __getstate__(self) -> dict[str, Any]:
-        """For other processes: without the annotations, which need not be found there, and without numbers."""
+        """Leave out annotations, whose types other processes may lack, and the values of tensors."""
         parameters = [one.replace(annotation=inspect.Parameter.empty) for one in self._signature.parameters.values()]
         example = tuple(torch.empty_like(tensor, device="meta") for tensor in self.example)
         return {**self.__dict__, "_signature": inspect.Signature(parameters), "example": example}
@@ -57,26 +57,26 @@ class ModelInputs:
 
     @property
     def is_one_tensor(self) -> bool:
-        """Whether the model takes one tensor, and nothing else."""
+        """Whether the model takes one tensor and nothing else."""
         return len(self.names) == 1 and not self.constants and "." not in self.names[0]
 
     @property
     def batch(self) -> int:
-        """Samples in the example inputs: the first size of the first tensor."""
+        """The number of samples in the example inputs: the first size of the first tensor."""
         return self.example[0].shape[0] if self.example[0].dim() else 1
 
     def one_sample_more(self) -> tuple[Tensor, ...]:
-        """The tensors of the example inputs with one sample more; those whose first size is another stay."""
+        """Return the example tensors with one sample more; those with another first size are unchanged."""
         return tuple(
             torch.cat([tensor, tensor[:1]]) if tensor.dim() and tensor.shape[0] == self.batch else tensor
             for tensor in self.example
         )
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of the input operators, for other arguments.
+        """Return the values of the input operators for other arguments.
 
         Raises:
-            NotTraceable: they have another structure, or other values where no tensor is.
+            NotTraceable: the arguments have another structure, or other values where the example has no tensor.
         """
         leaves, structure = flatten(self._named(args, kwargs))
         paths = list(self._structure.paths())
@@ -104,7 +104,7 @@ class ModelInputs:
         return values
 
     def arguments(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments for the model, with these in the place of its tensors."""
+        """Return positional and keyword arguments for the model, with these values in place of its tensors."""
         left = iter(tensors)
         leaves = [self.constants[path] if path in self.constants else next(left) for path in self._structure.paths()]
         bound = inspect.BoundArguments(self._signature, self._structure.unflatten(leaves))  # pyright: ignore[reportArgumentType]
@@ -121,7 +121,7 @@ class ModelInputs:
 
 
 def as_arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Example inputs as positional and keyword arguments."""
+    """Return example inputs as positional and keyword arguments."""
     if isinstance(example, Mapping):
         return (), dict(example)
     if isinstance(example, tuple | list):
@@ -130,7 +130,7 @@ def as_arguments(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether a value is a tensor."""
+    """Return whether a value is a tensor."""
     return isinstance(value, Tensor)
 
 

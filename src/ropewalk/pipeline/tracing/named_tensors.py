@@ -1,4 +1,4 @@
-"""The modules, parameters and buffers of a model by name, with the types that `torch.nn` leaves open."""
+"""The modules, parameters and buffers of a model by name, with types that `torch.nn` leaves open."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from torch import Tensor, nn
 
 
 def modules_of(model: nn.Module, prefix: str = "", *, all_names: bool = False) -> dict[str, nn.Module]:
-    """The modules by their paths; one with several paths has the first, or with `all_names` all of them."""
+    """Return the modules by path; one with several paths has the first, or with `all_names` all of them."""
     untyped = cast(Any, model)
     return cast("dict[str, nn.Module]", dict(untyped.named_modules(prefix=prefix, remove_duplicate=not all_names)))
 
 
 def table_of(module: nn.Module, table: str) -> dict[str, Tensor | None]:
-    """The dictionary `_parameters` or `_buffers` of a module, to read and to bind other tensors in."""
+    """Return the dictionary `_parameters` or `_buffers` of a module, in which other tensors can be put."""
     return cast("dict[str, Tensor | None]", module.__dict__[table])
 
 
 def tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, str]]:
-    """The parameters and the buffers of a model by their first names, and for every name the first one."""
+    """Return parameters and buffers of a model by their first names, and the first name for every name."""
     canonical: dict[str, str] = {}
     first: dict[int, str] = {}
     parameters: dict[str, Tensor] = {}
@@ -35,7 +35,7 @@ def tensors_of(model: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor], 
 
 
 def ties_of(canonical: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    """Tensors with several names: the first name, and the others."""
+    """Return the other names of tensors with several names, by the first name."""
     ties: dict[str, list[str]] = {}
     for name, first in canonical.items():
         if name != first:

@@ -1,8 +1,8 @@
-"""Operators of groups of calls: their ids, and what they read.
+"""Operators made from groups of calls: their ids, and the values they read.
 
-An id says where in the model an operator is and which call of it this is, so that it is the
-same in every process, in training and in evaluation: "encoder.layers.0.linear1:0" for a
-module, "encoder.layers.0.add:1" for the second `add` in the forward of that layer.
+An id consists of the operator's path in the model and the number of its call, so that it is the same in every process,
+in training and in evaluation: "encoder.layers.0.linear1:0" for a module, "encoder.layers.0.add:1" for the second `add`
+in the forward of that layer.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ropewalk.pipeline.tracing.model_graph import TracedOperator
 from ropewalk.pipeline.tracing.stage_program import BatchNormCall
 from ropewalk.pipeline.tracing.trees import LEAF
 
-#: The operator that makes the tree that the model returns, if that is not one operator's value.
+#: The operator that makes the tree that the model returns, unless a single operator's value is returned.
 OUTPUT = "output"
 
 
 def operators_of(
     captured: Captured, seen: Mapping[fx.Node, Observed], groups: Sequence[Sequence[fx.Node]]
 ) -> tuple[tuple[TracedOperator, ...], str]:
-    """The operators, the inputs of the model first, and the id of the one whose value the model returns."""
+    """Return the operators, the inputs of the model first, and the id of the one whose value the model returns."""
     ids = _function_ids(captured)
     owner: dict[fx.Node, str] = {}
     found: list[TracedOperator] = []
@@ -98,7 +98,7 @@ def _with_output(
 
 
 def batch_norms_of(captured: Captured, one: TracedOperator) -> tuple[BatchNormCall, ...]:
-    """The batch normalisations in an operator that keep running statistics."""
+    """Return the batch normalisations in an operator that keep running statistics."""
     found: list[BatchNormCall] = []
     for node in one.nodes:
         if node.target is computing.batch_norm:
@@ -122,7 +122,7 @@ def _call_of(norm: NormState, operator: str) -> BatchNormCall:
 
 
 def _function_ids(captured: Captured) -> dict[fx.Node, str]:
-    """Ids of the calls outside of leaf modules."""
+    """Return the ids of the calls outside of leaf modules."""
     calls: dict[str, int] = {}
     ids: dict[fx.Node, str] = {}
     for node in captured.calls():
@@ -135,7 +135,7 @@ def _function_ids(captured: Captured) -> dict[fx.Node, str]:
 
 
 def _leading(captured: Captured, seen: Mapping[fx.Node, Observed], nodes: Sequence[fx.Node]) -> fx.Node:
-    """The call that names the operator: the first that computes with something, of a module if there is one."""
+    """Return the call that names the operator: the first that computes something, preferably a module's."""
     inside = set(nodes)
     computes = [node for node in nodes if not _is_view(seen, node)] or list(nodes)
     of_modules = [node for node in computes if captured.sites[node].call]

@@ -1,7 +1,7 @@
-"""Seeing every call that draws random numbers, below modules and functions, on tensors without numbers too.
+"""Detection of every call that draws random numbers, inside modules and functions, on fake tensors too.
 
-By `TorchDispatchMode`, which torch documents (notes/extending) under a path with an underscore; nothing else sees
-what a module of somebody else's calls.
+This uses `TorchDispatchMode`, which torch documents (notes/extending) under a path with an underscore; nothing else
+sees the calls inside a foreign module.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class RandomCalls(TorchDispatchMode):
-    """While it is entered, tells of each random call of this thread before it is made.
+    """Within the block, reports each random call of this thread before it is made.
 
     Args:
-        tell: is given the first argument, which a call in place writes to, and the generator that the call names.
+        tell: called with the first argument, which a call in place writes to, and the generator that the call names.
     """
 
-    #: Calls with graphs as arguments, such as `torch.cond`, are let through.
+    #: Calls with graphs as arguments, such as `torch.cond`, are allowed.
     supports_higher_order_operators = True
 
     def __init__(self, tell: Callable[[Any, torch.Generator | None], object]) -> None:
@@ -29,7 +29,7 @@ class RandomCalls(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Else torch imports its compiler at the first call, which takes seconds, to be told that it is not wanted."""
+        """Return False: otherwise torch imports its compiler at the first call, which takes seconds, to no use."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -40,7 +40,7 @@ class RandomCalls(TorchDispatchMode):
 
 
 def _is_switched_off(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether a call could drop something out, and does not: attention, RReLU."""
+    """Return whether a call that could draw random numbers (attention, RReLU) has this switched off."""
     known = func._schema.arguments
     given = {one.name: value for one, value in zip(known, args, strict=False)}
     given = {**{one.name: one.default_value for one in known}, **given, **kwargs}

@@ -1,4 +1,4 @@
-"""Why a model could not be traced: which module, which line, and what to do about it."""
+"""Errors for models that cannot be traced: which module, which line, and what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ropewalk.pipeline.tracing.named_tensors import modules_of
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
 
-#: What to do, in the order in which it costs little.
+#: What to do, the cheapest remedy first.
 WAYS_OUT = (
     "Ways out: name the module as one operator, leaf_modules=[{leaf}], so that it is not looked into; or give the "
     "model as an nn.Sequential, whose children run untraced; or use operations of torch instead of Python's `if`, "
@@ -25,11 +25,11 @@ WAYS_OUT = (
 
 
 def refusal(model: nn.Module, errors: Mapping[str, Exception]) -> NotTraceable:
-    """The error for a model that no tracer could follow.
+    """Return the error for a model that no tracer could follow.
 
     Args:
         model: the model.
-        errors: what each of them raised, in the order they were tried.
+        errors: the exception of each tracer, in the order in which they were tried.
     """
     name = type(model).__name__
     for said in errors.values():
@@ -51,7 +51,7 @@ def refusal(model: nn.Module, errors: Mapping[str, Exception]) -> NotTraceable:
 
 
 def _where(model: nn.Module, trace: TracebackType | None) -> tuple[str, str, str]:
-    """The path and type of the innermost module of the model, and the user's innermost line, in a traceback."""
+    """Return the path and type of the innermost module of the model, and the user's innermost line, in a traceback."""
     paths = {id(module): path for path, module in modules_of(model).items()}
     path, module, line = "", type(model).__name__, ""
     for frame, number in traceback.walk_tb(trace):
@@ -67,7 +67,7 @@ def _where(model: nn.Module, trace: TracebackType | None) -> tuple[str, str, str
 
 
 def first_line(error: Exception) -> str:
-    """What an exception says, without what torch adds for its own developers."""
+    """Return the message of an exception, without the lines that torch adds for its own developers."""
     if isinstance(error, NotTraceable):
         return str(error)
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

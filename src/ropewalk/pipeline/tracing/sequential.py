@@ -1,7 +1,7 @@
 """The graph of an `nn.Sequential`: its children one after the other, untraced.
 
-What a child does inside does not matter, so any code is welcome in it; and what is bound
-is bound through lists prepared once (see `bound_module`).
+The code of a child does not matter, so a child may contain any code. Tensors are bound through lists that are prepared
+once (see `bound_module`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ropewalk.pipeline.tracing.trees import LEAF
 
 
 def capture_sequential(model: nn.Sequential, inputs: ModelInputs, leaves: Leaves) -> Captured:
-    """The children as calls, those of a Sequential within a Sequential too.
+    """Return the children as calls, including those of a Sequential within a Sequential.
 
     Raises:
-        NotTraceable: there are none.
+        NotTraceable: there are no children.
     """
     graph = fx.Graph()
     captured = Captured(graph, {}, {}, LEAF, keeps_modules=True)
@@ -55,7 +55,7 @@ def capture_sequential(model: nn.Sequential, inputs: ModelInputs, leaves: Leaves
 
 
 def children_of(model: nn.Sequential, leaves: Leaves, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The children that run one after the other, with their paths; named leaf modules are not opened."""
+    """Yield the children that run one after the other, with their paths; named leaf modules are not opened."""
     for name, child in cast("dict[str, nn.Module]", model.__dict__["_modules"]).items():
         if type(child) is nn.Sequential and not leaves.is_named(f"{prefix}{name}"):
             yield from children_of(child, leaves, f"{prefix}{name}.")

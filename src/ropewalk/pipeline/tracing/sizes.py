@@ -1,11 +1,11 @@
-"""Numbers that depend on the batch, read from a tensor that is at hand where they are used.
+"""Sizes that depend on the batch, read from a tensor that the call using them has as an input.
 
     n = sym_size(x, 0)                              n' = sym_size(y, 0)
     ...                              ──▶            z = view(y, [n', 8])
     z = view(y, [n, 8])                             the view needs y alone, not x
 
-Otherwise every `view` would tie its operator to the model's input. Constants and tensors
-made of nothing but numbers (`zeros`, `arange`) go to their readers in the same way.
+Otherwise every `view` would tie its operator to the model's input. Constants and tensors made only of numbers (`zeros`,
+`arange`) are moved to their readers in the same way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _divided(number: int, by: int) -> int:
 
 
 def read_sizes_where_used(captured: Captured) -> None:
-    """Copy numbers, and the tensors made of numbers alone that depend on the batch, to those who read them."""
+    """Copy numbers that depend on the batch, and tensors made only of them, to the calls that read them."""
     light = _light_nodes(captured)
     for node in list(captured.graph.nodes):
         if node in light or node.op == "placeholder":
@@ -94,7 +94,7 @@ def _bring(captured: Captured, reader: fx.Node, light: dict[fx.Node, None]) -> N
 
 
 class _Proportion(NamedTuple):
-    """A number is this size of this tensor, times one number, by another (12 rows of heads are 3 samples of 4)."""
+    """A number as a size of a tensor times one number, divided by another (12 rows of heads are 3 samples of 4)."""
 
     tensor: fx.Node
     dimension: int
@@ -103,14 +103,14 @@ class _Proportion(NamedTuple):
 
 
 def _in_proportion(wanted: Any, at_hand: list[fx.Node]) -> _Proportion | None:
-    """One of these tensors with a size that gives the wanted one, for every batch."""
+    """Return one of these tensors, and its size from which the wanted number follows for every batch."""
     if not isinstance(wanted, torch.SymInt):
         return None
     found: list[_Proportion] = []
     for tensor in at_hand:
         for dimension, size in enumerate(tensor.meta["val"].shape):
             if isinstance(size, torch.SymInt):
-                ratio: Any = cast(Any, wanted).node.expr / cast(Any, size).node.expr  # of sympy
+                ratio: Any = cast(Any, wanted).node.expr / cast(Any, size).node.expr  # expressions of sympy
                 if ratio.is_Rational:
                     found.append(_Proportion(tensor, dimension, int(ratio.p), int(ratio.q)))
     return min(found, key=lambda one: (one.times, one.by), default=None)

@@ -1,17 +1,15 @@
-"""A backward in two halves: the gradients of the inputs at once, those of the weights when there is time for them.
+"""A backward in two halves: the gradients of the inputs at once, those of the weights later.
 
-Zero-bubble schedules need it (Qi et al., "Zero Bubble Pipeline Parallelism", 2024,
-https://arxiv.org/abs/2401.10241, section 2): the stage before waits for the input's
-gradient (I), nobody but the optimizer for the weight's (W).
+Zero-bubble schedules need this (Qi et al., "Zero Bubble Pipeline Parallelism", 2024, https://arxiv.org/abs/2401.10241,
+section 2): the previous stage waits for the input's gradient (I), only the optimizer for the weight's (W).
 
     F    with deferred_weights(queue):      x ──▶ linear ──▶ norm ──▶ conv ──▶ y
     I    queue.input_gradients(...)        dx ◀────┬─────── norm ◀──────┬──── dy
     W    queue.run()                               └▶ (x, dy) ─▶ dw     └▶ (x, dy) ─▶ dw
 
-Linear layers, convolutions (transposed ones too) and embeddings are split where their
-weight is a leaf. Everything else, and a weight that is computed from others, has its W
-inside I. A call is recognised by torch's function mode, wherever it stands: in modules,
-in functions and in graphs of aten operators; but not inside what torch runs as one
+Linear layers, convolutions (transposed ones too) and embeddings are split where their weight is a leaf. All other
+calls, and those whose weight is computed from others, do W inside I. Calls are recognised by torch's function mode
+wherever they are: in modules, in functions and in graphs of ATen operators; but not inside calls that torch runs as one
 function (`nn.MultiheadAttention` that was not traced, recurrent layers).
 
 I and W together are bit-equal to a whole backward.
@@ -34,7 +32,7 @@ __all__ = ["WeightQueue", "deferred_weights"]
 
 
 class deferred_weights(TorchFunctionMode):
-    """Leave the weight gradients of what runs inside to a queue.
+    """Defer the weight gradients of calls within the block to a queue.
 
     Example::
 
@@ -60,7 +58,7 @@ class deferred_weights(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-# --- the functions that are split: None means that this call cannot be ------------------------------------------------
+# --- the functions that are split; None means that a call cannot be split ---------------------------------------------
 
 
 def _linear(queue: WeightQueue, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor | None:
@@ -160,7 +158,7 @@ def _conv_transpose(
 
 _aten: Any = torch.ops.aten
 _convolution_backward = _aten.convolution_backward.default
-#: What is split, in both forms in which it is called: torch's functions and aten's operators.
+#: The functions that are split, in both forms in which they are called: torch's functions and ATen's operators.
 _SPLIT: dict[Any, Callable[..., Tensor | None]] = {
     functional.linear: _linear,
     _aten.linear.default: _linear,
@@ -192,7 +190,7 @@ def _are_leaves(weight: Tensor, bias: Tensor | None) -> bool:
 
 
 def _as_autocast(input: Tensor) -> Tensor:
-    """The input in the type in which autocast would compute, if it is on."""
+    """Return the input in the dtype in which autocast would compute, if it is on."""
     kind = input.device.type
     if torch.is_autocast_enabled(kind) and input.is_floating_point() and input.dtype != torch.float64:
         return input.to(torch.get_autocast_dtype(kind))
@@ -210,7 +208,7 @@ def _each(value: int | Sequence[int], dims: int) -> list[int]:
 def _defer(
     function: type[Function], queue: WeightQueue, input: Tensor, parameters: Parameters, *settings: Any
 ) -> Tensor:
-    return _apply(function, queue.anchor, queue, input, parameters, *settings)  # in a tuple, autograd does not see them
+    return _apply(function, queue.anchor, queue, input, parameters, *settings)  # autograd does not look into the tuple
 
 
 def _apply(function: type[Function], *args: Any) -> Tensor:
@@ -224,7 +222,7 @@ class _Linear(Function):
     def forward(ctx: Any, anchor: Tensor, queue: WeightQueue, input: Tensor, parameters: Parameters) -> Tensor:
         ctx.queue, ctx.parameters = queue, parameters
         weight, bias = _like(input, parameters)
-        # The weight is read in I alone, and a first stage has none.
+        # Only I reads the weight, and a first stage has no I.
         ctx.save_for_backward(input, weight if ctx.needs_input_grad[2] else None)
         return functional.linear(input, weight, bias)
 
@@ -243,7 +241,7 @@ class _Linear(Function):
 
 
 class _Convolution(Function):
-    """Any convolution; I and W are the parts of aten's `convolution_backward`."""
+    """Any convolution; I and W are the parts of ATen's `convolution_backward`."""
 
     @staticmethod
     def forward(
@@ -273,7 +271,7 @@ class _Convolution(Function):
 
 
 class _Embedding(Function):
-    """Rows of the weight by their indices; there is nothing to do in I."""
+    """Rows of the weight by their indices; I has nothing to compute."""
 
     @staticmethod
     def forward(
@@ -303,6 +301,6 @@ class _Embedding(Function):
 
 
 def _like(input: Tensor, parameters: Parameters) -> Parameters:
-    """The parameters in the type of the input, which autocast may have changed."""
+    """Return the parameters in the dtype of the input, which autocast may have changed."""
     weight, bias = parameters
     return weight.to(input.dtype), None if bias is None else bias.to(input.dtype)

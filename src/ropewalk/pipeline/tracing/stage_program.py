@@ -4,8 +4,7 @@
     parameters, buffers  ──▶   generated straight-line Python; a value is
                                dropped after the last call that reads it
 
-The code is generated once (`torch.fx`'s own), so that a call costs little more than the
-calls of torch in it.
+`torch.fx` generates the code once, so that running it costs little more than its calls of torch.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BatchNormCall:
-    """A batch normalisation in a program: who calls `computing.batch_norm`, and what its buffers are called."""
+    """A batch normalisation in a program: its name in `computing.batch_norm`, and the names of its buffers."""
 
     #: The first argument of `computing.batch_norm`: the path of the module.
     name: str
@@ -41,7 +40,7 @@ class StageProgram:
     """Some operators of a model, ready to run; made by `ModelGraph.stage_program`.
 
     Its results depend only on its arguments, on the state of the random generator, and on `computing.replaced`. It
-    never writes to the values it is given, and writes to buffers in place, as the model does.
+    never writes to its input values, and writes to buffers in place, as the model does.
     """
 
     def __init__(self, graph: ModelGraph, operators: Sequence[TracedOperator]) -> None:
@@ -51,15 +50,15 @@ class StageProgram:
         by_id = graph.by_id
         own_inputs = {one.id for one in operators if one.is_input}
         read = {id for one in operators for id in one.inputs if id not in inside}
-        #: Ids of the values it must be given: of operators outside, and of the model's inputs among its own.
+        #: Ids of its input values: those of operators outside of it, and the model's inputs among its own operators.
         self.inputs: tuple[str, ...] = tuple(one.id for one in graph.operators if one.id in read | own_inputs)
-        #: Those among `inputs` that the model is given, not another stage.
+        #: The ids in `inputs` that are the model's inputs, not values of other stages.
         self.model_inputs: tuple[str, ...] = tuple(id for id in self.inputs if id in own_inputs)
-        #: Ids inside whose values others read, or the caller of the model.
+        #: Ids of its operators whose values are read by others, or returned by the model.
         self.outputs: tuple[str, ...] = tuple(
             id for id in self.operators if id == graph.output or any(to not in inside for to in graph.targets[id])
         )
-        #: Names of the parameters it reads: the user's, the first one of a tensor with several.
+        #: Names of the parameters it reads, as in the user's model; a tensor with several names has the first.
         self.parameters: tuple[str, ...] = _ordered(one.parameters for one in operators)
         #: Names of the buffers it reads or writes.
         self.buffers: tuple[str, ...] = _ordered(one.buffers for one in operators)
@@ -77,12 +76,12 @@ class StageProgram:
         """Run the operators.
 
         Args:
-            values: for each of `inputs` its value.
-            parameters: for each of `parameters` the tensor to use; of any version of the weights.
-            buffers: for each of `buffers` the tensor to read and write in place.
+            values: the value of each id in `inputs`.
+            parameters: a tensor for each name in `parameters`, from any version of the weights.
+            buffers: a tensor for each name in `buffers`, to read and to write in place.
 
         Returns:
-            The values of `outputs`.
+            The values of `outputs` by id.
         """
         try:
             results = self._run(
@@ -96,7 +95,7 @@ class StageProgram:
         return dict(zip(self.outputs, results, strict=True))
 
     def _name_operator(self, error: Exception) -> None:
-        """Note on an exception which operator raised it, as its attribute `ropewalk_operator`."""
+        """Record on an exception which operator raised it, as its attribute `ropewalk_operator`."""
         for frame, number in traceback.walk_tb(error.__traceback__):
             if frame.f_code is getattr(self.module.forward, "__code__", None):
                 line = self.code.splitlines()[number - 1]
@@ -106,12 +105,12 @@ class StageProgram:
 
     @property
     def code(self) -> str:
-        """The Python that it runs, for people."""
+        """The Python code that it runs, for reading."""
         return self.module.code
 
     #: The generated code.
     module: fx.GraphModule
-    #: For each name in the code the operator that it belongs to.
+    #: The id of the operator that each name in the code belongs to.
     owners: dict[str, str]
 
 
@@ -162,6 +161,6 @@ def _compiled(graph: ModelGraph, operators: Sequence[TracedOperator], program: S
 
 
 def _value(one: TracedOperator, copy_of: Callable[[fx.Node], fx.Node]) -> Any:
-    """One node's value is the operator's; of several it is a tuple."""
+    """Return the operator's value: the result of its only call that is read, or a tuple of several results."""
     copies = tuple(copy_of(node) for node in one.values)
     return copies[0] if len(copies) == 1 else copies

@@ -1,4 +1,4 @@
-"""`trace`: see the graph of a model, in the first way that can.
+"""`trace`: gets the graph of a model with the first tracer that can follow it.
 
 nn.Sequential   its children, untraced
 torch.export    calls of ATen, with the modules they come from
@@ -37,20 +37,24 @@ from ropewalk.pipeline.tracing.sequential import capture_sequential
 def trace(
     model: nn.Module, example_inputs: Example, *, leaf_modules: Sequence[LeafModule] = (), fixed_batch: bool = False
 ) -> ModelGraph:
-    """The graph of a model, for cutting it into stages.
+    """Trace a model into a graph that can be cut into stages.
 
     Args:
-        model: is not changed. If it is in evaluation as a whole, it is traced as if `train()` had been called;
-            otherwise each module keeps its mode. If parameters of it are on meta, nothing is computed and no memory
-            taken; the graph then is checked by its shapes only.
-        example_inputs: what the model takes: a tuple of positional arguments, a dictionary of keyword arguments, or
-            one tensor, with a batch of at least 2 samples. The graph is for inputs like these, of any batch size;
-            what is no tensor is a constant of it.
-        leaf_modules: modules that are not looked into, each call of them one operator: types, paths, or the modules.
-        fixed_batch: the model runs with this batch size only.
+        model: the model; not changed. If the whole model is in evaluation mode, it is traced as if `train()` had been
+            called; otherwise each module keeps its mode. If some of its parameters are on meta, nothing is computed and
+            no memory is used; the graph is then checked by its shapes only.
+        example_inputs: the model's inputs: a tuple of positional arguments, a dictionary of keyword arguments, or
+            one tensor, with a batch of at least 2 samples in the first dimension. The graph is for inputs like these,
+            of any batch size; values other than tensors become its constants.
+        leaf_modules: modules that are not traced into, so that each call of them is one operator: types, paths, or the
+            modules themselves.
+        fixed_batch: whether the model runs with the batch size of the example only.
+
+    Returns:
+        The graph.
 
     Raises:
-        NotTraceable: says which module or line is in the way, and what to do.
+        NotTraceable: no tracer could follow the model; the message names the module or line, and what to do.
     """
     inputs = ModelInputs(model, example_inputs)
     task = _Tracing(model, inputs, Leaves(model, leaf_modules), fixed_batch)
@@ -73,7 +77,7 @@ class _Tracing:
         return modules_of(self.model)
 
     def traced(self, modes: Mapping[str, bool], trace_for_eval: Callable[[], ModelGraph] | None) -> ModelGraph:
-        """The graph, with each module in training or evaluation as it is said."""
+        """Return the graph, with each module in the mode (training or evaluation) given for its path."""
         errors: dict[str, Exception] = {}
         with self._in_modes(modes), torch.enable_grad(), self._stand_ins() as faking:
             with faking:
@@ -81,7 +85,7 @@ class _Tracing:
             for name, capture in self._ways().items():
                 try:
                     captured = capture()
-                except Exception as error:  # torch's tracers raise anything; all of it is told if no way is left
+                except Exception as error:  # torch's tracers raise anything; all of it is reported if none succeeds
                     errors[name] = error
                     continue
                 with faking:
@@ -95,13 +99,13 @@ class _Tracing:
         raise refusal(self.model, errors) from next(iter(errors.values()))
 
     def _stand_ins(self) -> AbstractContextManager[AbstractContextManager[object]]:
-        """For a model on meta, fake tensors in the places of its own, and the context to compute with them in."""
+        """For a model on meta, replace its tensors by fake ones; yields the context for computing with them."""
         if is_numberless(self.model):
             return stand_ins(self.model, self.inputs)
         return nullcontext(nullcontext())
 
     def _ways(self) -> dict[str, Callable[[], Captured]]:
-        """How the graph may be seen, the better ways first."""
+        """Return the tracers by name, the preferred ones first."""
         model, inputs = self.model, self.inputs
         if type(model) is nn.Sequential and inputs.is_one_tensor:
             return {"nn.Sequential": lambda: capture_sequential(model, inputs, self.leaves)}
@@ -141,7 +145,7 @@ class _Tracing:
         )
 
     def _observed(self, captured: Captured) -> dict[fx.Node, Observed]:
-        """What each call does; calls that do nothing are dropped, and inputs that are written to are copied first."""
+        """Return what each call does; drop calls without effect, and copy inputs first that are written to."""
         seen = observe(captured, self._example_values(captured))
         for node in reversed(list(captured.calls())):
             if not node.users and not seen[node].written and not seen[node].is_random and node in captured.sites:
@@ -173,7 +177,7 @@ class _Tracing:
 
     @contextmanager
     def _in_modes(self, modes: Mapping[str, bool]) -> Generator[None]:
-        """The modules in training or evaluation, each as it is said; as they were afterwards."""
+        """Set each module to the given mode (training or evaluation) within the block."""
         before = {path: module.training for path, module in self.modules.items()}
         try:
             for path, module in self.modules.items():
@@ -186,7 +190,7 @@ class _Tracing:
 
 
 def _copy_first(captured: Captured, placeholder: fx.Node) -> None:
-    """The model writes to its input: let it write to a copy, because values of operators are never written to."""
+    """Copy an input that the model writes to, because values of operators are never written to."""
     readers = list(placeholder.users)
     first = next(node for node in captured.graph.nodes if node in placeholder.users)
     with captured.graph.inserting_before(first):

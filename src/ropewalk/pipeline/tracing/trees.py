@@ -1,8 +1,9 @@
-"""Trees of values: what a model takes and returns may be tuples, lists, dictionaries, named tuples or dataclasses.
+"""Trees of values: the inputs and outputs of a model may be tuples, lists, dictionaries, named tuples or dataclasses.
 
-`torch`'s own trees are private, and know dataclasses only if they are registered. Other walkers have other jobs:
-`exchange.tensor_codec` takes each message apart and must be fast, `calls.trees` goes without torch and says where in an
-argument two calls differ, and `program.handle` looks into partial functions, and keeps what is shared shared.
+`torch`'s own trees are private, and support dataclasses only if they are registered. Other tree walkers have other
+purposes: `exchange.tensor_codec` takes each message apart and must be fast, `calls.trees` works without torch and
+reports where in an argument two calls differ, and `program.handle` looks into partial functions and preserves shared
+objects.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from ropewalk.exchange.tree_nodes import DataclassNode, DictNode, SequenceNode
 
-#: What `flatten` makes of anything: a leaf takes the next value, the others rebuild their children first.
+#: Makes a node of a tree from its children.
 _Rebuild = Callable[[list[Any]], Any]
 
 
@@ -25,25 +26,25 @@ _Rebuild = Callable[[list[Any]], Any]
 class Structure:
     """A tree without its leaves."""
 
-    #: Makes the node of its children; None: this is a leaf.
+    #: Makes the node from its children; None for a leaf.
     rebuild: _Rebuild | None
     #: The children, each with its name in a path.
     children: tuple[tuple[str, Structure], ...] = ()
 
     @property
     def num_leaves(self) -> int:
-        """How many leaves the tree has."""
+        """The number of leaves."""
         return 1 if self.rebuild is None else sum(child.num_leaves for _, child in self.children)
 
     def paths(self, prefix: str = "") -> Iterator[str]:
-        """The path of every leaf, in order: "batch.ids", "states.0"."""
+        """Yield the path of every leaf, in order: "batch.ids", "states.0"."""
         if self.rebuild is None:
             yield prefix
         for name, child in self.children:
             yield from child.paths(f"{prefix}.{name}" if prefix else name)
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The tree with these leaves."""
+        """Return the tree with these leaves."""
         remaining = iter(leaves)
         return self._unflatten(remaining)
 
@@ -53,7 +54,7 @@ class Structure:
         return self.rebuild([child._unflatten(remaining) for _, child in self.children])
 
     def same_shape_as(self, other: Structure) -> bool:
-        """Whether both trees branch alike, with the same names."""
+        """Return whether both trees have the same branches, with the same names."""
         if (self.rebuild is None) != (other.rebuild is None) or len(self.children) != len(other.children):
             return False
         pairs = zip(self.children, other.children, strict=True)
@@ -64,16 +65,16 @@ LEAF = Structure(None)
 
 
 def flatten(tree: Any) -> tuple[list[Any], Structure]:
-    """The leaves of a tree, from left to right, and the tree without them."""
+    """Return the leaves of a tree, from left to right, and its structure."""
     leaves: list[Any] = []
     return leaves, _structure(tree, leaves)
 
 
 def _structure(tree: Any, leaves: list[Any]) -> Structure:
-    if isinstance(tree, torch.Size):  # a tuple, and one value
+    if isinstance(tree, torch.Size):  # a tuple, but one value
         leaves.append(tree)
         return LEAF
-    if isinstance(tree, dict):  # also HuggingFace's ModelOutput, which makes itself of a dictionary
+    if isinstance(tree, dict):  # also HuggingFace's ModelOutput, which is built from a dictionary
         table = cast("dict[Any, Any]", tree)
         keys = list(table)
         children = tuple((str(key), _structure(table[key], leaves)) for key in keys)
@@ -92,14 +93,14 @@ def _structure(tree: Any, leaves: list[Any]) -> Structure:
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """The tensors of a value, from left to right."""
+    """Return the tensors of a value, from left to right."""
     if isinstance(tree, Tensor):
         return [tree]
     return [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
 def map_tensors(change: Callable[[Tensor], Any], tree: Any) -> Any:
-    """The same value with each tensor replaced."""
+    """Return the same value with each tensor replaced by the result of `change`."""
     if isinstance(tree, Tensor):
         return change(tree)
     leaves, structure = flatten(tree)

@@ -1,6 +1,6 @@
-"""What the first half of a split backward leaves to the second: a queue of weight gradients; see `split_backward`.
+"""The queue of weight gradients that the first half of a split backward (I) leaves to the second (W).
 
-W is a backward of its own, over small nodes, in the order in which I reached the calls.
+`split_backward` explains both. W is a backward of its own, over small nodes, in the order in which I reached the calls.
 So sums, hooks and `.grad` are autograd's own, and bit-equal to a whole backward.
 """
 
@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.autograd.function import Function
 from torch.autograd.graph import GradientEdge
 
-#: Calls with small weights share a node of W: a node costs some 20 us, their gradients live until the node is done.
+#: Bytes of weights up to which calls share a node of W: a node costs some 20 us, and gradients live until their node
+#: is done.
 _GROUP_BYTES = 2**20
 #: Weight and bias of a call, or their gradients.
 Parameters = tuple[Tensor, Tensor | None]
@@ -23,25 +24,26 @@ Parameters = tuple[Tensor, Tensor | None]
 
 @dataclass(slots=True, eq=False)  # frozen would cost a microsecond a call
 class DeferredCall:
-    """A call whose I is done."""
+    """A call whose I is done, and whose W is not."""
 
     inputs: Tensor
-    #: That of its output.
+    #: The gradient of its output.
     gradient: Tensor
-    #: The leaves.
+    #: Its weight and bias, which are leaves.
     parameters: Parameters
-    #: Computes their gradients.
+    #: Computes the gradients of the parameters.
     compute: Callable[[], Parameters]
 
 
 class WeightQueue:
-    """The weight gradients that the I of one micro-batch has left to do.
+    """The weight gradients that the I of one micro-batch has left to W.
 
-    It is filled by the backward through what ran under `deferred_weights(queue)`, and emptied by `run` or `gradients`.
+    The backward through calls made under `deferred_weights(queue)` fills it; `run` or `gradients` empties it.
     """
 
     def __init__(self) -> None:
-        # Deferred calls hang on this leaf, not on their weights: else the hooks of those would run in I, on nothing.
+        # Deferred calls depend on this leaf, not on their weights: otherwise the weights' hooks would run in I, without
+        # gradients.
         self.anchor = torch.zeros((), requires_grad=True)
         self._calls: list[DeferredCall] = []
 
@@ -59,21 +61,21 @@ class WeightQueue:
         leaves: Sequence[Tensor],
         gradients: Sequence[Tensor | None],
     ) -> tuple[Tensor | None, ...]:
-        """Do the I: `torch.autograd.grad` that also reaches deferred calls on the way to none of the leaves.
+        """Do I: like `torch.autograd.grad`, but also reach deferred calls that lie on no path to the leaves.
 
         Args:
-            outputs: what ran under `deferred_weights(queue)` has made, or the gradient edges of it.
+            outputs: results of calls made under `deferred_weights(queue)`, or their gradient edges.
             leaves: the inputs, and the parameters (some do W inside I).
-            gradients: one for each output.
+            gradients: one for each output, with its shape and dtype; None as in `torch.autograd.grad`.
 
         Returns:
-            For each leaf its gradient; None for one that has none, or that all is deferred of.
+            The gradient of each leaf; None if it has none, or if all of it is deferred.
         """
         wanted = [*leaves, self.anchor]
         return torch.autograd.grad(outputs, wanted, gradients, allow_unused=True)[:-1]
 
     def run(self) -> None:
-        """Compute the weight gradients and add them to the leaves' `.grad`, hooks and all, as `backward` does."""
+        """Compute the weight gradients and add them to the leaves' `.grad`, with their hooks, as `backward` does."""
         if roots := self._roots():
             torch.autograd.backward(roots, [torch.zeros_like(root) for root in roots])
 
@@ -81,23 +83,23 @@ class WeightQueue:
         """Compute the weight gradients and return them, as `torch.autograd.grad(..., allow_unused=True)` does.
 
         Args:
-            leaves: those whose gradients are wanted; the others' are not computed.
+            leaves: the leaves whose gradients are wanted; gradients of other leaves are not computed.
 
         Returns:
-            For each leaf its gradient; None where no deferred call read it.
+            The gradient of each leaf, with its shape; None if no deferred call read it.
         """
         if not (roots := self._roots()) or not leaves:
             return (None,) * len(leaves)
         return torch.autograd.grad(roots, leaves, [torch.zeros_like(root) for root in roots], allow_unused=True)
 
     def add(self, call: DeferredCall) -> None:
-        """Leave the W of a call to do; for the autograd functions below."""
+        """Add the W of a call; for the autograd functions of `split_backward`."""
         if torch.is_grad_enabled():
             raise RuntimeError("a split backward has no second derivative: call it without create_graph=True")
         self._calls.append(call)
 
     def _roots(self) -> list[Tensor]:
-        """Scalars whose backwards are the W of all calls; the queue is empty then."""
+        """Return scalars whose backwards are the W of all calls, and empty the queue."""
         groups: list[list[DeferredCall]] = []
         size_bytes = _GROUP_BYTES
         for call in self._calls:
@@ -108,12 +110,12 @@ class WeightQueue:
             size_bytes += sum(one.nbytes for one in call.parameters if one is not None)
         self._calls = []
         with torch.enable_grad():
-            # Autograd runs the node made last first: so the calls that I reached first.
+            # Autograd runs the node made last first: this gives the order in which I reached the calls.
             return [cast(Any, _WeightGradients).apply(group, *_flat(group)) for group in reversed(groups)]
 
 
 class _WeightGradients(Function):
-    """A node of W: a scalar of weights and biases whose backward is what some calls have left to do."""
+    """A node of W: a scalar computed from weights and biases, whose backward does the W of some calls."""
 
     @staticmethod
     def forward(ctx: Any, calls: list[DeferredCall], *parameters: Tensor | None) -> Tensor:
@@ -125,7 +127,7 @@ class _WeightGradients(Function):
         found: list[Tensor | None] = [None]
         calls: list[DeferredCall] = ctx.calls
         calls.reverse()
-        while calls:  # what a call keeps is free as soon as it is done
+        while calls:  # the tensors that a call keeps are freed as soon as it is done
             call = calls.pop()
             for gradient, leaf in zip(call.compute(), call.parameters, strict=True):
                 found.append(None if gradient is None or leaf is None else gradient.to(leaf.dtype))
