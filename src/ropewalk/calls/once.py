@@ -1,9 +1,9 @@
 """The record of the calls of a stream that an object has done: a repeated call is answered and not run again. Pure.
 
     caller: numbers its calls ── stream, sequence, answered ones ──▶ arrive ─▶ NEW    run it, then `done`
-                                                                         ├─▶ RUNS   answer both when it is done
-                                                                         ├─▶ Done   the recorded answer
-                                                                         └─▶ OLD    its answer is no longer wanted
+                                                                           ├─▶ RUNS   answer both when it is done
+                                                                           ├─▶ Done   the recorded answer
+                                                                           └─▶ OLD    its answer is no longer wanted
 
 A stream belongs to one generation of one caller. The record is part of the object's state: it is saved and restored
 with it, so after a restart exactly the calls that the state does not contain run again. An answer is kept until its
