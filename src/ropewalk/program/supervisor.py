@@ -12,7 +12,7 @@ wait is over, all start, with the next generation.
        ▲                   │                  │
        │◀── failed, and the rule allows it ───┤──── failed, and final ──▶ FAILED
        │                   │                  │
-       │                   └────── EndReplica ───────┤
+       │                   └─── EndReplica ───┤
        │   its gang restarts                  ▼         the program ends
        └──────────────────────────────────  ENDING ─────────────────────▶ STOPPED
                                               │          scaled away
