@@ -47,9 +47,9 @@ class CurrentCall:
     def stream(self) -> str:
         """Identifies the caller, with its generation, if its client has `on_lost="retry"`; otherwise empty.
 
-        A repeated call is answered without running again. That record cannot tell which calls of `@concurrent` methods
-        are part of a state that was taken while they ran: such methods can store the `sequence` of each stream in that
-        state themselves, under the lock that guards it.
+        A repeated call is answered from the object's record and does not run again. The record cannot tell which calls
+        of `@concurrent` methods are part of a state that was taken while they ran: such methods can store the
+        `sequence` of each stream in that state themselves, under the lock that guards it.
         """
         once = getattr(self._call, "once", None)
         return f"{once.owner}#{once.generation}" if once else ""

@@ -20,7 +20,7 @@ _LONG_S, _PAUSE_S = 0.0001, 0.002
 def join_pages(buffers: Sequence[memoryview]) -> None:
     """Have the kernel move buffers into large pages, where they fill any and the kernel can.
 
-    This is done page by page, with pauses, because each takes 0.5 ms in which the process can get no new pages.
+    This is done page by page, with pauses, because each takes 0.5 ms in which nothing else can get new pages.
     """
     with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):  # not available on this system
         madvise = ctypes.CDLL(None).madvise

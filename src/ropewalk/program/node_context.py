@@ -135,11 +135,23 @@ class NodeContext:
         self.ask_to_stop()
 
     def stop_program(self, reason: str = "") -> None:
-        """Stop the whole program; return at once."""
+        """Stop the whole program; return at once.
+
+        Args:
+            reason: shown to the user; by default, that this node asked for it.
+        """
         self._host.stop_program(reason or f"{self.label} asked for it")
 
     def rendezvous(self, size: int) -> dict[str, str]:
-        """Wait for all ranks; return the environment variables by which `torch.distributed` finds them."""
+        """Wait for all ranks; return the environment variables by which `torch.distributed` finds them.
+
+        Args:
+            size: number of ranks.
+
+        Raises:
+            ProgramStopped: the node is being ended, perhaps because another rank has failed.
+            StartFailed: the ranks are on several hosts, and these have no addresses.
+        """
         at = self._host.rendezvous(self.unit)
         return {
             "RANK": str(self.replica),
@@ -253,7 +265,11 @@ def stop(reason: str = "") -> None:
 
 
 def stopping() -> bool:
-    """Whether the node of the running code was asked to end."""
+    """Whether the node of the running code was asked to end.
+
+    Raises:
+        RuntimeError: the code runs outside of a program.
+    """
     return _any_node().stopping
 
 
@@ -288,5 +304,12 @@ def checkpoint_here() -> bool:
 
 
 def on_stop(callback: Callable[[], object]) -> None:
-    """Call `callback` once, in a thread of its own, when the node is asked to end; at once if it already was."""
+    """Call `callback` once, in a thread of its own, when the node is asked to end; at once if it already was.
+
+    Args:
+        callback: takes no arguments; its result is ignored.
+
+    Raises:
+        RuntimeError: the code runs outside of a program.
+    """
     current_node().on_stop(callback)

@@ -63,6 +63,10 @@ class Program:
 
     Args:
         name: shown in outputs, status and file names.
+
+    Raises:
+        TypeError: the name is not a string.
+        ValueError: the name contains characters that are not allowed.
     """
 
     def __init__(self, name: str) -> None:
@@ -185,6 +189,9 @@ class Program:
 
     def declare(self, name: str) -> Handle[Any]:
         """Return a handle to a node that is added later under this name, for graphs with cycles.
+
+        Args:
+            name: the name under which the node will be added.
 
         Example:
             >>> program = Program("circle")

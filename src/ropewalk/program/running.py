@@ -155,6 +155,9 @@ class RunningProgram:
         Args:
             grace_s: seconds between the request to end and the kill; 5 by default. Nodes that end earlier are not
                 waited for any longer.
+
+        Raises:
+            ValueError: `grace_s` is negative or not a number.
         """
         if grace_s is not None and not grace_s >= 0:
             raise ValueError(f"grace_s must be a number of seconds, 0 or more, not {grace_s}")
@@ -290,6 +293,9 @@ class RunningProgram:
         Args:
             node: only this node, or only this replica, such as "actor.3".
             timeout_s: seconds to wait for the slowest process.
+
+        Returns:
+            The stacks as text; for a process that did not answer, a sentence that says so.
 
         Raises:
             ValueError: there is no such node.

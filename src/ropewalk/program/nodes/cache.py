@@ -51,7 +51,7 @@ class Cache(Node[T_co]):
         max_entries: maximum number of answers kept; the oldest are dropped first.
 
     Raises:
-        TypeError: `target` is not a handle.
+        TypeError: `target` is not a handle, or `only` is a string.
         ValueError: a number is out of its range.
     """
 
