@@ -92,7 +92,7 @@ class CallServer:
         self._calls: dict[Link, dict[int, Incoming]] = {}
         """Calls that are not answered yet, which may be cancelled."""
         self.desk: WaitlessHandler | None = None
-        """Answers calls for the objects that are not served here."""
+        """Is offered every plain `Call` first, and takes those for its own objects."""
 
     # Any thread
 
