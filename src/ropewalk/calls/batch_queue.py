@@ -1,11 +1,11 @@
-"""Gathers calls of one method until it is time for a batch. Pure.
+"""Gathers calls of one method until a batch is due. Pure.
 
-    a call comes ─▶ full?                                            ─▶ go
-                    all who took part in the last batch are here?    ─▶ go: nobody else is expected
-                    the first one has waited `max_wait_s`?           ─▶ go
+    a call comes ─▶ full?                                              ─▶ run
+                    all callers of the last batch have called again?   ─▶ run: no other call is expected
+                    the first call has waited `max_wait_s`?            ─▶ run
 
-So a caller that is alone never waits for others, and callers that come again and again find each other in one batch. A
-caller that has stopped calling keeps the others waiting once.
+So a single caller never waits for others, and callers that call repeatedly share a batch. A caller that has stopped
+calling delays the others once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ T = TypeVar("T")
 
 
 class BatchQueue(Generic[T]):
-    """Calls that wait for others.
+    """Calls of one method that wait for others.
 
-    One batch runs at a time. Calls that come meanwhile gather, and their waiting
-    counts; so under load the next batch goes as soon as the one before it is done.
+    One batch runs at a time. Calls that arrive meanwhile gather, and their waiting time counts, so under load the next
+    batch runs as soon as the previous one is done.
 
     Args:
-        max_size: of a batch.
-        max_wait_s: how long a call waits at most for others, beside those that run.
+        max_size: maximum size of a batch, in calls or rows.
+        max_wait_s: maximum number of seconds for which a call waits for others, beside the time that the running batch
+            takes.
     """
 
     def __init__(self, max_size: int, max_wait_s: float) -> None:
@@ -34,24 +35,25 @@ class BatchQueue(Generic[T]):
         self._waiting: deque[tuple[float, T, Hashable]] = deque()
         self._running = False
         self._expected: set[Hashable] = set()
-        """The callers of the last batch, as far as they are there."""
+        """Those callers of the last batch that are still connected."""
         self._size_of_call = 1.0
-        """How much of a batch one call is, as far as that is known."""
+        """Average share of one call in a batch's size, as far as it is known."""
 
     def add(self, item: T, caller: Hashable, now: float, *, more: bool = False) -> list[T]:
-        """A call has come: the batch to run now, or nothing.
+        """Add a call; return the batch to run now, or nothing.
 
         Args:
             item: the call.
-            caller: who made it.
+            caller: identifies the caller.
             now: monotonic time in seconds.
-            more: others have come with it, so that it only goes at once if it completes a batch; ask `due` after them.
+            more: whether other calls arrived together with it, so that a batch runs at once only if this call completes
+                it; call `due` after them.
         """
         self._waiting.append((now, item, caller))
         return [] if more and not self._is_full and now < self._waiting[0][0] + self._max_wait_s else self.due(now)
 
     def due(self, now: float) -> list[T]:
-        """The batch to run now, or nothing. `done` must follow it."""
+        """Return the batch to run now, or nothing. `done` must follow it."""
         due = self.next_due
         if due is None or (now < due and not self._is_full and not self._all_here):
             return []
@@ -62,27 +64,27 @@ class BatchQueue(Generic[T]):
         return [item for _, item, _ in batch]
 
     def done(self, now: float) -> list[T]:
-        """The batch that ran is done: the next one to run now, or nothing."""
+        """Note that the running batch is done; return the next batch to run now, or nothing."""
         self._running = False
         return self.due(now)
 
     def gone(self, caller: Hashable, now: float) -> list[T]:
-        """A caller will not come again: the batch to run now, or nothing."""
+        """Note that a caller will not call again; return the batch to run now, or nothing."""
         self._expected.discard(caller)
         return self.due(now)
 
     @property
     def next_due(self) -> float | None:
-        """When `due` is to be asked at the latest; None while a batch runs or nothing waits."""
+        """The latest time at which `due` has to be called; None while a batch runs or nothing waits."""
         return self._waiting[0][0] + self._max_wait_s if self._waiting and not self._running else None
 
     @property
     def held_up(self) -> list[T]:
-        """What waits for the batch that runs."""
+        """The calls that wait for the running batch."""
         return [item for _, item, _ in self._waiting] if self._running else []
 
     def discard(self, item: T) -> bool:
-        """A call was given up; False if it does not wait here."""
+        """Remove a call that was given up; False if it does not wait here."""
         for index, (_, waiting, _) in enumerate(self._waiting):
             if waiting is item:
                 del self._waiting[index]
@@ -90,13 +92,13 @@ class BatchQueue(Generic[T]):
         return False
 
     def take(self) -> list[T]:
-        """Everything that waits, for the end of the service."""
+        """Remove and return all waiting calls, at the end of the service."""
         items = [item for _, item, _ in self._waiting]
         self._waiting.clear()
         return items
 
     def sized(self, size_of_call: float) -> None:
-        """The calls of the last batch had this size on average."""
+        """Note the average size of the calls in the last batch."""
         self._size_of_call = max(size_of_call, 1e-9)
 
     @property

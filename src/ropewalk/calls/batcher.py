@@ -1,10 +1,10 @@
-"""Small items on their way to an object of one link, many in one call.
+"""Sends small items to objects at the other end of one link, with several items in one call.
 
     put ─▶ nothing under way? ─▶ sent at once
-      └──▶ gathered ─▶ one call for all: of 64 items, after a millisecond, or before anything else is sent on this link
+      └──▶ gathered ─▶ one call for all: at 64 items, after a millisecond, or before anything else is sent on this link
 
-A call of its own for each item would cost far more than the item. Nobody waits for these calls; but a sender that is
-faster than the receiver waits until some of them are answered.
+A call for each item would cost far more than the item. Senders do not wait for these calls; but a sender that is faster
+than the receiver waits until some of them are answered.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ if TYPE_CHECKING:
     from ropewalk.calls.rpc_connection import RpcConnection
     from ropewalk.transport.loop import Loop
 
-#: The most in one call: the receiver can begin with these while the next ones are made.
+#: Maximum items and bytes in one call: the receiver can begin with these while the next ones are made.
 _MOST_ITEMS, _MOST_BYTES = 64, 64 * 1024
-#: So many calls may be under way; then the sender waits for half of them.
+#: Maximum number of calls under way; at this number the sender waits until half of them are answered.
 _MOST_CALLS = 16
-#: What was gathered waits no longer than this.
+#: Maximum time in seconds for which gathered items wait.
 _WAIT_S = 0.001
 
 
 class Batcher:
-    """What is gathered for one link. Any thread may put.
+    """The items gathered for one link. Any thread may put.
 
     Args:
-        conversation: over that link.
-        loop: reads it; sends what would wait too long.
+        conversation: the connection over that link.
+        loop: reads that link; sends items that would wait too long.
     """
 
     def __init__(self, conversation: RpcConnection, loop: Loop) -> None:
         self.has_some: bool = False
-        """Whether anything was gathered; also while it is being sent."""
+        """Whether any items are gathered; still true while they are being sent."""
         self._parts: list[Part] = []
         self._conversation = conversation
         self._loop = loop
         self._target = (0, "")
         self._num_bytes = 0
         self._under_way: deque[Dropped] = deque()
-        self._lock = threading.RLock()  # callbacks of a link that ends just then may put again
+        self._lock = threading.RLock()  # callbacks of a link that ends at this moment may put again
         self._is_timed = False
 
     def put(self, target: int, method: str, part: Part, claim: Callable[[], bool | None] | None = None) -> bool | None:
-        """Send an item, or let it wait for others for a moment.
+        """Send an item, or keep it for a moment to send it with others.
 
         Args:
-            target: the object.
-            method: takes any number of items.
+            target: the object's number.
+            method: a method that takes any number of items.
             part: one item.
-            claim: whether it may be sent, asked in the moment in which it would be; one thread asks at a time.
+            claim: says whether the item may be sent; asked at the moment of sending, by one thread at a time.
 
         Returns:
-            Whether it was sent, or else what `claim` said.
+            True if the item was sent, otherwise the result of `claim`.
 
         Raises:
             Lost: the link has ended; the item was not sent.
@@ -90,13 +90,13 @@ class Batcher:
         return True
 
     def send(self) -> None:
-        """Send what was gathered; when this returns, whatever any thread had put before is on its way."""
-        with interrupts_deferred, self._lock, contextlib.suppress(Lost):  # whoever asks for more hears of it
+        """Send the gathered items; when this returns, every item that any thread had put before is on its way."""
+        with interrupts_deferred, self._lock, contextlib.suppress(Lost):  # the next call over this link raises it
             if self._parts:
                 self._send()
 
     def _send(self) -> None:
-        """With the lock."""
+        """Send the gathered items; with the lock held."""
         target, method = self._target
         parts, self._parts, self._num_bytes = self._parts, [], 0
         pending = Dropped(self._conversation.where)
@@ -104,7 +104,9 @@ class Batcher:
             self._conversation.begin_now(Call(0, target, method, False, None, (), (), 0), PackedValue(parts), pending)
             self._under_way.append(pending)
         finally:
-            self.has_some = bool(self._parts)  # not before these are sent: who finds nothing here sends at once
+            self.has_some = bool(
+                self._parts
+            )  # not before these are sent: a thread that finds nothing gathered sends at once
 
     def _wait_for_room(self) -> None:
         """Wait until half of the calls that are under way are answered."""

@@ -1,8 +1,8 @@
-"""Calls of a batched method gather until they are enough, and then run as one.
+"""Calls of a batched method gather until a batch is due, and then run as one.
 
 Incoming ─▶ Gathering ──full, or waited long enough──▶ CallBatch ──turn──▶ one call, many replies
                ▲ └─ from inside a call that runs here: at once, alone        │
-               └───────────────── the next may go ◀──────────────────────────┘
+               └──────────────── the next batch may run ◀────────────────────┘
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STACKING, _CONCATENATING = Stacking(), Concatenating()
 
 
 class CallBatch(Turn):
-    """Calls that were merged into one; a call out of it belongs to the chains of them all."""
+    """Several calls merged into one; a call that it makes belongs to the chains of all of them."""
 
     __slots__ = ("_calls", "_depth", "_merging", "_way", "size_of_call")
 
@@ -40,7 +40,7 @@ class CallBatch(Turn):
         self._depth = max(call.depth for call in calls)
         self._merging = _CONCATENATING if way.facts.concatenates else _STACKING
         self.size_of_call = 1.0
-        """How much of a batch one of its calls was, on average."""
+        """Average share of one of its calls in the batch's size."""
         self._way = way
         self.served = calls[0].served
         self.lane = way.lane
@@ -93,7 +93,7 @@ class CallBatch(Turn):
         return replies
 
     def _run_merged(self, calls: Sequence[tuple[Incoming, Arguments]], replies: list[Reply]) -> None:
-        """Run the method for calls that fit together, once if they are not too many."""
+        """Run the method for calls that can be merged: once, unless there are too many for one batch."""
         merging = self._merging
         groups = merging.groups([arguments for _, arguments in calls], self._way.facts.batch_size)
         for group in ([calls[at] for at in each] for each in groups):
@@ -108,7 +108,7 @@ class CallBatch(Turn):
 
 
 class Gathering:
-    """The calls of one batched method that wait for others; from the loop's thread, but for `take`."""
+    """The waiting calls of one batched method; used from the loop's thread, except for `take`."""
 
     def __init__(self, served: Served, way: CallPolicy, loop: Loop, begin: Callable[[CallBatch], None]) -> None:
         self._served = served
@@ -118,13 +118,13 @@ class Gathering:
         self._queue: BatchQueue[Incoming] = BatchQueue(way.facts.batch_size, way.facts.batch_wait_s)
         self._timer: Timer | None = None
         self._looks = False
-        """Whether it will look soon, when all is read that came together."""
+        """Whether it will look again soon, when all messages that arrived together are read."""
 
     def add(self, call: Incoming) -> None:
-        """A call has come.
+        """Add a call that has arrived.
 
         Raises:
-            CallCycle: its chain goes round in circles.
+            CallCycle: its chain contains a cycle.
         """
         check_depth(call)
         with self._served.lock:
@@ -132,31 +132,31 @@ class Gathering:
             more = self._loop.is_reading(call.link)
             batch = [] if alone else self._queue.add(call, call.link, time.monotonic(), more=more)
         if alone:
-            # What runs here waits for it, and it would gather for a batch that waits for what runs here.
+            # The running call waits for this one, which would otherwise join a batch that waits for the running call.
             self._begin(CallBatch(self._way, [call]))
         elif batch or not more:
             self._go_on(batch)
         elif not self._looks:
             self._looks = True
-            self._loop.call_soon(self._look)  # after those that came with it
+            self._loop.call_soon(self._look)  # after the calls that arrived with it
 
     def gone(self, caller: Link) -> None:
-        """A caller is gone: nobody waits for its next call."""
+        """Note that a caller has gone: no call of it is waited for."""
         with self._served.lock:
             batch = self._queue.gone(caller, time.monotonic())
         self._go_on(batch)
 
     @property
     def held_up(self) -> list[Incoming]:
-        """Calls that wait for the batch before theirs, and not only for others to come."""
+        """Calls that wait for the running batch, and not only for further calls."""
         return self._queue.held_up
 
     def discard(self, call: Incoming) -> bool:
-        """A call was given up; False if it does not wait here."""
+        """Remove a call that was given up; False if it does not wait here."""
         return self._queue.discard(call)
 
     def take(self) -> list[Incoming]:
-        """Everything that waits, for the end of the service."""
+        """Remove and return all waiting calls, at the end of the service."""
         return self._queue.take()
 
     def __len__(self) -> int:
@@ -166,7 +166,7 @@ class Gathering:
         return True  # as of the queue
 
     def _go_on(self, calls: list[Incoming]) -> None:
-        """Begin the batch that the queue gave, or look again when the next one is due."""
+        """Start the batch that the queue returned, or look again when the next one is due."""
         if calls:
             batch = CallBatch(self._way, calls)
             batch.when_over = lambda: self._over(batch)
@@ -175,7 +175,7 @@ class Gathering:
             self._timer = self._loop.call_later(max(0.0, due - time.monotonic()), self._look)
 
     def _look(self) -> None:
-        # The call for which the timer was set may have been cancelled, or gone with a full batch: then nothing is due.
+        # The call for which the timer was set may have been cancelled, or run in a full batch: then nothing is due.
         self._looks = False
         if self._timer:
             self._timer.cancel()
@@ -192,7 +192,7 @@ class Gathering:
 
 
 def _canonical(method: Callable[..., Any], arguments: Arguments) -> Arguments:
-    """`f(x=1)` as `f(1)`, so that both fit into one batch."""
+    """`f(x=1)` as `f(1)`, so that both can be merged."""
     args, kwargs = arguments
     if not kwargs:
         return arguments
@@ -201,11 +201,11 @@ def _canonical(method: Callable[..., Any], arguments: Arguments) -> Arguments:
 
 
 def _with_defaults(method: Callable[..., Any], arguments: Arguments) -> Arguments:
-    """`f(1)` as `f(1, False)`, so that it fits into a batch with `f(2, True)`."""
+    """`f(1)` as `f(1, False)`, so that it can be merged with `f(2, True)`."""
     args, kwargs = arguments
     try:
         bound = inspect.signature(method).bind(*args, **kwargs)
-    except TypeError:  # which is told when it is called
+    except TypeError:  # the call itself will report it
         return arguments
     bound.apply_defaults()
     return bound.args, bound.kwargs

@@ -1,10 +1,10 @@
-"""The call in which the running code is: its chain, its deadline, whether anybody still wants the answer.
+"""The context of the call that the running code serves: its chain, its deadline, whether its answer is still wanted.
 
     with rw.deadline(2.0):
         learner.step(batch)        # this call, and the calls that it makes, end within two seconds
 
-The frame goes with the thread or asyncio task (`contextvars`); a thread that a
-method starts by itself begins without one.
+The context belongs to the thread or asyncio task (`contextvars`); a thread that a method starts by itself begins
+without one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _keys = itertools.count()
 
 
 def renew_keys() -> None:
-    """Also in a forked child: its keys must differ from its parent's."""
+    """Start new keys; also in a forked child, whose keys must differ from its parent's."""
     global _keys
     _keys = itertools.count(int.from_bytes(os.urandom(5), "little") << 22)
 
@@ -33,36 +33,36 @@ os.register_at_fork(after_in_child=renew_keys)
 
 
 def new_key() -> int:
-    """A key for a call of this process that runs, unlike those of all other calls and processes."""
+    """A key for a call that this process runs, different from the keys of all other calls and processes."""
     return next(_keys)
 
 
 class Numbered(Protocol):
-    """A call under way."""
+    """A call under way, with its number."""
 
     number: int
 
 
 class CallContext:
-    """What a piece of code inherits from the call that it serves."""
+    """The context that code inherits from the call that it serves."""
 
     __slots__ = ("cancelled", "chain", "deadline", "key", "label", "waits_for")
     waits_for: tuple[str, Numbered] | None
-    """The address of the process, and the call there, for which the running code waits without a limit.
+    """Address of the process, and the call there, for which the running code waits without a limit.
 
-    Not set before it has waited for the first time.
+    Not set before the code has waited for the first time.
     """
 
     def __init__(self, chain: tuple[Origin, ...], deadline: float | None, label: str = "") -> None:
         self.chain: tuple[Origin, ...] = chain
-        """The calls in which this one was made, the last of which made it; without this one."""
+        """The calls that led to this one, without this one; the last of them made it."""
         self.deadline: float | None = deadline
-        """Monotonic time after which nobody wants the answer, or None."""
+        """Monotonic time after which the answer is no longer wanted, or None."""
         self.label: str = label
-        """Service and method; empty if this is not a call but only a deadline."""
+        """Service and method; empty if there is only a deadline and no call."""
         self.key: int = new_key() if label else 0
         self.cancelled: str = ""
-        """Why nobody wants the answer any more; empty while somebody does."""
+        """The reason why the answer is no longer wanted; empty while it is."""
 
     def chain_here(self) -> tuple[Origin, ...]:
         """The chain of a call that is made now."""
@@ -70,7 +70,7 @@ class CallContext:
 
     @property
     def depth(self) -> int:
-        """How many calls deep it is: 1 if it was made outside of any call."""
+        """Depth of the call: 1 if it was made outside of any call."""
         return self.chain[-1].depth + 1 if self.chain else 1
 
     @property
@@ -80,12 +80,12 @@ class CallContext:
 
     @property
     def given_up(self) -> str:
-        """Why nobody wants the answer any more, or any of the answers; empty while somebody does."""
+        """The reason why the answer, or any of a batch's answers, is no longer wanted; empty while it is."""
         return self.cancelled
 
     @property
     def ending(self) -> str:
-        """Why what serves the call is being ended; empty if it is not."""
+        """The reason why the service of this call is being stopped; empty if it is not."""
         return ""
 
     @property
@@ -110,8 +110,8 @@ class _Block(CallContext):
 
 current: ContextVar[CallContext | None] = ContextVar("ropewalk_call", default=None)
 
-#: Who wants to be told when calls that run are over before they have returned, by the keys of the calls. Beside the
-#: calls, because hardly any call is watched, and all would pay for a place for it.
+#: Callbacks for calls that end while they still run, by the keys of the calls. They are stored beside the calls,
+#: because few calls are watched and a field would cost memory in all of them.
 _watchers: dict[int, list[Callable[[], object]]] = {}
 
 
@@ -122,7 +122,7 @@ def watch(frame: CallContext, callback: Callable[[], object]) -> None:
 
 
 def unwatch(frame: CallContext, callback: Callable[[], object]) -> None:
-    """It need not be called any more."""
+    """Cancel a `watch`."""
     for key in frame.watched:
         callbacks = _watchers.get(key, [])
         with contextlib.suppress(ValueError):
@@ -132,26 +132,29 @@ def unwatch(frame: CallContext, callback: Callable[[], object]) -> None:
 
 
 def forget_watchers(frame: CallContext) -> None:
-    """A call has returned."""
+    """Remove the watchers of a call that has returned."""
     if _watchers:
         for key in frame.watched:
             _watchers.pop(key, None)
 
 
 def watchers(key: int) -> list[Callable[[], object]]:
-    """Who is to be told that a call is over."""
+    """The callbacks to run when a call is over."""
     return list(_watchers.get(key, ()))
 
 
 @contextlib.contextmanager
 def deadline(seconds: float) -> Generator[None, None, None]:
-    """Calls inside the block, and the calls that these make in turn, end within so many seconds.
+    """Limit the time of calls inside the block, and of the calls that these make in turn.
 
     A deadline inside another one can only shorten it.
 
+    Args:
+        seconds: time from now at which calls inside the block end.
+
     Raises:
         DeadlineExceeded: by a call inside the block that takes longer.
-        ValueError: `seconds` is not a number of seconds, 0 or more.
+        ValueError: `seconds` is negative or not a number.
     """
     if not seconds >= 0:
         raise ValueError(f"a deadline is a number of seconds, 0 or more, not {seconds}")

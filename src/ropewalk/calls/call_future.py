@@ -1,8 +1,7 @@
-"""The future of a call: an ordinary `concurrent.futures.Future`, whose waiter reads the answer itself.
+"""The future of a call: a `concurrent.futures.Future` whose waiting thread reads the answer itself.
 
-A future costs more than all the rest of a small call, because each has a lock and a
-condition. Ours makes them when somebody asks for them, which is when a callback is
-added or `concurrent.futures.wait` looks at it.
+A `Future` costs more than the rest of a small call, because it has a lock and a condition. This one creates them only
+when they are needed: when a callback is added or `concurrent.futures.wait` looks at it.
 """
 
 from __future__ import annotations
@@ -19,22 +18,23 @@ if TYPE_CHECKING:
     from ropewalk.calls.replica import CallRequest, ReplicaClient
     from ropewalk.calls.resolver import ServiceRoute
 
-#: As in `concurrent.futures`, which calls its states by these words.
+#: The names that `concurrent.futures` gives to its states.
 _PENDING, _CANCELLED, _FINISHED = "PENDING", "CANCELLED", "FINISHED"
-#: Held for a moment where a future is finished, or gets its condition.
+#: Held briefly while a future is finished or gets its condition.
 _finishing = threading.Lock()
 
 
 class CallFuture(PendingCall, Future[Any]):
-    """A call whose answer is asked for later, or called back with."""
+    """A call whose answer is asked for later or passed to a callback."""
 
     alone = True
-    # What `Future.__init__` would set, but for the condition and the two lists, which `__getattr__` makes.
+    # The attributes that `Future.__init__` would set, except for the condition and the two lists, which `__getattr__`
+    # makes.
     _state = _PENDING
     _result: Any = None
     _exception: BaseException | None = None
     connection: ServiceRoute | None = None
-    """Over which it was sent last; None if it was not yet."""
+    """The connection over which it was last sent; None if it was not sent yet."""
 
     def __init__(self, replica: ReplicaClient, request: CallRequest) -> None:
         PendingCall.__init__(self, replica.name)
@@ -53,32 +53,32 @@ class CallFuture(PendingCall, Future[Any]):
             return self.__dict__.setdefault(name, made)
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the call returned, or raise what it raised; see `concurrent.futures.Future.result`."""
+        """Return the call's result, or raise its exception; see `concurrent.futures.Future.result`."""
         if self._state != _FINISHED:
             self._await(timeout)
         if self._state != _FINISHED or self._exception is not None:
-            return super().result(0)  # raises, and takes care of the circle of references
+            return super().result(0)  # raises, and breaks the reference cycle
         return self._result
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait for the result in a coroutine; cancelling its task cancels the call."""
-        import asyncio  # a slow import, which whoever awaits has made already
+        import asyncio  # a slow import, which a program that awaits has done already
 
         return asyncio.wrap_future(self).__await__()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised; see `concurrent.futures.Future.exception`."""
+        """Return the call's exception or None; see `concurrent.futures.Future.exception`."""
         self._await(timeout)
         return super().exception(0)
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Have a function called when the answer is here; see `concurrent.futures.Future.add_done_callback`."""
+        """Call a function when the answer has arrived; see `concurrent.futures.Future.add_done_callback`."""
         super().add_done_callback(fn)
         if not self.done() and self.connection:
             self.connection.conversation.watch(self)
 
     def cancel(self) -> bool:
-        """Give up the call: it is not begun if it waits for its turn, and its answer is dropped if it runs."""
+        """Give up the call: it does not run if it still waits for its turn, and its answer is dropped if it runs."""
         cancelled = super().cancel()
         if self._state == _CANCELLED:
             self.set_running_or_notify_cancel()  # as an executor does, and as `concurrent.futures.wait` needs it
@@ -87,7 +87,7 @@ class CallFuture(PendingCall, Future[Any]):
                 self.connection.conversation.cancel(self)
         return cancelled
 
-    # Without the condition that those of `Future` ask for: a state is read in one step.
+    # Without the condition that the methods of `Future` acquire: a state is read in one step.
 
     def done(self) -> bool:
         """Whether it has a result or an exception, or was cancelled."""
@@ -99,11 +99,11 @@ class CallFuture(PendingCall, Future[Any]):
 
     @property
     def has_watchers(self) -> bool:
-        """Whether somebody wants to be told when it is done."""
+        """Whether a callback or waiting thread is to be told when it is done."""
         return "_done_callbacks" in self.__dict__ or "_waiters" in self.__dict__
 
     def settle(self) -> None:
-        """The answer is here, or will not come."""
+        """Finish the future: the answer has arrived, or never will."""
         try:
             value = self.value()
         except (Lost, NotServed) as error:
@@ -114,14 +114,14 @@ class CallFuture(PendingCall, Future[Any]):
             self.finish(value)
 
     def expire(self) -> None:
-        """The deadline has passed; the call was cancelled."""
+        """Finish the future after its deadline has passed and the call was cancelled."""
         self.finish(None, self.replica.too_late(self.request.facts.name if self.request else ""))
 
     def finish(self, value: Any, error: BaseException | None = None) -> None:
-        """Have a result or an exception, unless the future was cancelled meanwhile."""
+        """Set a result or an exception, unless the future was cancelled meanwhile."""
         self._let_go()
         with _finishing:
-            if "_condition" not in self.__dict__:  # nobody waits for it in the ways of `concurrent.futures`
+            if "_condition" not in self.__dict__:  # no thread waits for it by means of `concurrent.futures`
                 self._result, self._exception, self._state = value, error, _FINISHED
                 return
         try:
@@ -133,16 +133,16 @@ class CallFuture(PendingCall, Future[Any]):
             pass  # it was cancelled
 
     def _let_go(self) -> None:
-        """The call will not be sent again."""
+        """Release the call, which will not be sent again."""
         request, self.request = self.request, None
         if request:
             request.over()
 
     def _await(self, timeout: float | None) -> None:
-        """Wait until it is done.
+        """Wait until the future is done.
 
         Raises:
-            TimeoutError: it is not, after so many seconds.
+            TimeoutError: it is not done after `timeout` seconds.
         """
         due = None if timeout is None else time.monotonic() + timeout
         while self.connection and not self.done():
@@ -156,7 +156,7 @@ class CallFuture(PendingCall, Future[Any]):
             elif not self.done():
                 break  # another thread settles it, or finds out what became of the service
         if not self.done():
-            # Not `result`, which would raise what the call raised: that is for `exception` to return.
+            # Not `result`, which would raise the call's exception; `exception` has to return it.
             super().exception(None if due is None else max(0.0, due - time.monotonic()))
 
 

@@ -1,10 +1,10 @@
-"""What the clients of one process share: links, the loop, the directory.
+"""The state that the clients of one process share: links, the loop, the directory.
 
-    Client ─┐                        ┌─ RpcConnection ── link ── process of learner
-    Client ─┼─▶ Replica ──▶ Caller ──┤
-    Client ─┘                        └─ RpcConnection ── link ── process of replay and cache
+    Client ─┐                              ┌─ RpcConnection ── link ── process of learner
+    Client ─┼─▶ ReplicaClient ──▶ Caller ──┤
+    Client ─┘                              └─ RpcConnection ── link ── process of replay and cache
 
-There is one link for each process that is called, whatever number of objects lives there.
+There is one link for each process that is called, however many objects that process serves.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 
-#: The last answers of a process on another host, and the end of the link to it, may come so much later than the news
-#: that it has ended: TCP sends again what was lost after 0.2 s and after 0.6 s. The link of a lost host never ends.
+#: Seconds by which the last answers of a process on another host, and the end of its link, may arrive later than the
+#: news that it has ended: TCP resends lost packets after 0.2 s and after 0.6 s. The link of a lost host never ends.
 LAST_WORDS_S = 1.0
 
 
 class Caller:
-    """What the clients of one process share: links, the loop, the directory."""
+    """The state that the clients of one process share: links, the loop, the directory."""
 
     def __init__(
         self,
@@ -42,25 +42,25 @@ class Caller:
     ) -> None:
         self.loop = loop
         self.stream: str = stream or f"{process_id}#0"
-        """What it calls itself in calls that are to be done once: a name, "#" and which life of it this is."""
+        """Name of this process in calls that run once: a name, "#" and its generation."""
         self._sequences: dict[tuple[str, int], Sequence] = {}
         self.directory = directory
         self.handover = handover
-        """By which arguments get to the services as they are, if these are all in this process."""
+        """Passes arguments without pickling to services that are all in this process."""
         self.threads: Threads = Threads("ropewalk-call")
         self._run_id = run_id
         self._process_id = process_id
         self._passport = passport
         self._conversations: dict[str, RpcConnection] = {}
         self.closed: str = ""
-        """Why this process calls no more; empty while it does."""
+        """The reason why this process makes no more calls; empty while it does."""
 
     def converse(self, name: str, place: ReplicaLocation, timeout_s: float = DIAL_S) -> RpcConnection:
-        """The conversation with the process that a service is in; dials, for so long, if there is none yet.
+        """Return the connection to the process of a service; dial within `timeout_s` seconds if there is none yet.
 
         Raises:
-            TransportError: nobody answers there.
-            ProgramStopped: this process calls no more.
+            TransportError: no process answers there.
+            ProgramStopped: this process makes no more calls.
         """
         conversation = self._conversations.get(place.address)
         if conversation is not None and not conversation.closed:
@@ -79,26 +79,26 @@ class Caller:
             made.close("another thread was quicker")
             return other
         self._conversations[place.address] = made
-        if self.closed:  # while this dialled: `close` may have looked before it was there
+        if self.closed:  # while this thread dialled: `close` may have looked before the connection existed
             self.lose(place.address, self.closed)
             raise ProgramStopped(self.closed)
         return made
 
     def sequence(self, name: str, index: int) -> Sequence:
-        """Numbers the calls to a replica of a service that are to be done once."""
+        """The numbers for calls to a replica of a service that run once."""
         return self._sequences.get((name, index)) or self._sequences.setdefault((name, index), Sequence())
 
     def conversations(self) -> list[tuple[str, RpcConnection]]:
-        """Those that there are, with their addresses."""
+        """The current connections, with their addresses."""
         return list(self._conversations.items())
 
     def known(self, address: str) -> RpcConnection | None:
-        """The conversation with the process at an address, if there is one that is open."""
+        """The open connection to the process at an address, if there is one."""
         conversation = self._conversations.get(address)
         return conversation if conversation and not conversation.closed else None
 
     def lose(self, address: str, why: str) -> None:
-        """The process at an address is gone: do not wait any longer for the kernel to say so."""
+        """The process at an address is gone: do not wait for the kernel to report it."""
         conversation = self._conversations.pop(address, None)
         if conversation:
             conversation.close(why)
@@ -111,7 +111,7 @@ class Caller:
         self.threads.close()
 
     def forget(self) -> None:
-        """In a forked child: close our copies of the links, without a word."""
+        """In a forked child: close the copies of the links without sending anything."""
         for conversation in self._conversations.values():
             conversation.link.close_copy()
         self._conversations = {}

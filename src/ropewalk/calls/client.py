@@ -1,19 +1,19 @@
-"""Clients: what a handle has become inside a node.
+"""Clients: what a handle becomes inside a node.
 
     ps.push(grad)            blocks, returns what the method returned or raises what it raised
     ps.push.future(grad)     a concurrent.futures.Future
     await ps.push.aio(grad)  for asyncio
-    ps.push.send(grad)       does not wait, and does not hear of failures
+    ps.push.send(grad)       does not wait, and does not learn of failures
     for x in ps.batches():   a method that is a generator streams
-    ps.all.push(grad)        every replica, a list; ps.any one of them; ps[2] that one
+    ps.all.push(grad)        calls every replica, returns a list; ps.any calls one of them; ps[2] that one
 
-A client finds its service through the directory when it has no link to it, so it
-follows a service that was restarted elsewhere.
+A client without a link to its service finds the service through the directory, so it follows a service that was
+restarted elsewhere.
 
-From one process to another at most 1024 calls that nobody waits for (`future`, `send`)
-are under way (`MAX_IN_FLIGHT`); a further one waits, which is how a slow service slows
-its callers down. They are counted by number and not by bytes: whoever sends arguments of
-10 MB without waiting for answers may have 10 GB of them on the way.
+From one process to another, at most 1024 calls without a waiting thread (`future`, `send`) are under way
+(`MAX_IN_FLIGHT`); a further call waits, which slows callers down to the speed of the service. The limit counts
+calls, not bytes: a caller that sends arguments of 10 MB without waiting for answers may have 10 GB of them under
+way.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.remote_method import MethodOfAll, RemoteMethod
 from ropewalk.calls.replica import ReplicaClient
 
-#: Public names of clients themselves, which no method can have.
+#: Public attributes of clients themselves, which cannot be names of methods.
 CLIENT_NAMES = ("all", "any")
 
 
 class Client:
-    """A service, as its callers see it: its methods, callable from here.
+    """A service, as its callers see it: its methods can be called from here.
 
     Attributes:
-        all: the same for every replica at once; results are lists.
-        any: one replica, chosen at each call: the one with the fewest calls of ours under way.
+        all: a client that calls every replica at once; results are lists.
+        any: a client that calls one replica, chosen at each call: the one with the fewest calls of this process under
+            way.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class Client:
         return (self._at(index) for index in range(len(self)))
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") and name != "__call__":  # no method, and perhaps asked for before there is a table
+        if name.startswith("_") and name != "__call__":  # not a method, and perhaps looked up before there is a table
             raise AttributeError(f"{name}: what begins with an underscore is private, and cannot be called from here")
         facts = self._methods.get(name)
         if facts is None:
@@ -142,13 +143,13 @@ class Client:
             return self._replicas.get(0) or self._replica(0)
         replicas = self._all_replicas()
         turn = next(self._turns) % num
-        # Among equals in turn; a replica that is not up is asked for only if no other is.
+        # Equal replicas are chosen in turn; one that is not up is chosen only if no other is up.
         order = replicas[turn:] + replicas[:turn]
         return min(order, key=lambda replica: (not replica.is_up, replica.num_pending))
 
 
 def why_not_sent(client: Client) -> str:
-    """Why a client cannot be an argument, and what can."""
+    """The reason why a client cannot be an argument, and what can be."""
     name = client._name  # pyright: ignore[reportPrivateUsage]  # public names are those of the user's methods
     return (
         f"it belongs to the process that has it. Give the handle of {name!r}, which program.add(...) returned, to the "

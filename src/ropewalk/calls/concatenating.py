@@ -1,4 +1,4 @@
-"""Many calls as one, each of which brings any number of rows: arrays are joined along their first axis.
+"""Merges calls that bring any number of rows each: arrays are joined along their first axis.
 
 act(8 rows) ─┐                        ┌─▶ result[0:8]
 act(4 rows) ─┼─▶ act(13 rows) ─▶ result ─▶ result[8:12]
@@ -7,7 +7,7 @@ act(1 row)  ─┘                        └─▶ result[12:13]
 argument of one call           argument of the batch
 numpy array, torch tensor      one of them, with the rows of all calls
 dict, list, tuple, dataclass   the same, of batches
-anything else                  that value; calls with different ones run one after the other
+anything else                  that value; calls with different values run one after the other
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Concatenating(Merging):
         return kind_of(value), tuple(self.form(part) for part in parts.values())
 
     def groups(self, calls: Sequence[Arguments], most: int) -> list[list[int]]:
-        """See `Merging`. Only calls go together that bring the same values beside their arrays."""
+        """See `Merging`. Only calls with equal values beside their arrays are merged."""
         alike: dict[Hashable, list[int]] = {}
         for index, call in enumerate(calls):
             alike.setdefault(_other_values(call), []).append(index)
@@ -49,7 +49,7 @@ class Concatenating(Merging):
         ]
 
     def size(self, call: Arguments) -> int:
-        """How many rows a call brings; see `Merging`."""
+        """The number of rows of a call; see `Merging`."""
         first: tuple[str, Any] | None = None
         for path, array in itertools.chain(_arrays(call[0], "args"), _arrays(call[1], "kwargs")):
             if not array.shape:
@@ -75,7 +75,7 @@ class Concatenating(Merging):
         return args, {name: _joined([kwargs[name] for _, kwargs in calls]) for name in calls[0][1]}
 
     def divide(self, result: Any, sizes: Sequence[int]) -> list[Any]:
-        """Arrays and lists by rows, and dicts, tuples and dataclasses part by part; None is for all.
+        """Divide arrays and lists by rows, and dicts, tuples and dataclasses part by part; None is given to all calls.
 
         See `Merging`.
         """
@@ -83,7 +83,7 @@ class Concatenating(Merging):
         return _divided(result, [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)], "its result")
 
 
-# Values are the user's, so they are Any from here on.
+# Values belong to the user, so they are Any from here on.
 
 
 def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -95,7 +95,7 @@ def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _other_values(value: Any) -> Hashable:
-    """What two values of one form have in common if they differ in arrays only."""
+    """A key that two values of one form share if they differ in arrays only."""
     if library_of(value) is not None:
         return None
     parts = parts_of(value)
@@ -103,7 +103,7 @@ def _other_values(value: Any) -> Hashable:
         return frozenset((key, _other_values(part)) for key, part in parts.items())
     try:
         return kind_of(value), hash(value), value
-    except TypeError:  # what has no hash is the same as nothing else
+    except TypeError:  # a value without a hash equals no other
         return "own", id(value)
 
 

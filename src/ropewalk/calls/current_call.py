@@ -1,4 +1,4 @@
-"""The call that the running code serves, as the code sees it: whether anybody still waits for the answer.
+"""The call that the running code serves, as that code sees it: whether its caller still waits for the answer.
 
     @rw.concurrent(64)
     def insert(self, item):
@@ -6,7 +6,7 @@
             rw.wait_for(self.changed, self.may_insert)      # ends when the caller dies, cancels, or is out of time
             self.items.append(item)
 
-A method that waits in any other way outlives its caller: nobody can wake a thread that waits in C.
+A method that waits in any other way outlives its caller: no other thread can wake a thread that waits in C.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ T = TypeVar("T")
 
 
 class CurrentCall:
-    """A call that a method serves; may be handed to threads that the method starts.
+    """A call that a method serves; may be passed to threads that the method starts.
 
-    Outside of any call there is one, too, which is never over; so objects can be used by themselves.
+    Outside of any call there is one as well, which is never over, so that objects can be used by themselves.
     """
 
     def __init__(self, frame: CallContext | None) -> None:
@@ -40,15 +40,15 @@ class CurrentCall:
 
     @property
     def over(self) -> bool:
-        """Whether nobody waits for the answer any more, or what serves the call is being stopped."""
+        """Whether the answer is no longer wanted, or the service is being stopped."""
         return bool(self._why_over())
 
     @property
     def stream(self) -> str:
-        """Names the caller, with its generation, if its client has `on_lost="retry"`; else empty.
+        """Identifies the caller, with its generation, if its client has `on_lost="retry"`; otherwise empty.
 
-        An object answers a call that comes again without doing it again. It cannot know which calls marked
-        `@concurrent` a state contains that was taken beside them: such methods can note the
+        A repeated call is answered from the object's record and does not run again. The record cannot tell which calls
+        of `@concurrent` methods are part of a state that was taken while they ran: such methods can store the
         `sequence` of each stream in that state themselves, under the lock that guards it.
         """
         once = getattr(self._call, "once", None)
@@ -56,16 +56,16 @@ class CurrentCall:
 
     @property
     def sequence(self) -> int:
-        """The number of the call in its stream, from 1, which stays the same when the call comes again; else 0."""
+        """The call's number in its stream, from 1, which a repeated call shares; otherwise 0."""
         once = getattr(self._call, "once", None)
         return once.sequence if once else 0
 
     def time_left_s(self) -> float | None:
-        """Seconds until the caller's deadline, 0 if it is over; None if it has none."""
+        """Seconds until the caller's deadline, 0 if it has passed; None if there is none."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def check(self) -> None:
-        """Raise if the call is over, for methods that compute for long.
+        """Raise if the call is over; for methods that compute for a long time.
 
         Raises:
             CallCancelled: the caller is gone or gave the call up, or the service is being stopped.
@@ -78,10 +78,13 @@ class CurrentCall:
             raise CallCancelled(f"{self.label} is over before it has returned: {why}", call=self.label, reason=why)
 
     def on_over(self, callback: Callable[[], object]) -> None:
-        """Have a function called, in a thread of its own, when the caller goes or gives up, or the service is stopped.
+        """Call a function, in a thread of its own, when the caller ends or cancels the call, or the service is stopped.
 
-        Now, in this thread, if that has happened already; never, if the method returns before. Callers that live give
-        up by themselves when their deadline passes.
+        The function is called now, in this thread, if that has happened already, and never if the method returns first.
+        Callers that are alive cancel their calls themselves when a deadline passes.
+
+        Args:
+            callback: takes no arguments; its result is ignored.
         """
         call = self._call
         if call is None:
@@ -110,28 +113,28 @@ _LATE = "the deadline has passed"
 
 
 def current_call() -> CurrentCall:
-    """The call that the running code serves."""
+    """Return the call that the running code serves."""
     return CurrentCall(frames.current.get())
 
 
 def wait_for(condition: threading.Condition, predicate: Callable[[], T], timeout_s: float | None = None) -> T:
-    """Wait on a condition until `predicate()` is true, or the call in which this waits is over.
+    """Wait on a condition until `predicate()` is true or the call that waits here is over.
 
-    As `threading.Condition.wait_for`, and inside a method of a service it also ends when the caller dies, cancels its
-    future or is out of time, and when the service is stopped; so a call that waits holds its place among those of a
-    `@concurrent` method only for a caller that lives. What shall not happen for a caller that has gone belongs after
-    this: it raises though the predicate be true by then.
+    Like `threading.Condition.wait_for`, but inside a method of a service the wait also ends when the caller dies,
+    cancels its future or reaches its deadline, and when the service is stopped. So a waiting call occupies one of the
+    places of a `@concurrent` method only while its caller is alive. Work that must not be done for a caller that has
+    gone belongs after this call, which raises even if the predicate is true by then.
 
     Args:
         condition: held by the running thread, which holds it again when this returns or raises.
         predicate: called with the condition held.
-        timeout_s: seconds to wait at most; None waits without a limit of its own.
+        timeout_s: seconds to wait at most; None sets no timeout here.
 
     Returns:
-        What `predicate` returned last, which is false only after `timeout_s`.
+        The last result of `predicate`, which is false only after `timeout_s`.
 
     Raises:
-        CallCancelled: the caller is gone or gave the call up, or the service is being stopped.
+        CallCancelled: the caller has gone or cancelled the call, or the service is being stopped.
         DeadlineExceeded: the caller's deadline passed.
     """
     frame = frames.current.get()

@@ -1,8 +1,8 @@
-"""What callers need to know of the place where a service is, and who tells them.
+"""The interface by which callers find out where a service is.
 
     handle ──▶ client ──"where is learner 2?"──▶ Directory ──▶ ReplicaLocation(up, unix:/..., target 1)
 
-The directory of a program lies with its launcher; this module only says what it is asked.
+The launcher has the directory of a program; this module only defines its interface.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class ReplicaLocation:
-    """Where a replica of a service is, as far as the directory knows."""
+    """The location of a replica, as far as the directory knows it."""
 
     state: str
-    """"up", "waiting" (it starts, or starts again), "failed", "completed" or "stopped"."""
+    """"up", "waiting" (it starts or restarts), "failed", "completed" or "stopped"."""
     address: str = ""
     target: int = 0
     token: str = ""
-    """What this process shows there."""
+    """The token that this process presents there."""
     generation: int = 0
     cause: str = ""
-    """Why it is not up, in one line."""
+    """The reason why it is not up, in one line."""
 
 
 class Directory(Protocol):
     """Knows where services are."""
 
     def find(self, name: str, replica: int) -> ReplicaLocation:
-        """Where a replica is; asks, and waits for the first answer, if that is not known yet."""
+        """The location of a replica; if it is not known yet, asks and waits for the first answer."""
         ...
 
     def replicas(self, name: str) -> int:
-        """How many replicas a service has."""
+        """The number of replicas of a service."""
         ...
 
     def wait_for_news(self, name: str, replica: int, seen: ReplicaLocation, timeout_s: float) -> ReplicaLocation:
-        """Wait until a place differs from what was seen, or for so long."""
+        """Wait until a location differs from `seen`, at most `timeout_s` seconds; return the current one."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""`Frozen`: a value that nobody will change any more, so that it can be pickled once and shared."""
+"""`Frozen`: a value that will not change any more, so that it can be pickled once and shared."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ T = TypeVar("T")
 
 
 class Frozen(Generic[T]):
-    """A value that nobody will change any more. Other processes get the value itself.
+    """A value that will not change any more. Other processes get the value itself.
 
-    As what a method returns: it is pickled once, however often the same `Frozen` is returned, and if it is large, all
-    callers on the host share its memory. One that writes to an array gets its own copy of the pages that it writes to.
+    When a method returns it: it is pickled once, even if the same `Frozen` is returned many times. If it is large, all
+    callers on the host share its memory; a caller that writes to an array gets its own copy of the pages written to.
 
-    As what `state_dict` returns: calls do not wait for it to be pickled. For objects whose state consists of parts that
-    are replaced, and never written to.
+    When `state_dict` returns it: calls do not wait until it is pickled. This is for objects whose state consists of
+    parts that are replaced and never written to.
 
     Example:
         >>> class Learner:
@@ -25,7 +25,7 @@ class Frozen(Generic[T]):
         ...         return self._published
 
     Attributes:
-        value: what it was made of.
+        value: the value itself.
     """
 
     def __init__(self, value: T) -> None:
@@ -33,7 +33,7 @@ class Frozen(Generic[T]):
         self.lock: threading.Lock = threading.Lock()
         """Guards `packed`."""
         self.packed: Any = None
-        """What is sent to callers, after the first one has asked."""
+        """The message parts that are sent to callers, set by the first call."""
 
     def __reduce__(self) -> Any:
         return Frozen, (self.value,)

@@ -1,10 +1,10 @@
-"""Calls at the place where they are served: what waits for a turn, runs in it, and is answered.
+"""Calls at the serving side: they wait for a turn, run in it, and are answered.
 
-Call ──▶ Incoming ──turn──▶ run ──▶ replies: (whose call, what is sent, its parts)
+Call ──▶ Incoming ──turn──▶ run ──▶ replies: (the call, the message that answers it, its parts)
 
-Turn ─┬─ Incoming ── Stream      one call; a generator has a turn for each item
-      ├─ Batch                   many calls that were merged into one
-      └─ HeldTurn                the turn itself, for a thread of ours, such as one that takes a checkpoint
+Turn ─┬─ Incoming ── ServedGenerator   one call; a generator has a turn for each item
+      ├─ CallBatch                     several calls that were merged into one
+      └─ HeldTurn                      the turn itself, for an internal thread, such as one that takes a checkpoint
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ropewalk.transport.link import Link, Received
 if TYPE_CHECKING:
     from ropewalk.calls.batching import Gathering
 
-#: A call, what is sent for it (None: nothing, it was given up), and the parts of that.
+#: A call, the message that answers it (None if it was given up), and the parts of that message.
 Reply = tuple["Incoming", Any, PackedValue | None]
 
 
@@ -42,11 +42,11 @@ class CallPolicy:
     lane: CallLane[Turn]
     batch: Gathering | None = None
     lasts: bool = False
-    """Whether its last call lasted. A free one runs in a thread then, so that nobody has to take the loop over."""
+    """Whether its last call took long. A free method then runs in a thread, so that the loop need not be taken over."""
 
     @property
     def in_thread(self) -> bool:
-        """Whether its calls run beside the loop from the start."""
+        """Whether its calls run outside of the loop from the start."""
         return self.facts.concurrency > 0 or self.lasts
 
 
@@ -57,15 +57,15 @@ class Served:
         self.target = target
         self.label = label
         self.lock: threading.Lock = threading.Lock()
-        """Held for a moment wherever its lanes and batches change."""
+        """Held briefly wherever its lanes and batches change."""
         self.lane: CallLane[Turn] = CallLane()
         self.num_done = 0
         self.closed = ""
         self.once: OnceTable = OnceTable()
-        """Which calls were done that are to be done once."""
+        """The record of calls that run once."""
         self.once_running: dict[CallName, OnceIncoming] = {}
         self.before_waiting: Callable[[], object] = lambda: None
-        """Called by a method that is going to wait."""
+        """Called by a method that is about to wait."""
         self.ways: dict[str, CallPolicy] = {}
         for name, facts in methods.items():
             limit = FREE if facts.free else facts.concurrency
@@ -76,7 +76,7 @@ class Served:
             for name, way in self.ways.items()
             if not (way.facts.streams or way.facts.batch_size or way.facts.concurrency)
         }
-        """The methods without marks that change whose turn it is."""
+        """The methods without marks that affect turns."""
 
     @property
     def lanes(self) -> list[CallLane[Turn]]:
@@ -85,24 +85,24 @@ class Served:
 
     @property
     def running(self) -> list[Turn]:
-        """The calls that run; each has a `label`, and `since` when it does."""
+        """The calls that run; each has a `label`, and `since`, the time at which it began."""
         return [call for lane in self.lanes for call in list(lane.running.values())]
 
     @property
     def num_waiting(self) -> int:
-        """Calls that wait for their turn, or for company."""
+        """Calls that wait for their turn or for a batch."""
         gathering = sum(len(way.batch) for way in self.ways.values() if way.batch)
         return sum(len(lane.waiting) for lane in self.lanes) + gathering
 
 
 class Turn(CallContext):
-    """Something that runs when it is its turn at an object."""
+    """Something that runs when it has its turn at an object."""
 
     __slots__ = ("in_thread", "lane", "served", "since", "when_over")
     served: Served
     lane: CallLane[Turn]
     in_thread: bool
-    """Whether it runs beside the loop from the start."""
+    """Whether it runs outside of the loop from the start."""
     since: float
     """Monotonic time at which it began."""
     when_over: Callable[[], object] | None
@@ -119,21 +119,21 @@ class Turn(CallContext):
 
     @property
     def num_ended(self) -> int:
-        """How many calls ended with this turn."""
+        """Number of calls that ended with this turn."""
         return len(self.calls)
 
     def run(self) -> Sequence[Reply]:
-        """Do it, and return what is to be sent; raises nothing."""
+        """Run it, and return the replies to send; raises nothing."""
         raise NotImplementedError
 
 
 class Incoming(Turn):
-    """A call that has arrived: what it asks for, and where its answer goes."""
+    """A call that has arrived: its method and arguments, and the link for its answer."""
 
     __slots__ = ("link", "number", "received", "way")
 
     once: CallName | None = None
-    """What it is called among the calls that are done once; None for any other."""
+    """Its name among the calls that run once; None for any other call."""
 
     def __init__(self, served: Served, way: CallPolicy, link: Link, message: Call, received: Received) -> None:
         self.chain = message.chain
@@ -179,7 +179,7 @@ class Incoming(Turn):
             forget_watchers(self)
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Unpickle them; once."""
+        """Unpickle the arguments; called once."""
         received, self.received = self.received, None
         assert received is not None
         message: Call = received.message
@@ -187,7 +187,7 @@ class Incoming(Turn):
         return value if message.keywords else (value or (), {})
 
     def reply(self, value: Any, kind: type[Answer] | type[StreamItem]) -> Reply:
-        """What carries a value to the caller, or says that it cannot travel."""
+        """The message that carries a value to the caller, or reports that the value cannot be sent."""
         if value is None:
             return self, kind(self.number, ()), None
         try:
@@ -197,15 +197,15 @@ class Incoming(Turn):
         return self, kind(self.number, packed.shared), packed
 
     def failed(self, error: BaseException) -> Raised | Gone:
-        """What carries an exception to the caller."""
+        """The message that carries an exception to the caller."""
         if isinstance(error, CallCancelled) and self.cancelled:
-            return Gone(self.number, self.cancelled)  # which nobody hears
+            return Gone(self.number, self.cancelled)  # which nobody reads
         if isinstance(error, CallCancelled) and self.served.closed:
             return self._ended(self.served.closed)
         return Raised(self.number, failure_of(error, *_OUR_FRAMES))
 
     def _ended(self, reason: str) -> Raised | Gone:
-        """What says that the service was stopped while the call waited: it may be made again, if that does no harm."""
+        """The message for a call that waited when the service was stopped; it may be repeated if that is safe."""
         if self.way.facts.idempotent or self.once:
             return Gone(self.number, reason)
         error = ServiceLost(
@@ -217,13 +217,13 @@ class Incoming(Turn):
         return Raised(self.number, failure_of(error))
 
     def too_late(self) -> Raised:
-        """What says that the deadline passed before its turn."""
+        """The message for a call whose deadline passed before its turn."""
         error = DeadlineExceeded(f"the deadline of {self.label} passed while it waited for its turn", call=self.label)
         return Raised(self.number, failure_of(error))
 
 
 class OnceIncoming(Incoming):
-    """A call that is done once, though it may come several times."""
+    """A call that runs once, though it may arrive several times."""
 
     __slots__ = ("is_settled", "once", "repeats")
 
@@ -233,12 +233,12 @@ class OnceIncoming(Incoming):
         Incoming.__init__(self, served, way, link, message, received)
         self.once = once
         self.is_settled = False
-        """Whether it was noted what became of it."""
+        """Whether its outcome was noted."""
         self.repeats: list[tuple[Link, OnceCall, Received]] = []
-        """The same call, which has come again meanwhile."""
+        """The repeated arrivals of this call while it runs."""
 
     def done(self, answer: Any, packed: PackedValue | None) -> Done | None:
-        """What is kept of an answer to it; None if it was not done."""
+        """The record of an answer to it; None if the call did not run."""
         if type(answer) is Raised and self.received is None:
             return Done([], answer.failure)
         if type(answer) is not Answer:
@@ -250,7 +250,7 @@ class OnceIncoming(Incoming):
 
 
 class HeldTurn(Turn):
-    """A turn that a thread waits for, and keeps for as long as it likes."""
+    """A turn that a thread waits for, and holds until it is done."""
 
     __slots__ = ("_given", "dropped")
 
@@ -262,16 +262,16 @@ class HeldTurn(Turn):
         self.since = 0.0
         self.when_over = None
         self.dropped = False
-        """Whether it will never come: the object is served no longer."""
+        """Whether it will never come: the object is no longer served."""
         self._given = threading.Event()
 
     def give(self) -> None:
-        """It is its turn."""
+        """Start the turn."""
         self.since = time.monotonic()
         self._given.set()
 
     def drop(self) -> None:
-        """Its turn will never come."""
+        """Note that the turn will never come."""
         self.dropped = True
         self._given.set()
 
@@ -281,7 +281,7 @@ class HeldTurn(Turn):
         return not self.dropped
 
 
-#: Left out of the tracebacks that callers see.
+#: Modules that are left out of the tracebacks that callers see.
 _OUR_FRAMES = (__name__, "ropewalk.calls.streams", "ropewalk.calls.batching", "ropewalk.sharing.manager_server")
 
 

@@ -1,13 +1,12 @@
-"""What the author of a class says about its methods, for calls from other processes.
+"""Marks by which the author of a class says how its methods are called from other processes.
 
     class Policy:
         @rw.method                                      # typed .future, .aio and .send
         @rw.batched(max_size=32, max_wait_s=0.002)      # concurrent calls become one
         def act(self, observation): ...
 
-Nothing needs a mark: every public method of an object can be called. A mark is
-a `MethodFacts` on the function; marks stack in any order. Asking a class for
-its methods gives the table by which its clients and its server work.
+Marks are optional: every public method of an object can be called. A mark is a `MethodFacts` on the function; marks
+stack in any order. `methods_of` gives the table of methods by which the clients and the server of a class work.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ R = TypeVar("R")
 F = TypeVar("F")
 R_co = TypeVar("R_co", covariant=True)
 
-#: Where a function keeps its marks.
+#: The attribute of a function that holds its marks.
 MARK = "__ropewalk__"
 
 
@@ -33,26 +32,26 @@ class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
     """How one method is called."""
 
     name: str
-    #: It is a generator function: a call gives an iterator.
+    #: Whether it is a generator function, so that a call returns an iterator.
     streams: bool = False
-    #: So many calls run at once, beside those of other methods; 0: one at a time with all other such methods.
+    #: Maximum number of calls at once, beside those of other methods; 0: one at a time with all other such methods.
     concurrency: int = 0
-    #: Up to so many calls become one; 0: never.
+    #: Maximum number of calls, or of rows, in one batch; 0: calls are not batched.
     batch_size: int = 0
-    #: The first call of a batch waits so long for others.
+    #: Seconds for which the first call of a batch waits for others.
     batch_wait_s: float = 0.0
-    #: It may be called again when it is not known whether it ran.
+    #: Whether it may be called again when it is not known whether the first call ran.
     idempotent: bool = False
-    #: Any number of calls run at once, on the loop's thread as far as they are short; the object sees to its own order.
+    #: Whether any number of calls may run at once, short ones on the loop's thread; the object does its own locking.
     free: bool = False
-    #: Arguments and results go with what of `__main__` they need: the other side may never have heard of it.
+    #: Whether arguments and results carry the code that they need from `__main__`, which the other side may not have.
     with_code: bool = False
-    #: The calls of a batch bring rows, which are joined; else each is an entry of a new first axis.
+    #: Whether the calls of a batch bring rows, which are joined; otherwise each call is an entry of a new first axis.
     concatenates: bool = False
 
 
 class BoundMethod(Generic[P, R_co]):
-    """A method of an object at hand, with the ways of calling that its clients have; here they act at once."""
+    """A method of a local object, with the same ways of calling as a client's method; here they act at once."""
 
     __slots__ = ("__self__", "__wrapped__")
 
@@ -64,7 +63,7 @@ class BoundMethod(Generic[P, R_co]):
         return self.__wrapped__(*args, **kwargs)
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> Future[R_co]:
-        """Call, and return a future of the result; a client's future is done when the answer arrives."""
+        """Call, and return a future of the result; the future of a client is done when the answer arrives."""
         future: Future[R_co] = Future()
         try:
             future.set_result(self.__wrapped__(*args, **kwargs))
@@ -73,7 +72,7 @@ class BoundMethod(Generic[P, R_co]):
         return future
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Awaitable[R_co]:
-        """Call, to be awaited."""
+        """Call; the result is awaited."""
 
         async def answer() -> R_co:
             return self.__wrapped__(*args, **kwargs)
@@ -81,13 +80,13 @@ class BoundMethod(Generic[P, R_co]):
         return answer()
 
     def send(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call and forget the result; a client does not wait, and does not hear of failures either."""
+        """Call and drop the result; a client does not wait and does not learn of failures."""
         self.__wrapped__(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name in BoundMethod.__slots__:  # while it is being unpickled or copied
             raise AttributeError(name)
-        return getattr(self.__wrapped__, name)  # __name__, __doc__ and what else functions have
+        return getattr(self.__wrapped__, name)  # __name__, __doc__ and other attributes of functions
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BoundMethod) and self.__wrapped__ == cast("Any", other).__wrapped__
@@ -104,9 +103,9 @@ class BoundMethod(Generic[P, R_co]):
 
 # In lower case because it is written as a decorator, like `property`.
 class method(Generic[P, R]):
-    """Mark a method as one that is called from other processes, so that `.future`, `.aio` and `.send` are typed.
+    """Mark a method as one that is called from other processes, so that `.future`, `.aio` and `.send` have types.
 
-    Without the mark a client has them too, only a type checker does not know.
+    Clients have these without the mark, too, but type checkers do not know them.
 
     Example:
         >>> class Counter:
@@ -139,26 +138,29 @@ class method(Generic[P, R]):
 def batched(max_size: int, max_wait_s: float, *, concatenate: bool = False) -> Callable[[F], F]:
     """Merge concurrent calls of a method into one call, such as for central inference.
 
-    A batch goes when it is full, when all callers of the last batch are there again, or when its first call has waited
-    long enough. So a caller that is alone does not wait, and callers that come again and again share a batch.
+    A batch runs when it is full, when all callers of the last batch have called again, or when its first call has
+    waited for `max_wait_s`. So a single caller does not wait, and callers that call repeatedly share a batch.
 
     Args:
-        max_size: how many calls one batch takes at most; with `concatenate`, how many rows. A call of more rows than
-            that runs alone.
-        max_wait_s: how many seconds the first call of a batch waits at most for callers of the last one.
-        concatenate: calls bring arrays with any number of rows each, which are joined along their first axis, and get
-            as many entries of the result; calls whose other values differ run one after the other. Otherwise the
-            arguments of the calls are stacked on a new first axis.
+        max_size: maximum number of calls in a batch; with `concatenate`, of rows. A call with more rows than that runs
+            alone.
+        max_wait_s: maximum number of seconds for which the first call of a batch waits for the callers of the last one.
+        concatenate: whether calls bring arrays with any number of rows each, which are joined along their first axis,
+            and get as many entries of the result; calls whose other values differ run one after the other. Otherwise
+            the arguments of the calls are stacked on a new first axis.
+
+    Returns:
+        A decorator.
+
+    Raises:
+        TypeError: `max_size` is not a whole number, or the method is a generator.
+        ValueError: a value is out of its range.
 
     Example:
         >>> class Policy:
         ...     @batched(max_size=256, max_wait_s=0.002, concatenate=True)
         ...     def act(self, observations):  # of 8 environments here, and of 4 there: of shape (12, ...)
         ...         return observations.argmax(axis=1)
-
-    Raises:
-        TypeError: `max_size` is not a whole number, or the method is a generator.
-        ValueError: a value is out of its range.
     """
     if not isinstance(max_size, int) or isinstance(max_size, bool):
         raise TypeError(
@@ -174,7 +176,13 @@ def batched(max_size: int, max_wait_s: float, *, concatenate: bool = False) -> C
 def concurrent(n: int) -> Callable[[F], F]:
     """Let up to `n` calls of a method run at the same time, beside the other methods of its object.
 
-    The method sees to its own locking.
+    The method does its own locking.
+
+    Args:
+        n: maximum number of calls at once.
+
+    Returns:
+        A decorator.
 
     Raises:
         TypeError: `n` is not a whole number.
@@ -188,16 +196,15 @@ def concurrent(n: int) -> Callable[[F], F]:
 
 
 def idempotent(function: F) -> F:
-    """Allow that a call is repeated when its service came back and it is not known whether the call ran."""
+    """Allow a call to be repeated when its service was restarted and it is not known whether the call ran."""
     return _mark(function, idempotent=True)
 
 
 def methods_of(cls: type) -> dict[str, MethodFacts]:
-    """The methods of a class that a client can call, by name.
+    """Return the methods of a class that a client can call, by name.
 
-    These are its public functions, inherited ones too, and `__call__`; not `run`,
-    which is the object's own work, and not coroutine functions. A name that begins
-    with an underscore is private.
+    These are its public functions, including inherited ones, and `__call__`; not `run`, which is the object's own work,
+    and not coroutine functions. Names that begin with an underscore are private.
     """
     methods: dict[str, MethodFacts] = {}
     attributes = {name: found for ancestor in reversed(cls.__mro__) for name, found in vars(ancestor).items()}
@@ -210,7 +217,7 @@ def methods_of(cls: type) -> dict[str, MethodFacts]:
 
 
 def _mark(function: F, **marks: Any) -> F:
-    """Add facts to what is known of a function, and return the function itself."""
+    """Add marks to a function, and return the function itself."""
     if not _is_method(function):
         raise TypeError(f"only a method or function can be marked, not {function!r}")
     _refuse_async(function)
@@ -222,14 +229,14 @@ def _mark(function: F, **marks: Any) -> F:
 
 
 def _is_method(found: object) -> bool:
-    """Whether an attribute, as it stands in its class, is a method: not a property, nested class or value."""
+    """Whether an attribute, as found in its class, is a method and not a property, nested class or value."""
     if isinstance(found, classmethod | functools.partialmethod | functools.singledispatchmethod):
         return True
     return callable(found) and not isinstance(found, type) and hasattr(type(found), "__get__")
 
 
 def _marks(found: Any) -> MethodFacts:
-    """What was said of a method so far; a mark may stand above or below `@method` and `@staticmethod`."""
+    """The marks of a function so far; a mark may stand above or below `@method` and `@staticmethod`."""
     facts = getattr(found, MARK, None)
     if facts is not None:
         return facts
@@ -239,7 +246,7 @@ def _marks(found: Any) -> MethodFacts:
 
 
 def _innermost(found: Any) -> Any:
-    """The function in it; what other decorators did to it stays, because they may change what a call returns."""
+    """The innermost function; other decorators stay in place, because they may change what a call returns."""
     while isinstance(found, method | staticmethod | classmethod):
         found = cast("Any", found).__wrapped__
     if isinstance(found, functools.partialmethod):

@@ -1,4 +1,4 @@
-"""How many calls become one, and its result theirs again: what the ways of doing that have in common. Pure.
+"""Merging calls into one and dividing its result: the interface of both ways to do so. Pure.
 
 Stacking         each call is one entry of a new first axis
 Concatenating    each call brings any number of rows
@@ -14,45 +14,45 @@ from typing import Any
 from ropewalk.calls.trees import inner_path, kind_of, parts_of, words_of
 from ropewalk.quantities import counted
 
-#: Positional ones and those by name.
+#: Positional and keyword arguments.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Merging(abc.ABC):
-    """A way to make one call of many."""
+    """A way to merge several calls into one."""
 
-    #: What is said to the caller of a call that does not fit.
+    #: Told to the caller of a call that does not fit.
     advice: str
 
     @abc.abstractmethod
     def form(self, value: Any) -> Hashable:
-        """What must be equal in all calls of a batch."""
+        """The properties that must be equal in all calls of a batch."""
 
     @abc.abstractmethod
     def size(self, call: Arguments) -> int:
-        """How much of a batch a call is, in the unit of `max_size`.
+        """The size of a call, in the unit of `max_size`.
 
         Raises:
-            ValueError: it cannot be part of one.
+            ValueError: the call cannot be part of a batch.
         """
 
     @abc.abstractmethod
     def merge(self, calls: Sequence[Arguments]) -> Arguments:
-        """The arguments of the one call that stands for these, one or more, which fit together."""
+        """The arguments of one call that stands for these compatible calls, one or more."""
 
     @abc.abstractmethod
     def divide(self, result: Any, sizes: Sequence[int]) -> list[Any]:
-        """What each of the calls gets of the result of their batch.
+        """The share of each call in the result of their batch.
 
         Raises:
             ValueError: a part of the result has another length than the batch.
-            TypeError: a part of the result is nothing that can be taken apart.
+            TypeError: a part of the result cannot be divided.
         """
 
     def split_compatible(self, calls: Sequence[Arguments]) -> tuple[list[int], dict[int, ValueError]]:
-        """Which of these calls can be one batch, and for each of the others an error that says why not.
+        """Return the calls that can form one batch, and for each other call an error that says why it cannot join.
 
-        The batch is what most of them agree on; if two forms are as frequent, the one that came first.
+        The batch has the form of most calls; if two forms are equally frequent, the one that came first.
         """
         odd: dict[int, ValueError] = {}
         for index, call in enumerate(calls):
@@ -63,7 +63,7 @@ class Merging(abc.ABC):
         forms = {index: self.form(call) for index, call in enumerate(calls) if index not in odd}
         if len(set(forms.values())) <= 1:
             return list(forms), odd
-        chosen = Counter(forms.values()).most_common(1)[0][0]  # of equals, the first
+        chosen = Counter(forms.values()).most_common(1)[0][0]  # the first, if several are equally frequent
         fitting = [index for index, form in forms.items() if form == chosen]
         model = calls[fitting[0]]
         for index, form in forms.items():
@@ -75,7 +75,7 @@ class Merging(abc.ABC):
         return fitting, odd
 
     def groups(self, calls: Sequence[Arguments], most: int) -> list[list[int]]:
-        """Which calls, by index and in order, go together if so much is a batch at most; a larger one goes alone."""
+        """The calls to merge, by index and in order, in groups of at most `most`; a larger call runs alone."""
         groups: list[list[int]] = []
         left = 0
         for index, call in enumerate(calls):

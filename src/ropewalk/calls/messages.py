@@ -1,12 +1,11 @@
-"""What the two ends of a call say to each other.
+"""The messages between the two ends of a call.
 
-caller ──▶ server    Call OnceCall Cancel More Taken TakenPageHere
+caller ──▶ server    Call OnceCall Cancel More Taken Begun TakenPageHere
 server ──▶ caller    Answer Several Raised StreamItem StreamEnd Gone
 
-The parts of a `Call` are the pickled arguments (none if there are none), those of an `Answer` or `StreamItem` the
-pickled value, each with its out-of-band buffers. Where they are large and both ends
-are on one host, they travel as a memory file instead, and `shared` says how they
-lie in it.
+The parts of a `Call` are the pickled arguments (none if there are none); the parts of an `Answer` or `StreamItem` are
+the pickled value. Each comes with its out-of-band buffers. Large parts travel as a memory file if both ends are on one
+host; `shared` then describes their layout in it.
 """
 
 from __future__ import annotations
@@ -27,108 +26,108 @@ class Origin(msgspec.Struct, array_like=True, frozen=True):
     label: str
     """Service and method, such as "learner.step"."""
     depth: int = 1
-    """How many calls deep it is: 1 if it was made outside of any call."""
+    """Depth of the call: 1 if it was made outside of any call."""
 
 
 class Call(msgspec.Struct, tag=1, array_like=True):
-    """Call a method; answered by `Answer`, `Raised` or `Gone`, and for a stream by `StreamItem`s and a `StreamEnd`."""
+    """Calls a method; answered by `Answer`, `Raised` or `Gone`, and for a stream by `StreamItem`s and a `StreamEnd`."""
 
     number: int
     target: int
-    """Which of the objects that the server serves."""
+    """The number of the object among those that the server serves."""
     method: str
     keywords: bool
-    """Whether the parts hold (args, kwargs), and not args alone."""
+    """Whether the parts hold (args, kwargs) rather than args alone."""
     timeout_s: float | None
-    """Seconds that are left until nobody wants the answer any more."""
+    """Seconds after which the answer is no longer wanted."""
     chain: tuple[Origin, ...]
-    """The calls in which this one was made; the last one made it. In a batch, those of all its calls."""
+    """The calls that led to this one; the last one made it. For a batch, those of all its calls."""
     shared: Lengths
     credit: int
-    """Of a stream: so many items may be sent before `More`. Of an item: one more than the place of a lot, in which the
-    answer may let its caller send so many further ones without asking."""
+    """For a stream: number of items that may be sent before `More`. For an item: one more than the place of a lot, in
+    which the answer may allow its caller to send a number of further items without asking."""
 
 
 class OnceCall(Call, tag=6, array_like=True, kw_only=True):
-    """A call that is to be done once, though it may be sent several times."""
+    """A call that runs once, though it may be sent several times."""
 
     stream: str
-    """The caller's name for itself, with its generation, such as "actor.3#1"."""
+    """The caller's name with its generation, such as "actor.3#1"."""
     sequence: int
-    """Counts the calls of the stream to this object, from 1."""
+    """Numbers the calls of the stream to this object, from 1."""
     acked: int
-    """The caller has the answers to all calls of the stream up to this one, or waits for them no longer."""
+    """The caller has the answers to all calls of the stream up to this number, or no longer waits for them."""
     also_acked: list[int] = []
-    """And to these."""
+    """Further calls of which the same is true."""
 
 
 class Cancel(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """Nobody wants the answer any more."""
+    """The answer to a call is no longer wanted."""
 
     number: int
 
 
 class More(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    """So many more items of a stream may be sent."""
+    """Lets a stream send more items."""
 
     number: int
     credit: int
 
 
 class Taken(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """A value that was lent has arrived; from now on it is the caller's."""
+    """A lent value has arrived; from now on the caller owns it."""
 
     number: int
 
 
 class Begun(msgspec.Struct, tag=7, array_like=True, frozen=True):
-    """Of the values of an object that were lent together, some have been begun, of which it wanted to hear."""
+    """Some of an object's values that were lent together have been begun, of which the object asked to be told."""
 
     target: int
 
 
 class TakenPageHere(msgspec.Struct, tag=5, array_like=True, frozen=True):
-    """Which of the values that were lent have arrived stands in this memory file (`transport/ack_page.py`)."""
+    """From now on this memory file (`transport/ack_page.py`) shows which lent values have arrived."""
 
 
 class Answer(msgspec.Struct, tag=10, array_like=True, frozen=True):
-    """What a call returned; no parts for None."""
+    """The value that a call returned; no parts for None."""
 
     number: int
     shared: Lengths
     lent: bool = False
-    """Whether it counts as taken only when the server hears so: by `Taken`, or in the shared page."""
+    """Whether it counts as taken only when the server is told so, by `Taken` or in the shared page."""
 
 
 class Raised(msgspec.Struct, tag=11, array_like=True, frozen=True):
-    """What a call raised."""
+    """The exception that a call raised."""
 
     number: int
     failure: Failure
 
 
 class StreamItem(msgspec.Struct, tag=12, array_like=True, frozen=True):
-    """What a stream yielded."""
+    """A value that a stream yielded."""
 
     number: int
     shared: Lengths
 
 
 class StreamEnd(msgspec.Struct, tag=13, array_like=True, frozen=True):
-    """A stream is over."""
+    """The end of a stream."""
 
     number: int
 
 
 class Gone(msgspec.Struct, tag=14, array_like=True, frozen=True):
-    """The call did not run: its object is not (or no longer) served here."""
+    """The call did not run: its object is not, or no longer, served here."""
 
     number: int
     reason: str
 
 
 class Several(msgspec.Struct, tag=15, array_like=True, frozen=True):
-    """What a call is lent, in the first part, and what its caller may take without calling again, one in each part."""
+    """A lent value in the first part; each other part is a value that the caller may take without calling again."""
 
     number: int
 

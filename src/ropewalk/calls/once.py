@@ -1,13 +1,13 @@
-"""Which calls of a stream an object has done, so that one that comes again is answered, and not done again. Pure.
+"""The record of the calls of a stream that an object has done: a repeated call is answered and not run again. Pure.
 
-    caller: numbers its calls ── stream, sequence, which are answered ──▶ arrive ─▶ NEW    do it, then `done`
-                                                                              ├─▶ RUNS   answer both when it is done
-                                                                              ├─▶ Done   the answer from then
-                                                                              └─▶ OLD    nobody waits for it
+    caller: numbers its calls ── stream, sequence, answered ones ──▶ arrive ─▶ NEW    run it, then `done`
+                                                                           ├─▶ RUNS   answer both when it is done
+                                                                           ├─▶ Done   the recorded answer
+                                                                           └─▶ OLD    its answer is no longer wanted
 
-A stream is one life of one caller. What was done is part of the object's state: it is saved with it and given back with
-it, so after a restart the calls that the state does not contain are done again, and no others. Answers are kept until
-their caller says that it has them, which it does with its next call.
+A stream belongs to one generation of one caller. The record is part of the object's state: it is saved and restored
+with it, so after a restart exactly the calls that the state does not contain run again. An answer is kept until its
+caller acknowledges it, which it does with its next call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ropewalk.transport.failures import Failure
 
 
 class CallStanding(enum.Enum):
-    """How a call that has come stands."""
+    """The standing of a call that has arrived."""
 
     NEW = "it is to be done"
     RUNS = "it came before, and is being done"
@@ -31,22 +31,22 @@ class CallStanding(enum.Enum):
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True):
-    """The answer to a call that was done."""
+    """The answer to a call that has run."""
 
     parts: list[bytes]
-    """Of the value."""
+    """The pickled value."""
     failure: Failure | None = None
-    """What it raised instead."""
+    """The exception, if it raised one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallName:
-    """A call among all calls that an object ever gets."""
+    """The name of a call, unique among all calls that an object ever gets."""
 
     owner: str
-    """The caller, in all its lives."""
+    """The caller, the same in all of its generations."""
     generation: int
-    """Which of its lives."""
+    """The caller's generation."""
     sequence: int
 
 
@@ -59,18 +59,18 @@ class _Stream:
 
 
 class OnceTable:
-    """The streams of one object. The caller of its methods sees to it that they do not run beside each other."""
+    """The streams of one object. Its methods must not run at the same time; the caller provides the locking."""
 
     def __init__(self) -> None:
         self._streams: dict[str, _Stream] = {}
 
     def arrive(self, name: CallName, acked: int, also_acked: Sequence[int] = ()) -> CallStanding | Done:
-        """A call has come.
+        """Note that a call has arrived, and return its standing, or its answer if it has run.
 
         Args:
             name: of the call.
             acked: its caller has the answers to all calls up to this number.
-            also_acked: and to these.
+            also_acked: further calls to which it has the answers.
         """
         stream = self._streams.get(name.owner)
         if stream is None or stream.generation < name.generation:
@@ -92,7 +92,7 @@ class OnceTable:
         return stream.done[name.sequence]
 
     def done(self, name: CallName, answer: Done) -> None:
-        """A call was done."""
+        """Record the answer to a call that has run."""
         stream = self._of(name)
         if stream:
             stream.running.discard(name.sequence)
@@ -100,18 +100,18 @@ class OnceTable:
                 stream.done[name.sequence] = answer
 
     def undone(self, name: CallName) -> None:
-        """A call has ended without having been done: if it comes again, it is new."""
+        """Note that a call ended without having run: if it arrives again, it is new."""
         stream = self._of(name)
         if stream:
             stream.running.discard(name.sequence)
 
     def state_dict(self) -> dict[str, Any]:
-        """What was done so far; calls that run are not among it. Calls may arrive in another thread meanwhile."""
-        streams = list(self._streams.items())  # one step, as the copies of the answers are
+        """The record so far, without calls that still run. Calls may arrive in another thread meanwhile."""
+        streams = list(self._streams.items())  # one step, as are the copies of the answers
         return {owner: (stream.generation, stream.acked, dict(stream.done)) for owner, stream in streams}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Restore the record."""
         self._streams = {
             owner: _Stream(generation, acked, dict(done)) for owner, (generation, acked, done) in state.items()
         }

@@ -1,9 +1,9 @@
-"""Values as the parts of a message, large ones as a memory file.
+"""Values as the parts of a message; large ones as a memory file.
 
-What is `Frozen` is packed once, and sent with the same memory file to everyone on the host.
+A `Frozen` value is pickled once, and sent with the same memory file to all callers on the host.
 
-Between threads of one process they need not be copied: at the ends of a `Handover`, the
-message carries only a token, and whoever unpickles it takes out the very object.
+Between threads of one process values need not be copied: at the ends of a `Handover` the message carries only a token,
+and unpickling the token gives the object itself.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import Payload, dumps, loads
 
-#: Is given the pickled values that come with an answer.
+#: Called with the pickled values that come with an answer.
 Keep = Callable[[Sequence[Part]], object]
 
 _ATOMS = frozenset([int, float, bool, str, bytes])
 
 
 class _Bytes:
-    """Pickles as bytes that lie beside the pickle."""
+    """Pickles as bytes that are stored beside the pickle."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -40,12 +40,12 @@ class _Bytes:
         return bytes, (pickle.PickleBuffer(self._content),)
 
 
-#: The pickle of any bytes whose content comes as its only buffer.
+#: The pickle of any bytes object whose content is its only buffer.
 _BYTES_OF_BUFFER = pickle.dumps(_Bytes(b""), 5, buffer_callback=lambda _buffer: None)
 
 
 class PackedValue:
-    """A value that is ready to be sent, as often as need be."""
+    """A value that is ready to be sent, any number of times."""
 
     __slots__ = ("fds", "parts", "shared")
 
@@ -53,23 +53,23 @@ class PackedValue:
         self.parts: Sequence[Part] = parts
         self.shared: tuple[int, ...] = shared
         self.fds: Descriptors | None = fds
-        """A memory file that holds the value instead of the parts."""
+        """A memory file that holds the value, in place of the parts."""
 
     def close(self) -> None:
-        """Give back the memory file, if there is one; may be called twice."""
+        """Close the memory file, if there is one; may be called twice."""
         if self.fds:
             self.fds.close()
 
     def unfolded(self) -> PackedValue:
-        """The same without its memory file, for a link that carries no descriptors."""
+        """The same value without its memory file, for a link that carries no descriptors."""
         assert self.fds
         return PackedValue(open_parts(os.dup(self.fds[0]), self.shared, writable=False))
 
     def again(self, link: Link | None) -> PackedValue:
-        """The same once more, to be sent on a link if it is known; what both have in memory files is the same memory.
+        """The same value, to be sent again, on `link` if it is known; memory files share the same memory.
 
         Raises:
-            OSError: no descriptors for it.
+            OSError: no file descriptors are available.
         """
         if not self.fds:
             return self
@@ -90,12 +90,12 @@ _EMPTY_CALL = PackedValue(())
 class Handover:
     """The objects that are under way in a program of threads that copies nothing.
 
-    What nobody takes out (answers to calls that were given up, or made with `send`) stays until the program is
-    forgotten: it is for debugging.
+    Objects that are never taken out (answers to calls that were given up, or made with `send`) are kept until the
+    program is released: this mode is for debugging.
     """
 
     in_use: ClassVar[bool] = False
-    """Whether there has ever been one in this process; asked first, as nearly all calls are none of its business."""
+    """Whether there has ever been one in this process; asked first, as nearly all calls have nothing to do with it."""
 
     def __init__(self) -> None:
         Handover.in_use = True
@@ -104,22 +104,22 @@ class Handover:
         _handovers[self._id] = self
 
     def join(self, link: Link) -> None:
-        """What is sent on this link from now on is handed over."""
+        """From now on hand over the objects that are sent on this link."""
         _ends[link] = self
 
     def put(self, value: Any) -> PackedValue:
-        """Keep an object until it is taken, and pack its token."""
+        """Keep an object until it is taken, and pickle its token."""
         number = next(_numbers)
         self._objects[number] = value
         return PackedValue((pickle.dumps(_Token(self._id, number), 5),))
 
     def take(self, number: int) -> Any:
-        """An object that was put here; once."""
+        """Take out an object that was put here; once."""
         return self._objects.pop(number)
 
 
 class _Token:
-    """Stands for an object in a pickle, and becomes it when that is loaded."""
+    """Stands for an object in a pickle; unpickling it gives the object."""
 
     def __init__(self, handover: int, number: int) -> None:
         self._place = handover, number
@@ -149,12 +149,12 @@ def pack_arguments(
     """Pickle the arguments of a call.
 
     Args:
-        link: on which they will be sent; if that is not known yet, the handover of its end, or None.
-        args: positional ones.
-        kwargs: by name; if there are any, the value is the pair of both.
-        keep: copy what lies in the caller's own memory, because the caller may change it before it is sent.
-        with_code: send what of `__main__` they need as well.
-        shared: made by `shared_arguments`; if given, all that is packed with it is packed once.
+        link: the link on which they will be sent; if it is not known yet, the handover of its end, or None.
+        args: positional arguments.
+        kwargs: keyword arguments; if there are any, the value is the pair of both.
+        keep: whether to copy buffers in the caller's memory, because the caller may change them before they are sent.
+        with_code: whether to include the code that they need from `__main__`.
+        shared: made by `shared_arguments`; all calls with the same one are pickled once.
 
     Raises:
         NotPicklable: an argument cannot be sent; `path` says which.
@@ -171,12 +171,12 @@ def pack_arguments(
 
 
 def shared_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frozen[Any]:
-    """The arguments of several calls, as they are when the first of these is packed."""
+    """The arguments of several calls, as they are when the first of these is pickled."""
     return Frozen((args, kwargs) if kwargs else args)
 
 
 def pack_item(link: Link | None, item: Any) -> PackedValue:
-    """Pickle what is sent on as it is, by processes that do not look into it, with what of `__main__` it needs.
+    """Pickle an item that processes pass on unopened, with the code that it needs from `__main__`.
 
     Its buffers are the item's own memory: the caller waits until they are sent.
 
@@ -184,14 +184,14 @@ def pack_item(link: Link | None, item: Any) -> PackedValue:
         NotPicklable: it cannot be sent; `path` says which part.
     """
     if type(item) in _ATOMS:
-        if type(item) is bytes and len(item) >= SHARED_MIN_BYTES:  # into the memory file, and not into a pickle before
+        if type(item) is bytes and len(item) >= SHARED_MIN_BYTES:  # goes to the memory file without being pickled
             return _packed(link, Payload(_BYTES_OF_BUFFER, (memoryview(item),), frozenset()), False)
         return PackedValue((pickle.dumps(item, 5),))
     return _packed(link, dumps_with_code(item), False)
 
 
 def pack_value(link: Link, value: Any, *, with_code: bool = False) -> PackedValue:
-    """Pickle what a method returned, or a stream yielded; if it is wanted, with what of `__main__` that needs.
+    """Pickle a returned or yielded value, with the code that it needs from `__main__` if `with_code` is set.
 
     Raises:
         NotPicklable: it cannot be sent; `path` says which part.
@@ -212,7 +212,7 @@ def pack_value(link: Link, value: Any, *, with_code: bool = False) -> PackedValu
 def unpack(received: Received, shared: tuple[int, ...]) -> Any:
     """The value of a message. Arrays are the receiver's own and writable.
 
-    One without parts is a descriptor, which the caller closes, if there is one, and None if not.
+    A message without parts has a descriptor as its value, which the caller closes, or None if there is no descriptor.
     """
     parts = received.parts
     if shared:
@@ -221,7 +221,7 @@ def unpack(received: Received, shared: tuple[int, ...]) -> Any:
         return received.fds.take() if received.fds else None
     if len(parts) == 1:
         return loads(parts[0])
-    # Small frames come as bytes, and what lies in values may be written to.
+    # Small frames arrive as bytes, and the buffers of values must be writable.
     return loads(parts[0], [bytearray(part) if type(part) is bytes else part for part in parts[1:]])
 
 
@@ -242,7 +242,7 @@ def _packed(link: Link | None, payload: Payload, keep: bool) -> PackedValue:
     parts: list[Part] = [payload.pickle, *payload.buffers]
     size = total_bytes(parts)
     if size >= SHARED_MIN_BYTES and (link is None or link.stream.carries_fds):
-        with contextlib.suppress(OSError):  # no descriptors or memory for it: inside the frame, then
+        with contextlib.suppress(OSError):  # no descriptors or memory for it: the value stays inside the frame
             file = Descriptors([pack(parts, "ropewalk-call")])
             return PackedValue((), tuple(memoryview(part).nbytes for part in parts), file)
     return PackedValue([bytes(part) for part in parts] if keep else parts)

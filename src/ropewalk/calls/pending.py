@@ -1,4 +1,4 @@
-"""A call under way, at its caller's side: what has come of it so far."""
+"""A call under way, at the caller's side: its answer so far."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Lost(Exception):
 
 
 class NotServed(Exception):
-    """The server is there, and does not serve this object (any more); the call did not run."""
+    """The server is there but does not, or no longer, serve this object; the call did not run."""
 
 
 class PendingCall:
-    """A call whose answer somebody waits for."""
+    """A call whose answer is waited for."""
 
     __slots__ = ("answered", "arrived", "due", "locks", "number", "received", "where", "why_lost")
 
-    #: Nobody waits for it, or perhaps later: then the loop reads its answer.
+    #: Whether no thread waits for it, or perhaps only later: then the loop reads its answer.
     alone = False
 
     def __init__(self, where: str) -> None:
@@ -46,23 +46,23 @@ class PendingCall:
         """The peer, in words, for tracebacks."""
         self.number: int = 0
         self.answered: bool = False
-        """Its answer is here, or will not come."""
+        """Whether its answer has arrived, or will not come."""
         self.received: Received | None = None
         self.why_lost: str = ""
         self.due: float | None = None
-        """When it is given up by itself, if it is left alone."""
+        """Monotonic time at which it is given up automatically, if no thread waits for it."""
         self.locks: tuple[threading.Lock, ...] = ()
-        """Of the threads that wait for it beside one that reads."""
+        """Locks of the threads that wait for it while another thread reads."""
         self.arrived: deque[Received] | None = None
         """Items of a stream that have not been taken yet."""
 
     def value(self) -> Any:
-        """What the call returned, once it is answered.
+        """The call's result, once it is answered.
 
         Raises:
             Lost: the link ended first.
             NotServed: the call did not run.
-            Exception: what the call raised.
+            Exception: the call's own exception.
         """
         received, self.received = self.received, None
         if received is None:
@@ -70,21 +70,21 @@ class PendingCall:
         return value_of(received, self.where)
 
     def settle(self) -> None:
-        """It is answered: tell those who wanted to be told. Runs user code."""
+        """Called when it is answered: run the callbacks, which are user code."""
 
     def expire(self) -> None:
-        """It was given up at `due`: tell those who wanted to be told."""
+        """Called when it was given up at `due`: run the callbacks."""
 
 
 class Dropped(PendingCall):
-    """A call whose answer nobody wants."""
+    """A call whose answer is dropped."""
 
     __slots__ = ()
     alone = True
 
 
 def value_of(received: Received, where: str) -> Any:
-    """The value in an answer or item, or raise what it stands for."""
+    """Return the value in an answer or item, or raise the exception in it."""
     message = received.message
     kind = cast("type[Any]", type(message))
     if kind is Answer or kind is StreamItem:

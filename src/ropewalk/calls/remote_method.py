@@ -1,7 +1,7 @@
-"""One method of a service as its callers see it, with the ways to call it.
+"""One method of a service, as its callers see it, with the ways to call it.
 
 RemoteMethod   .m(x)  .m.future(x)  await .m.aio(x)  .m.send(x)     one replica, chosen at each call
-MethodOfAll    the same for every replica at once, with arguments that are packed once; results are lists
+MethodOfAll    the same for every replica at once, with arguments that are pickled once; results are lists
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RemoteMethod:
         self.__name__ = facts.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call, and wait for what it returns."""
+        """Call, and wait for the result."""
         tried: list[ReplicaClient] = []
         while True:
             replica = self._choose()
@@ -47,7 +47,7 @@ class RemoteMethod:
     def future(self, *args: Any, **kwargs: Any) -> Future[Any]:
         """Call without waiting; cancelling the future cancels the call, unless it runs already.
 
-        Waits only while too many calls are under way: 1024 between two processes, however large each of them is.
+        Waits only while `MAX_IN_FLIGHT` (1024) calls are under way between the two processes, however large they are.
         """
         return self._choose().future(single(self._facts), args, kwargs)
 
@@ -56,7 +56,7 @@ class RemoteMethod:
         return asyncio.wrap_future(self.future(*args, **kwargs))
 
     def send(self, *args: Any, **kwargs: Any) -> None:
-        """Call and do not wait; what the method returns or raises is dropped. Bounded as `future` is."""
+        """Call and do not wait; the result or exception is dropped. The number of calls is limited as for `future`."""
         tried: list[ReplicaClient] = []
         while True:
             replica = self._choose()
@@ -69,14 +69,14 @@ class RemoteMethod:
         return f"<remote method {self._facts.name}>"
 
     def _try_another(self, tried: list[ReplicaClient], replica: ReplicaClient, error: ServiceLost) -> None:
-        """Return if a call that did not run, because the chosen replica had just gone, may choose once more."""
+        """Return if a call that did not run because its replica had just gone may choose another; else raise."""
         if error.started or replica in tried:
             raise error
         tried.append(replica)
 
 
 class MethodOfAll:
-    """One method of all replicas of a service: lists come back, in the order of the replicas."""
+    """One method of all replicas of a service; results are lists, in the order of the replicas."""
 
     __slots__ = ("__name__", "_facts", "_replicas")
 
@@ -86,19 +86,19 @@ class MethodOfAll:
         self.__name__ = facts.name
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Call all at the same time, and wait for all; the first failure is raised."""
+        """Call all replicas at the same time and wait for all; the first failure is raised."""
         return [future.result() for future in self._futures(args, kwargs)]
 
     def future(self, *args: Any, **kwargs: Any) -> Future[list[Any]]:
-        """Call all without waiting; one future of the list."""
+        """Call all replicas without waiting; return one future of the list."""
         return gather(self._futures(args, kwargs))
 
     def aio(self, *args: Any, **kwargs: Any) -> Awaitable[list[Any]]:
-        """Call all from a coroutine."""
+        """Call all replicas from a coroutine."""
         return asyncio.wrap_future(self.future(*args, **kwargs))
 
     def send(self, *args: Any, **kwargs: Any) -> None:
-        """Call all and do not wait."""
+        """Call all replicas and do not wait."""
         shared = shared_arguments(args, kwargs)
         for replica in self._replicas():
             replica.send(single(self._facts), args, kwargs, shared)
@@ -116,14 +116,14 @@ class MethodOfAll:
 
 
 def single(facts: MethodFacts) -> MethodFacts:
-    """Refuse a method that streams where one answer is expected."""
+    """Return the facts of a method; refuse one that streams, where one answer is expected."""
     if facts.streams:
         raise TypeError(f"{facts.name} is a generator and streams: call it, and iterate over what it gives")
     return facts
 
 
 def gather(futures: Sequence[Future[Any]]) -> Future[list[Any]]:
-    """One future of all results; it fails with the first that fails, and cancels all if it is cancelled."""
+    """Return one future of all results; it fails with the first that fails, and cancelling it cancels all."""
     gathered: Future[list[Any]] = Future()
     lock = threading.Lock()
     num_missing = len(futures)
@@ -134,7 +134,7 @@ def gather(futures: Sequence[Future[Any]]) -> Future[list[Any]]:
             num_missing -= 1
             is_last = not num_missing
         error = CancelledError() if one.cancelled() else one.exception()
-        with contextlib.suppress(InvalidStateError):  # another one failed first, or all was cancelled
+        with contextlib.suppress(InvalidStateError):  # another one failed first, or all were cancelled
             if error is not None:
                 gathered.set_exception(error)
             elif is_last:

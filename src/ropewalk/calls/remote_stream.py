@@ -3,8 +3,8 @@
     caller: for item in stream ◀── at most STREAM_CREDIT items under way ── server: yield item
             every half of that is read ── More ──▶
 
-The call is made at once, and given up with the stream: by `close`, at the end of a
-`with` block, or when nobody refers to it any more.
+The call is made at once. It is given up with the stream: by `close`, at the end of a `with` block, or when no reference
+to the stream is left.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any, Self
 from ropewalk.calls.pending import Lost, NotServed, PendingCall, value_of
 from ropewalk.calls.resolver import ReplicaResolver, ServiceRoute
 
-#: Items of a stream that may be under way before the reader asks for more.
+#: Maximum number of items of a stream that may be under way before the reader asks for more.
 STREAM_CREDIT = 16
 
 
 class RemoteStream(Iterator[Any]):
-    """An iterator over what a remote generator yields; for one thread at a time."""
+    """An iterator over the items of a remote generator; for one thread at a time."""
 
     def __init__(self, where: ReplicaResolver, connection: ServiceRoute, call: str, pending: PendingCall) -> None:
         self._where = where
@@ -37,12 +37,12 @@ class RemoteStream(Iterator[Any]):
             raise StopIteration
         try:
             return self._next()
-        except BaseException:  # what ended it; Ctrl-C and a deadline as well
+        except BaseException:  # the end of the stream, or an interruption such as Ctrl-C or a deadline
             self.close()
             raise
 
     def close(self) -> None:
-        """Give up the rest; the generator is closed where it runs. May be called twice."""
+        """Give up the remaining items and close the generator in its process; may be called twice."""
         if not self._ended:
             self._ended = True
             if self._pending.arrived:

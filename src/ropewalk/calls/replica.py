@@ -1,12 +1,12 @@
-"""Calls to one replica of a service, wherever it is, in each of the ways of calling.
+"""Calls to one replica of a service, wherever it runs, in each of the ways of calling.
 
-    pack the arguments ─▶ connection? ─no─▶ whereabouts: find, dial
+    pickle the arguments ─▶ connection? ─no─▶ resolver: find, dial
                               │ yes
-                              ├─▶ ask (the short way), or begin and wait ─▶ value
-                              └─▶ lost on the way ─▶ sent again if it did not run, or may run twice
+                              ├─▶ ask (the fast path), or begin and wait ─▶ value
+                              └─▶ lost under way ─▶ sent again if it did not run, or may run twice
 
-Futures never wait for a service: those that cannot be sent at once stand in the
-backlog, which one thread sends in order.
+Futures never wait for a service: calls that cannot be sent at once are put into the backlog, which one thread sends in
+order.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from ropewalk.errors import CallError, DeadlineExceeded
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.transport.link import Link
 
-#: A future dials for so long; a service that has just died may be started again minutes later.
+#: Dial timeout of a future, in seconds; a service that has just died may be restarted only minutes later.
 _FUTURE_DIAL_S = 0.2
 
 
 class CallRequest:
-    """A call that can be sent, and sent again: the arguments are those of the moment in which it was made."""
+    """A call that can be sent, and sent again: its arguments are those of the moment in which it was made."""
 
     __slots__ = ("chain", "due", "facts", "keywords", "number", "packed", "running", "sequence", "stream")
 
@@ -66,12 +66,12 @@ class CallRequest:
         self.number = sequence.next() if sequence else 0
 
     def over(self) -> None:
-        """Nobody will send it again."""
+        """Release the call, which will not be sent again."""
         if self.sequence:
             self.sequence.over(self.number)
 
     def message(self, target: int, credit: int = 0) -> Call:
-        """What is sent to an object."""
+        """The message for an object."""
         timeout_s = None if self.due is None else max(0.0, self.due - time.monotonic())
         if self.sequence:
             acked, also_acked = self.sequence.acknowledgement()
@@ -101,7 +101,7 @@ class CallRequest:
         pending.due = self.due
         conversation = connection.conversation
         packed = self.packed
-        if packed.fds and not conversation.link.stream.carries_fds:  # it has moved to another host
+        if packed.fds and not conversation.link.stream.carries_fds:  # the service has moved to another host
             packed = self.packed = packed.unfolded()
         conversation.begin(self.message(connection.place.target, credit), packed, pending)
 
@@ -121,13 +121,13 @@ class ReplicaClient:
 
     @property
     def num_pending(self) -> int:
-        """Calls of this process to the replica's process that are under way."""
+        """Number of calls of this process to the replica's process that are under way."""
         connection = self._where.connection
         return connection.conversation.num_pending if connection else 0
 
     @property
     def is_up(self) -> bool:
-        """Whether a call is worth trying: it would be sent at once, or the service is said to be there."""
+        """Whether a call is worth trying: it would be sent at once, or the directory says that the service is up."""
         connection = self._where.connection
         return (connection is not None and not connection.conversation.closed) or self._where.find().state == "up"
 
@@ -156,19 +156,19 @@ class ReplicaClient:
         kwargs: Mapping[str, Any],
         shared: Frozen[Any] | None = None,
     ) -> CallFuture:
-        """Call without waiting, except while too many calls are under way.
+        """Call without waiting, except while `MAX_IN_FLIGHT` calls are under way.
 
         Args:
             facts: of the method.
             args: positional arguments.
-            kwargs: those by name.
+            kwargs: keyword arguments.
             shared: for calls of several replicas with the same arguments; see `shared_arguments`.
         """
         connection = self._where.connection
         if (connection is None or connection.conversation.closed) and self._where.find().state == "up":
             try:
                 connection = self._where.connect(facts.name, time.monotonic() + _FUTURE_DIAL_S)
-            except CallError:  # it went in this moment, or is slow to reach: it waits in the backlog
+            except CallError:  # the service went at this moment, or is slow to reach: the call waits in the backlog
                 connection = None
         link = connection.conversation.link if connection else self._caller.handover
         request = self._request(link, facts, args, kwargs, keep=True, shared=shared)
@@ -187,14 +187,14 @@ class ReplicaClient:
         kwargs: Mapping[str, Any],
         shared: Frozen[Any] | None = None,
     ) -> None:
-        """Call and forget; waits while too many calls are under way, or the service is not there yet."""
+        """Call and drop the result; waits while `MAX_IN_FLIGHT` calls are under way, or the service is not up yet."""
         connection = self._connection(facts)
         request = CallRequest(connection.conversation.link, facts, args, kwargs, keep=True, shared=shared)
         self._begin_somewhere(request, connection, Dropped)
         request.packed.close()
 
     def stream(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RemoteStream:
-        """Call a generator; its items are asked for as they are read."""
+        """Call a generator; its items are requested as they are read."""
         connection = self._connection(facts)
         request = CallRequest(connection.conversation.link, facts, args, kwargs, keep=True)
         pending, connection = self._begin_somewhere(request, connection, PendingCall, STREAM_CREDIT)
@@ -204,11 +204,11 @@ class ReplicaClient:
     # Futures
 
     def recover(self, future: CallFuture, error: Lost | NotServed) -> None:
-        """The service went while it had a future's call: find out what became of it, and finish the future."""
+        """Finish a future whose service went while it had the call: repeat the call, or raise what happened."""
         self._later(future, error)
 
     def too_late(self, call: str) -> DeadlineExceeded:
-        """What to raise for a call whose deadline has passed."""
+        """The exception for a call whose deadline has passed."""
         return self._where.too_late(call)
 
     def _begin_future(self, future: CallFuture, request: CallRequest, connection: ServiceRoute) -> None:
@@ -224,7 +224,7 @@ class ReplicaClient:
             connection.conversation.cancel(future)
 
     def _later(self, future: CallFuture, error: Lost | NotServed | None = None) -> None:
-        with interrupts_deferred:  # a thread that is said to send, and was never started, would hold up all later ones
+        with interrupts_deferred:  # a thread marked as sending that was never started would block all later ones
             with self._lock:
                 self._backlog.append((future, error))
                 start, self._sending = not self._sending, True
@@ -258,7 +258,7 @@ class ReplicaClient:
             try:
                 self._begin_future(future, request, connection)
                 return
-            except Lost:  # it went again in this moment
+            except Lost:  # the link ended again at this moment
                 continue
 
     # Requests
@@ -273,7 +273,7 @@ class ReplicaClient:
         keep: bool,
         shared: Frozen[Any] | None = None,
     ) -> CallRequest:
-        """A call that is waited for; if it may not run twice and is to be repeated all the same, with a number."""
+        """A call whose answer is wanted; numbered if it may not run twice and is to be repeated all the same."""
         if not self._retries or facts.idempotent:
             return CallRequest(link, facts, args, kwargs, keep=keep, shared=shared)
         caller = self._caller
@@ -281,7 +281,7 @@ class ReplicaClient:
         return CallRequest(link, facts, args, kwargs, keep=keep, shared=shared, stream=caller.stream, sequence=sequence)
 
     def _may_repeat(self, request: CallRequest, connection: ServiceRoute) -> None:
-        """A call that may have run was lost with its link: raise what became of it, unless it is sent again."""
+        """Return if a lost call that may have run is to be sent again; otherwise raise the error for it."""
         if not request.facts.idempotent:
             error, comes_back = self._where.what_became(connection, request.facts.name)
             if request.sequence is None or not comes_back:
@@ -297,7 +297,7 @@ class ReplicaClient:
         return self._where.connect(facts.name, running.deadline if running is not None else None)
 
     def _ask(self, request: CallRequest, connection: ServiceRoute) -> Any:
-        """Send a call and wait for its answer, once."""
+        """Send a call and wait for its answer, without repeating it."""
         conversation = connection.conversation
         if request.due is None and not request.packed.fds:
             message, running = request.message(connection.place.target), request.running
@@ -317,7 +317,7 @@ class ReplicaClient:
                 raise self._where.too_late(request.facts.name)
             return pending.value()
         finally:
-            if not pending.answered:  # too late, or Ctrl-C
+            if not pending.answered:  # the deadline passed, or Ctrl-C
                 conversation.cancel(pending)
 
     def _begin(self, request: CallRequest, connection: ServiceRoute, pending: PendingCall, credit: int = 0) -> None:
@@ -329,7 +329,7 @@ class ReplicaClient:
     def _begin_somewhere(
         self, request: CallRequest, connection: ServiceRoute, kind: type[PendingCall], credit: int = 0
     ) -> tuple[PendingCall, ServiceRoute]:
-        """Send a call whose answer is not waited for here, following the service until it is sent."""
+        """Send a call without waiting for its answer, following the service until it is sent."""
         while True:
             pending = kind(connection.conversation.where)
             if credit:

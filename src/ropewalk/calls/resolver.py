@@ -1,7 +1,7 @@
-"""Where one replica of a service is now, and what became of it when a call to it was lost.
+"""Finds where one replica of a service is now, and what happened to it when a call was lost.
 
 connect ─▶ directory: up ──dial──▶ ServiceRoute        waiting ──▶ asks again
-lost    ─▶ directory: what is known of the end ──▶ ServiceLost, ProgramStopped
+lost    ─▶ directory: the cause of the end ──▶ ServiceLost, ProgramStopped
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost, TransportError
 from ropewalk.transport.client import DIAL_S
 
-#: When a link ends, the directory is given so long to say what became of the service.
+#: Seconds for which the directory is waited for after a link ended, to learn what happened to the service.
 _NEWS_S = 2.0
-#: And so long where nobody listens at its address: its process has ended, and on a busy machine its agent has not yet
-#: come to say how (2 s were not enough once in some hundred runs beside eight busy processes).
+#: The same if nothing listens at its address: its process has ended, and on a busy machine its agent may not have
+#: reported it yet (2 s were too short about once in a hundred runs beside eight busy processes).
 _LATE_NEWS_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceRoute:
-    """A way to a service: valid together, until the conversation is closed."""
+    """A route to a service: connection and target, valid until the connection is closed."""
 
     conversation: RpcConnection
     place: ReplicaLocation
 
 
 class ReplicaResolver:
-    """Finds one replica of a service, and speaks for it when it is gone."""
+    """Finds one replica of a service, and explains the loss when it is gone."""
 
     def __init__(self, caller: Caller, name: str, index: int) -> None:
         self._caller = caller
         self._name = name
         self._index = index
         self.connection: ServiceRoute | None = None
-        """The last one; it may have ended."""
+        """The last route; its connection may have ended."""
         self._asked_about: ServiceRoute | None = None
 
     @property
     def words(self) -> str:
-        """The replica, for people."""
+        """The replica's name, for messages."""
         return f"{self._name}[{self._index}]" if self._caller.directory.replicas(self._name) > 1 else self._name
 
     def find(self) -> ReplicaLocation:
-        """Where it is, as far as the directory knows."""
+        """The replica's location, as far as the directory knows it."""
         return self._caller.directory.find(self._name, self._index)
 
     def connect(self, call: str, due: float | None) -> ServiceRoute:
         """Find the service and dial it, waiting for it while it starts.
 
         Args:
-            call: the method that is to be called, for errors.
-            due: monotonic time at which to give up, or None.
+            call: the method to be called, for error messages.
+            due: monotonic time in seconds at which to give up, or None.
 
         Raises:
             ServiceLost: it has ended for good.
@@ -82,10 +82,10 @@ class ReplicaResolver:
             place = self._wait_for_news(place, pause_s if due is None else min(due - time.monotonic(), pause_s))
 
     def wait_for_move(self, connection: ServiceRoute, reason: str) -> None:
-        """The process is there and the object is not: wait a moment until its new place is known.
+        """Wait for a moment for the new location of an object that its process no longer serves.
 
         Raises:
-            ServiceLost: nobody knows of one.
+            ServiceLost: no new location is known.
         """
         if self.connection is connection:
             self.connection = None
@@ -93,7 +93,7 @@ class ReplicaResolver:
             raise self.gone(ReplicaLocation("failed", cause=reason))
 
     def what_became(self, connection: ServiceRoute, call: str) -> tuple[Exception, bool]:
-        """What to raise for a call that may have run, and whether the service is there again, or will be."""
+        """The exception for a call that may have run, and whether the service is up again, or will be."""
         if self.connection is connection:
             self.connection = None
         if self._caller.closed:
@@ -113,13 +113,13 @@ class ReplicaResolver:
         return lost, comes_back
 
     def gone(self, place: ReplicaLocation) -> ServiceLost:
-        """What to raise for a call that did not run."""
+        """The exception for a call that did not run."""
         cause = place.cause or "it is gone, and nobody saw how"
         message = f"{self.words} has ended and is not started again: {cause}"
         return ServiceLost(message, service=self._name, replica=self._index, cause=cause, started=False)
 
     def too_late(self, call: str, why: str = "") -> DeadlineExceeded:
-        """What to raise for a call whose deadline has passed."""
+        """The exception for a call whose deadline has passed."""
         because = f" ({why})" if why else ""
         return DeadlineExceeded(
             f"{self._name}.{call}() was not answered before the deadline{because}; the call was cancelled. Give it "

@@ -1,22 +1,20 @@
-"""The calling side of one link: calls that wait for their answers, and who reads them.
+"""The calling side of one link: calls that wait for their answers, and the thread that reads them.
 
-The thread that waits for an answer reads the link itself: it is woken by the kernel
-and by nobody else. While one thread has the reading role, the others wait for it to
-bring their answers, or to hand on the role:
+The thread that waits for an answer reads the link itself, so the kernel wakes it directly and no other thread has to.
+While one thread has the reading role, the others wait until it delivers their answers or passes the role on:
 
-    wait ──role free?──▶ read: mine? ──▶ return, hand on the role
-             │ no                 └─ another's: give it to its owner, read on
+    wait ──role free?──▶ read: mine? ──▶ return, pass on the role
+             │ no                 └─ another's: deliver it, read on
              └──▶ sleep until the answer or the role comes
 
-Answers that nobody waits for (futures, `await`) are read by the loop, which is then
-`armed`: at once if somebody wants to be called back, else when nobody has read for
-`_ALONE_S`. While it is armed, threads that wait only sleep. Whoever lays down the role
-or leaves his sleep, for whatever reason, sees to it that a sleeper takes the role if
-the loop does not read.
+Answers for which no thread waits (futures, `await`) are read by the loop, which is then `armed`: at once if a callback
+is to be called, otherwise when nothing has been read for `_ALONE_S`. While the loop is armed, waiting threads only
+sleep. A thread that lays down the role or stops sleeping, for whatever reason, makes sure that a sleeping thread takes
+the role if the loop does not read.
 
-Small calls that begin while others are under way are held, and go out together: with
-the next one that does not wait, before somebody waits, or when the loop looks. Items of
-queues are gathered even into one call (batcher.py), which goes before any other one.
+Small calls that begin while others are under way are held and sent together: with the next call that does not wait,
+before a thread waits, or when the loop looks. Items of queues are even gathered into one call (batcher.py), which is
+sent before any other call.
 """
 
 from __future__ import annotations
@@ -53,21 +51,21 @@ from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
 
-#: So many calls that nobody waits for may be under way over one link; a further one waits, which is how a slow service
-#: slows its callers down. Threads that wait hold themselves back, and may wait for what a further call brings about.
+#: Maximum number of calls under way over one link for which no thread waits; a further call waits, which slows callers
+#: down to the speed of the service. Waiting threads limit themselves, and may depend on the effect of a further call.
 MAX_IN_FLIGHT = 1024
-#: Calls that nobody waits for are read, and sent if they were held, after this long.
+#: Seconds after which calls for which no thread waits are read, and sent if they were held.
 _ALONE_S = 0.001
-#: So often the loop looks while it reads anyway; and after so long without such calls it stops.
+#: Interval in seconds at which the loop looks while it is armed; after the same time without such calls it disarms.
 _ARMED_S = 0.02
-#: A thread that waits looks this often whether the link was closed here.
+#: Interval in seconds at which a waiting thread checks whether the link was closed here.
 _LOOK_UP_S = 1.0
 _LOOK_UP_MS = 1000
-#: So many small calls go out together at most: the server can begin with these while the next ones are made.
+#: Maximum number of small calls sent together: the server can begin with these while the next ones are made.
 _MOST_HELD = 16
-#: Who has the reading role: the number of a call whose thread reads, or this.
+#: The holder of the reading role is the number of a call whose thread reads, or this.
 _LOOP = 0
-#: What no server serves, and so answers at once.
+#: A target that no server serves, so that it answers at once.
 _NOBODY = -1
 
 
@@ -78,25 +76,25 @@ class RpcConnection:
         self.where = where
         """The peer, in words, for tracebacks."""
         self.address = address
-        """The peer's, by which others know it."""
+        """The peer's address, by which others know it."""
         self.closed: str = ""
-        """Why no more calls can be made; empty while they can."""
+        """The reason why no more calls can be made; empty while they can."""
         self.link = link
-        """Closed together with the conversation."""
+        """The link, closed together with this connection."""
         self._loop = loop
         self._numbers = itertools.count(1)
         self._pending: dict[int, PendingCall] = {}
         self._alone: dict[int, PendingCall] = {}
         self._watched: dict[int, PendingCall] = {}
         self._for_room: deque[PendingCall] = deque()
-        # A dict because `setdefault` takes the role and says who has it in one step.
+        # A dict because `setdefault` takes the role and returns its holder in one step.
         self._reader: dict[str, int] = {}
         self._reading_thread = 0
-        """Who has the role, if that is a thread that waits."""
+        """Identity of the thread that has the role, if it is a waiting thread."""
         self._read_for_it: PendingCall | None = None
-        """What it waits for; None if that is a call which is not among the pending ones."""
+        """The call for which that thread waits; None if it is not among the pending ones."""
         self._read_on: PendingCall | None = None
-        """What stands for such a call, once a handler of a signal in the same thread reads as well."""
+        """Stands for such a call once a signal handler in the same thread reads as well."""
         self._sleepers: dict[threading.Lock, PendingCall] = {}
         self._lying_down = threading.Lock()
         self._settled: deque[PendingCall] = deque()
@@ -108,29 +106,29 @@ class RpcConnection:
         self._page: AckPage | None = None
         self._free_lots = list(range(NUM_LOTS))
         self.posting: Batcher = Batcher(self, loop)
-        """Items for which nobody waits."""
+        """Items for which no thread waits."""
         self._poll = self._new_poll()
         loop.call_soon(lambda: loop.add_link(link, self._hear, self._end, self))
 
     @property
     def num_pending(self) -> int:
-        """Calls under way."""
+        """Number of calls under way."""
         return len(self._pending) + bool(self.posting.has_some)
 
     # Calls
 
     def ask(self, message: Call, packed: PackedValue) -> Any:
-        """Call, wait for the answer without a deadline, and return the value: the shortest way, if it is free.
+        """Call, wait for the answer without a deadline, and return the value: the fast path for a single call.
 
         Raises:
             Busy: other calls are under way; nothing was sent.
             Lost: the link ended.
             NotServed: the call did not run.
-            Exception: what the call raised.
+            Exception: the call's own exception.
         """
         if may_serve():
             received, pending = self._ask_alone(message, packed)
-        else:  # there are handlers of signals, which may call as well
+        else:  # there are signal handlers, which may call as well
             with interrupts_deferred:
                 received, pending = self._ask_alone(message, packed)
         if pending:
@@ -139,14 +137,14 @@ class RpcConnection:
         return value_of(received, self.where)
 
     def _ask_alone(self, message: Call, packed: PackedValue) -> tuple[Received | None, PendingCall | None]:
-        """Call and read the answer, or what stands for the call now that others have theirs; raises as `ask`."""
+        """Call and read the answer, or return a pending call if others have their answers first; raises as `ask`."""
         if self.posting.has_some:
             self.posting.send()
         number = message.number = next(self._numbers)
         link, received, pending = self.link, None, None
         sent = torn = False
-        # Ctrl-C is not put off here, because that takes longer than all the rest. All that it could leave undone is
-        # done by the handler at the end, and what it may have torn can only be calls that began after this one.
+        # Ctrl-C is not deferred here, because that takes longer than everything else. The handler at the end completes
+        # any step that it interrupts, and only calls that began after this one can be torn.
         try:
             if self._pending or self._armed or self._reader.setdefault("role", number) != number:
                 raise Busy
@@ -154,10 +152,10 @@ class RpcConnection:
             torn = True
             link.send(message, packed.parts, packed.fds or ())
             sent, torn = True, False
-            self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
+            self._loop.hand_over()  # a method here may wait for another service: the loop must not wait with it
             while received is None and not self._settled and not self._read_on:
-                with interrupts_allowed:  # if they are put off at all
-                    self._poll.poll(_LOOK_UP_MS)  # most interrupts come here
+                with interrupts_allowed:  # if they are deferred at all
+                    self._poll.poll(_LOOK_UP_MS)  # most interrupts arrive here
                 if self._read_on:
                     break
                 torn = True
@@ -178,7 +176,7 @@ class RpcConnection:
         return received, pending
 
     def _stand_in(self, number: int) -> PendingCall:
-        """What stands from now on for a call that was read for alone."""
+        """Make a pending call for a call that was read without one."""
         pending = PendingCall(self.where)
         pending.number, self._pending[number] = number, pending
         return pending
@@ -186,13 +184,13 @@ class RpcConnection:
     def exchange(self, message: Call, packed: PackedValue, keep: Keep | None = None) -> Any:
         """Call, and wait for the answer without a deadline; Ctrl-C never tears the link.
 
-        To the peer of such calls this link is this process: it would take an end of the link for an end of the process,
-        and a value that is neither taken nor given back would be nobody's.
+        For the peer of such calls this link stands for this process: the peer would take an end of the link for an end
+        of the process, and a value that is neither taken nor given back would have no owner.
 
         Args:
             message: the call.
             packed: its arguments.
-            keep: given the values that come with the answer, pickled; without it there are none.
+            keep: called with the pickled values that come with the answer; without it there are none.
 
         Raises:
             Lost, NotServed, Exception: as `ask`.
@@ -206,7 +204,7 @@ class RpcConnection:
             try:
                 with interrupts_allowed:
                     value = value_of(received, self.where)
-            except Exception:  # what arrived and cannot be unpickled is nobody else's either
+            except Exception:  # a value that arrived and cannot be unpickled has no other owner either
                 if lent:
                     self._took(message.number)
                 raise
@@ -219,7 +217,7 @@ class RpcConnection:
             return value
 
     def _exchange(self, message: Call, packed: PackedValue) -> Received:
-        """With interrupts put off: the answer to a call."""
+        """The answer to a call; with interrupts deferred."""
         received = pending = None
         if not packed.fds:
             with contextlib.suppress(Busy):
@@ -239,17 +237,18 @@ class RpcConnection:
         return received
 
     def begin(self, message: Call, packed: PackedValue, pending: PendingCall, *, wait_for_room: bool = True) -> None:
-        """Send a call; `pending` is answered with its answer.
+        """Send a call; `pending` receives its answer.
 
         Args:
             message: the call.
             packed: its arguments.
-            pending: stands for it here.
-            wait_for_room: whether to wait while too many are under way; never on the loop, or with a lock it needs.
+            pending: stands for the call here.
+            wait_for_room: whether to wait while `MAX_IN_FLIGHT` calls are under way; must be False on the loop, or with
+                a lock held that the loop needs.
 
         Raises:
             Lost: the link has ended; the call was not sent.
-            TimeoutError: too many calls were under way until `pending.due`.
+            TimeoutError: there was no room until `pending.due`.
         """
         if self.posting.has_some:
             self.posting.send()
@@ -259,13 +258,13 @@ class RpcConnection:
         self.begin_now(message, packed, pending, hold=hold)
 
     def begin_now(self, message: Call, packed: PackedValue, pending: PendingCall, *, hold: bool = False) -> None:
-        """As `begin`, whatever else is under way.
+        """As `begin`, without a limit on the calls under way.
 
         Args:
             message: the call.
             packed: its arguments.
-            pending: answered with its answer.
-            hold: send it with others, soon.
+            pending: receives the answer.
+            hold: whether it may be held for a moment, to be sent with other calls.
 
         Raises:
             Lost: the link has ended; the call was not sent.
@@ -289,10 +288,10 @@ class RpcConnection:
                 raise Lost(self.closed or str(error), sent=False) from None
             raise
         if self.closed:
-            self._end(self.closed)  # while this was on its way
+            self._end(self.closed)  # it ended while this call was being sent
 
     def wait(self, pending: PendingCall, due: float | None) -> bool:
-        """Wait until a call is answered, or an item of its stream is there; False if `due` comes first."""
+        """Wait until a call is answered, or an item of its stream has arrived; False if `due` comes first."""
         if pending.answered or pending.arrived:
             return True
         running = current.get()
@@ -307,13 +306,13 @@ class RpcConnection:
             running.waits_for = None
 
     def _wait(self, pending: PendingCall, due: float | None) -> bool:
-        """As `wait`, with interrupts put off."""
+        """As `wait`, with interrupts deferred."""
         self.flush()
-        self._loop.hand_over()  # a method of ours may wait for another service: the loop must not wait with it
+        self._loop.hand_over()  # a method here may wait for another service: the loop must not wait with it
         me = next(self._numbers)  # several threads may wait for the same call
         try:
             while not (pending.answered or pending.arrived):
-                # Two who wait for the same bytes would only wake each other.
+                # Two threads that wait for the same bytes would only wake each other.
                 if not self._armed and self._reader.setdefault("role", me) == me:
                     self._reading_thread, self._read_for_it = threading.get_ident(), pending
                     try:
@@ -335,20 +334,20 @@ class RpcConnection:
             self._pass_on()
 
     def cancel(self, pending: PendingCall) -> None:
-        """Nobody wants the answer any more; may be called when it is there."""
+        """The answer is no longer wanted; may be called when it has arrived."""
         if self._forget(pending):
             self._send(Cancel(pending.number))
 
     def give_up(self, pending: PendingCall) -> None:
-        """The deadline of a future has passed."""
+        """Give up a future whose deadline has passed."""
         if self._forget(pending):
             self._send(Cancel(pending.number))
             pending.expire()
 
     def share_page(self) -> None:
-        """Note in shared memory from now on, if the link can carry it, which values that were lent have arrived."""
+        """From now on note arrived lent values in shared memory, if the link can carry it."""
         if self.link.stream.carries_fds:
-            with contextlib.suppress(OSError):  # then messages say so
+            with contextlib.suppress(OSError):  # then messages carry the acknowledgements
                 fd = AckPage.create()
                 try:
                     self._page = AckPage(fd)
@@ -357,16 +356,16 @@ class RpcConnection:
                     os.close(fd)
 
     def _took(self, number: int) -> None:
-        """The answer to a call, which was only lent, is here."""
+        """The answer to a call, which was only lent, has arrived."""
         with contextlib.suppress(ValueError):  # it was closed with the link
             if self._page and self._page.note(number):
                 return
         self._send(Taken(number))
 
     def lot(self) -> tuple[int, AckLease] | None:
-        """A free place for values that come with an answer; None if they have to be asked for singly.
+        """A free place for values that come with an answer; None if they have to be asked for one by one.
 
-        The place is the caller's until he gives it to `free_lot`.
+        The place belongs to the caller until it calls `free_lot`.
         """
         page = self._page
         if page is None or not can_fence():
@@ -377,19 +376,19 @@ class RpcConnection:
         return None
 
     def free_lot(self, place: int) -> None:
-        """Let others use a place; may run at any moment."""
+        """Release a place; may run at any moment."""
         self._free_lots.append(place)
 
     def tell_begun(self, target: int) -> None:
-        """Values of an object that were lent together are being begun, of which it wants to hear."""
+        """Tell an object, which asked to be told, that values lent together are being begun."""
         self._send(Begun(target))
 
     def ask_for_more(self, pending: PendingCall, credit: int) -> None:
-        """Let a stream send so many more items."""
+        """Let a stream send `credit` more items."""
         self._send(More(pending.number, credit))
 
     def watch(self, pending: PendingCall) -> None:
-        """Have the loop read: somebody wants to be called back, instead of waiting."""
+        """Have the loop read, because a callback is to be called."""
         self._watched[pending.number] = pending
         if pending.answered:
             self._watched.pop(pending.number, None)
@@ -397,7 +396,7 @@ class RpcConnection:
             self._loop.call_soon(self._arm)
 
     def flush(self) -> None:
-        """Send the calls that were held, and the items that were gathered."""
+        """Send the held calls and the gathered items."""
         if self.posting.has_some:
             self.posting.send()
         if self.link.num_held:
@@ -408,10 +407,10 @@ class RpcConnection:
         """End the link; calls under way are lost. May be called twice, and from any thread."""
         self._end(why)
 
-    # The reading role, as the loop takes it
+    # The reading role, as taken by the loop
 
     def acquire(self) -> bool:
-        """Take the role if nobody reads; never waits."""
+        """Take the role if no thread reads; never waits."""
         return self._reader.setdefault("role", _LOOP) == _LOOP
 
     def release(self) -> None:
@@ -428,9 +427,9 @@ class RpcConnection:
             self._pass_on()
 
     def _abandon(self, reader: int, sent: bool, torn_by: str) -> None:
-        """A thread that had the role, or was about to lay it down, cannot go on."""
+        """Release the role of a thread that was interrupted while it had the role or was about to lay it down."""
         self._pending.pop(reader, None)
-        if torn_by:  # nobody knows how much of a frame is through: the next call dials anew
+        if torn_by:  # an unknown part of a frame was sent: the next call dials again
             self._end(torn_by)
         elif sent:
             self._send(Cancel(reader))
@@ -458,17 +457,17 @@ class RpcConnection:
         return True
 
     def _read_in_handler(self, pending: PendingCall, due: float | None) -> bool:
-        """As `_read_for`, in a handler of a signal: the role is that of this thread, which goes on only afterwards."""
+        """As `_read_for`, in a signal handler: the interrupted thread has the role, and continues afterwards."""
         outer = self._read_for_it or self._read_on
         if outer is None:
             outer = self._read_on = self._stand_in(self._reader["role"])
-        poll, self._poll = self._poll, self._new_poll()  # one that is in use refuses to be used again
+        poll, self._poll = self._poll, self._new_poll()  # a poll object in use cannot be used again
         try:
             in_time = self._read_for(pending, due)
         finally:
             self._poll = poll
         self._settle_all()
-        if outer.answered or outer.arrived:  # what the thread is asleep for: a further answer wakes it
+        if outer.answered or outer.arrived:  # the thread sleeps for this, and a further answer wakes it
             with contextlib.suppress(Lost):
                 self.begin_now(Call(0, _NOBODY, "", False, None, (), (), 0), PackedValue(()), Dropped(self.where))
         return in_time
@@ -479,7 +478,7 @@ class RpcConnection:
         return poll
 
     def _read_some(self) -> None:
-        """With the role: hear everything that is here."""
+        """With the role: read all messages that have arrived."""
         while True:
             try:
                 received = self.link.read_ready()
@@ -496,7 +495,7 @@ class RpcConnection:
                 return
 
     def _read_until(self, number: int) -> Received | None:
-        """With the role: the answer to a call that is not among the pending ones, if it is here; hear all others.
+        """With the role: return the answer to a call that is not pending, if it has arrived; deliver all other answers.
 
         Raises:
             LinkClosed: the link has ended.
@@ -508,11 +507,11 @@ class RpcConnection:
                 if received is None:
                     raise LinkClosed("the peer closed the link")
                 if received.message.number != number:
-                    with interrupts_deferred:  # whose answer this is waits for it, or is called back
+                    with interrupts_deferred:  # its caller waits for it, or has a callback
                         self._hear(received)
                 else:
                     found = received
-                if not self.link.may_hold_more:  # nobody is told of what the link holds already: leave nothing there
+                if not self.link.may_hold_more:  # nothing reports what the link has read already: leave nothing there
                     return found
         except BlockingIOError:
             return found
@@ -523,9 +522,9 @@ class RpcConnection:
             raise LinkClosed(str(error)) from None
 
     def _hear(self, received: Received) -> None:
-        """Give an answer to its call; with the role."""
+        """Deliver an answer to its call; with the role."""
         message = received.message
-        kind = cast("type[Any]", type(message))  # (of an Any, which a checker has no name for)
+        kind = cast("type[Any]", type(message))  # (of an Any, for which a checker has no name)
         if kind is StreamItem:
             pending = self._pending.get(message.number)
             if pending and pending.arrived is not None:
@@ -534,7 +533,7 @@ class RpcConnection:
             return
         pending = self._pending.get(message.number)
         if pending is None or not self._forget(pending):
-            return  # it was cancelled
+            return  # the call was cancelled
         if kind is not StreamEnd:
             pending.received = received
         self._answer(pending)
@@ -549,7 +548,7 @@ class RpcConnection:
             _rouse(pending)
 
     def _forget(self, pending: PendingCall) -> bool:
-        """It is under way no longer; False if it was not."""
+        """Remove a call from those under way; False if it was not among them."""
         number = pending.number
         if pending.alone:
             self._alone.pop(number, None)
@@ -558,7 +557,7 @@ class RpcConnection:
         return self._pending.pop(number, None) is not None
 
     def _end(self, why: str) -> None:
-        """The link has ended."""
+        """Mark the link as ended, and fail its calls."""
         with interrupts_deferred:
             self.closed = self.closed or why
             self.link.close()
@@ -567,7 +566,7 @@ class RpcConnection:
             self._fail(self.closed)
 
     def _lose(self, pending: PendingCall) -> None:
-        """The link has ended, perhaps because an interrupt struck whoever was just handing over this very answer."""
+        """Fail a call because the link has ended, perhaps by an interrupt while its answer was being delivered."""
         if not pending.answered and pending.number not in self._pending:
             pending.why_lost = self.closed
             self._answer(pending)
@@ -582,7 +581,7 @@ class RpcConnection:
         self._settle_all()
 
     def _settle_all(self) -> None:
-        """Give futures their answers. Their callbacks are user code, to which the loop must not be lost."""
+        """Finish the futures. Their callbacks are user code, which must not stop the loop."""
         entered = self._loop.enter() if self._loop.is_here and not self._loop.is_entered_here else None
         with interrupts_deferred:  # they may be the futures of other threads
             while self._settled:
@@ -598,7 +597,7 @@ class RpcConnection:
             with interrupts_deferred:
                 self.link.send(message)
         except LinkClosed:
-            pass  # its end is noticed by who reads
+            pass  # the reading thread notices the end of the link
 
     # Waiting beside a reader
 
@@ -611,7 +610,7 @@ class RpcConnection:
                 self.cancel(pending)
 
     def _sleep(self, pending: PendingCall, due: float | None) -> bool:
-        """Wait for the answer or for the role; False when the deadline comes first."""
+        """Sleep until the answer or the role comes; False when `due` comes first."""
         lock = threading.Lock()
         lock.acquire()
         with self._lying_down:
@@ -619,7 +618,7 @@ class RpcConnection:
         self._sleepers[lock] = pending
         try:
             if pending.answered or pending.arrived or not (self._armed or self._reader):
-                return True  # it changed while we lay down
+                return True  # it changed while this thread prepared to sleep
             left_s = _LOOK_UP_S if due is None else min(due - time.monotonic(), _LOOK_UP_S)
             if left_s > 0:
                 with interrupts_allowed:
@@ -633,14 +632,14 @@ class RpcConnection:
                 pending.locks = tuple(other for other in pending.locks if other is not lock)
 
     def _pass_on(self) -> None:
-        """Wake a sleeper if nobody reads: it takes the role, or finds its answer and comes here in its turn."""
+        """Wake a sleeping thread if no thread reads: it takes the role, or finds its answer and calls this in turn."""
         if self._sleepers and not self._armed and not self._reader:
             for lock in list(self._sleepers):
                 if _release(lock):
                     return
 
     def wait_for_room(self, due: float | None = None) -> None:
-        """Wait until one more call that nobody waits for may be under way.
+        """Wait until fewer than `MAX_IN_FLIGHT` calls for which no thread waits are under way.
 
         Raises:
             TimeoutError: not until `due`.
@@ -655,7 +654,7 @@ class RpcConnection:
                 with contextlib.suppress(ValueError):
                     self._for_room.remove(room)
 
-    # The loop: answers that nobody waits for
+    # The loop: answers for which no thread waits
 
     def _leave_alone(self, pending: PendingCall) -> None:
         self._alone[pending.number] = pending
@@ -672,7 +671,7 @@ class RpcConnection:
         self._timer = self._loop.call_later(min(pause_s, max(0.0, self._next_due - time.monotonic())), self._look)
 
     def _look(self) -> None:
-        """Read for those who were left alone, as long as there are any."""
+        """Read for calls without a waiting thread, as long as there are any."""
         if self.closed:
             return
         self.flush()
@@ -684,7 +683,7 @@ class RpcConnection:
             self._looking = False
             if not self._alone or self._looking:
                 return
-            self._looking = True  # one came in this moment
+            self._looking = True  # a call was added at this moment
         elif not self._armed and not self._reader and now - self._read_at > _ALONE_S:
             self._arm()
         self._look_later()
@@ -712,7 +711,7 @@ class RpcConnection:
 
 
 def _rouse(pending: PendingCall) -> None:
-    """Wake the threads that wait for a call beside one that reads."""
+    """Wake the threads that wait for a call while another thread reads."""
     for lock in pending.locks:
         _release(lock)
 

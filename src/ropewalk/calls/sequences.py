@@ -1,4 +1,4 @@
-"""The numbers of the calls of one caller that a service is to do once, at the caller's side.
+"""Numbers the calls of one caller that a service runs once; at the caller's side.
 
 next ──▶ 7        over(3), over(5), while 4 is still open        acknowledgement ──▶ "all up to 3, and 5"
 """
@@ -15,26 +15,26 @@ class Sequence:
         self._lock = threading.Lock()
         self._last = 0
         self._open: dict[int, None] = {}
-        """Calls without an answer, in their order."""
+        """Calls without an answer, in order."""
         self._over: list[int] = []
         """Calls that were over while an earlier one was open, and of which the service was not told yet."""
 
     def next(self) -> int:
-        """The number of one more call; `over` must follow when nobody will send it again."""
+        """The number of another call; `over` must follow when it will not be sent again."""
         with self._lock:
             self._last += 1
             self._open[self._last] = None
             return self._last
 
     def acknowledgement(self) -> tuple[int, list[int]]:
-        """For the next message: all calls up to a number are over, and these later ones, which are told of once."""
+        """For the next message: all calls up to a number are over, and so are these later ones, which are told once."""
         with self._lock:
             up_to = self._up_to
             told, self._over = [number for number in self._over if number > up_to], []
             return up_to, told
 
     def over(self, number: int) -> None:
-        """A call has its answer, or nobody waits for it; may be called twice."""
+        """A call has its answer, or its answer is no longer wanted; may be called twice."""
         with self._lock:
             was_open = number in self._open
             self._open.pop(number, None)

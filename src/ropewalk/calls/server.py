@@ -1,13 +1,13 @@
-"""The serving side of calls: objects, whose turn it is, and the way back of what they return.
+"""The serving side of calls: objects, the turns of calls at them, and the answers that are sent back.
 
     link ──Call──▶ loop: turn? ──yes──▶ method, in this very thread ──▶ Answer
-                     │ no: waits in its lane         (a deputy goes on with the loop if it lasts)
+                     │ no: waits in its lane         (if it takes long, a deputy thread goes on with the loop)
                      ├─ @concurrent: in a thread of its own
                      ├─ @batched: gathers, then one call for many     (batching.py)
                      └─ a generator: each item is a turn of its own   (streams.py)
 
-The loop hears cancels, stops and questions of status meanwhile, whatever a method does.
-Answers to calls that came together are sent together.
+The loop handles cancels, stops and requests for status meanwhile, whatever a method does. Answers to calls that
+arrived together are sent together.
 """
 
 from __future__ import annotations
@@ -47,33 +47,33 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import DEPUTY_S, Loop
 
-#: Calls that waited are begun for so long in one turn of the loop.
+#: Maximum time in seconds for which waiting calls are begun in one turn of the loop.
 _TURN_S = 0.001
-#: So many small answers are sent together at most: the caller can go on with these while the next ones are made.
+#: Maximum number of small answers sent together: the caller can go on with these while the next ones are made.
 _MOST_HELD = 16
 
 
 class WaitlessHandler(Protocol):
-    """Answers calls in a way of its own, on the loop, where it must not wait: those that wait wait without a thread."""
+    """Answers calls on the loop, where it must not wait: a call that has to wait does so without a thread."""
 
     def call(self, link: Link, message: Call, received: Received) -> bool:
-        """Take a call, if it is for an object of the desk."""
+        """Take a call if it is for one of this handler's objects; returns whether it was taken."""
         ...
 
     def cancel(self, link: Link, number: int) -> None:
-        """Nobody wants the answer to a call any more; it may be none of the desk's, or answered."""
+        """The answer to a call is no longer wanted; the call may be of another handler, or answered."""
         ...
 
     def taken(self, link: Link, number: int) -> None:
-        """An answer that was only lent has arrived."""
+        """A lent answer has arrived at the caller."""
         ...
 
     def page(self, link: Link, fd: int) -> None:
-        """From now on the caller notes in this memory file, which is the desk's, which answers have arrived."""
+        """From now on the caller notes arrived answers in this memory file, which this handler then owns."""
         ...
 
     def begun(self, target: int) -> None:
-        """Somebody has begun a value of this object, which wanted to hear of that."""
+        """Another process has begun a value of this object, which asked to be told."""
         ...
 
     def gone(self, link: Link) -> None:
@@ -90,22 +90,22 @@ class CallServer:
         self._served: dict[int, Served] = {}
         self._num_served = 0
         self._calls: dict[Link, dict[int, Incoming]] = {}
-        """Calls with an answer to come, which may be cancelled."""
+        """Calls that are not answered yet, which may be cancelled."""
         self.desk: WaitlessHandler | None = None
-        """Answers some calls in its own way."""
+        """Is offered every plain `Call` first, and takes those for its own objects."""
 
     # Any thread
 
     def serve(
         self, obj: object, methods: Mapping[str, MethodFacts], label: str, once: OnceTable | None = None
     ) -> Served:
-        """Let an object be called from now on.
+        """Make an object callable from now on.
 
         Args:
             obj: the object.
-            methods: those that can be called.
+            methods: the methods that can be called, by name.
             label: its name in messages.
-            once: which calls were done that are to be done once, if there was a predecessor.
+            once: the record of calls that run once, from the object's predecessor if there was one.
         """
         served = Served(self.next_target(), obj, methods, label)
         if once is not None:
@@ -118,19 +118,19 @@ class CallServer:
         return served
 
     def next_target(self) -> int:
-        """A number for one more object."""
+        """A number for another object."""
         self._num_served += 1
         return self._num_served
 
     def refuse(self, served: Served, reason: str) -> None:
-        """Answer no new calls of an object; those that have begun go on, but for those that wait (`rw.wait_for`)."""
+        """Refuse new calls of an object; calls that have begun go on, except those that wait (`rw.wait_for`)."""
         served.closed = reason
         for turn in served.running:
             for call in turn.calls:
                 self._tell_watchers(call)
 
     def withdraw(self, served: Served) -> None:
-        """Serve an object no longer: calls that wait for it do not run, and its streams are closed."""
+        """Stop serving an object: calls that wait for it do not run, and its streams are closed."""
         self._served.pop(served.target, None)
         served.closed = served.closed or "it has ended"
         waiting: list[Turn] = []
@@ -149,7 +149,7 @@ class CallServer:
         self._loop.call_soon(lambda: self._end_streams(served, waiting))
 
     def waits(self) -> list[LaneWaits]:
-        """Which calls run here and wait for others, and which wait for their turns."""
+        """The calls that run here and wait for others, and the calls that wait for their turns."""
         found: list[LaneWaits] = []
         for served in list(self._served.values()):
             with served.lock:
@@ -157,7 +157,7 @@ class CallServer:
         return found
 
     def fail(self, target: int, key: int, error: Exception) -> bool:
-        """End a call that waits for its turn with an exception; False if it does not wait (any more)."""
+        """End a call that waits for its turn with an exception; False if it does not wait, or no longer."""
         served = self._served.get(target)
         if served is None:
             return False
@@ -166,13 +166,13 @@ class CallServer:
             if call is None or not (call.lane.withdraw(call) or _leave_batch(call)):
                 return False
         self._finish(call, call.failed(error))
-        call.cancelled = "it was ended"  # what is left of it, in a batch or a stream, does not run
+        call.cancelled = "it was ended"  # the rest of it, in a batch or a stream, does not run
         if isinstance(call, ServedGenerator):
             self._loop.call_soon(lambda: self._stepped(call))
         return True
 
     def wait_idle(self, served: Served, timeout_s: float) -> bool:
-        """Wait until no call of an object runs or waits; False if that takes too long."""
+        """Wait until no call of an object runs or waits; False after `timeout_s` seconds."""
         due = time.monotonic() + timeout_s
         while served.running or served.num_waiting:
             if time.monotonic() > due:
@@ -181,22 +181,23 @@ class CallServer:
         return True
 
     def wait_for_end_of_links(self, timeout_s: float) -> None:
-        """Wait until all callers have hung up, or for so long."""
+        """Wait until all callers have closed their links, or for `timeout_s` seconds."""
         due = time.monotonic() + timeout_s
         while self._calls and time.monotonic() < due:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Serve nothing more; may be called twice."""
+        """Stop serving all objects; may be called twice."""
         for served in list(self._served.values()):
             self.withdraw(served)
         self._threads.close()
 
     @contextlib.contextmanager
     def turn(self, served: Served) -> Generator[bool]:
-        """Have the turn of an object in this thread: none of its calls runs meanwhile, but for concurrent ones.
+        """Hold the turn of an object in this thread: none of its calls runs meanwhile, except for concurrent ones.
 
-        False if there is no such moment: the object is served no longer, or a call of it waits for this thread.
+        Yields False if the turn cannot be had: the object is no longer served, or one of its calls waits for this
+        thread.
         """
         lane, running = served.lane, current.get()
         call = running.call if running else None
@@ -226,7 +227,7 @@ class CallServer:
     # The loop
 
     def attend(self, link: Link) -> None:
-        """Hear a link that is up; from the loop's thread."""
+        """Read a link that is up; from the loop's thread."""
         self._calls[link] = {}
         self._loop.add_link(link, functools.partial(self._hear, link), lambda _why: self._gone(link))
 
@@ -267,7 +268,7 @@ class CallServer:
         served = self._served.get(message.target)
         way = served.plain_ways.get(message.method) if served is not None and not served.closed else None
         if way is not None and not way.in_thread:
-            # The short way of most calls: an unmarked method whose turn it is.
+            # The fast path for most calls: an unmarked method whose turn it is.
             assert served
             if way.facts.free:
                 self._call_free(served, way, link, message, received)
@@ -302,7 +303,7 @@ class CallServer:
         self._take(way, call)
 
     def _take(self, way: CallPolicy, call: Incoming) -> None:
-        """Begin a call, or put it with those that are to run as one."""
+        """Begin a call, or add it to a batch."""
         if not way.batch:
             self._begin(call)
             return
@@ -312,14 +313,14 @@ class CallServer:
             self._finish(call, call.failed(error))
 
     def _call_once(self, link: Link, message: OnceCall, received: Received) -> None:
-        """Take a call that may have come before, over this link or another one."""
+        """Take a call that may have arrived before, over this link or another one."""
         served = self._served.get(message.target)
         way = served.ways.get(message.method) if served else None
         if served is None or served.closed or way is None or way.facts.streams:
-            self._call(link, message, received)  # which says what is wrong
+            self._call(link, message, received)  # which reports the problem
             return
         owner, _, generation = message.stream.rpartition("#")
-        # By the name that the link has proved, so that nobody speaks of another one's calls.
+        # By the name that the link has proved, so that no process can refer to the calls of another.
         name = CallName(f"{link.peer.partition('#')[0]} {owner}", int(generation or 0), message.sequence)
         call = OnceIncoming(served, way, link, message, received, name)
         with served.lock:
@@ -337,7 +338,7 @@ class CallServer:
             self._take(way, call)
 
     def _answer_again(self, link: Link, message: OnceCall, done: Done) -> None:
-        """The answer to a call that was done before it came."""
+        """Answer a call that was done before it arrived again."""
         with contextlib.suppress(LinkClosed):  # the loop notices by itself
             if done.failure:
                 link.send(Raised(message.number, done.failure))
@@ -345,7 +346,7 @@ class CallServer:
                 link.send(Answer(message.number, ()), done.parts)
 
     def _settle(self, call: OnceIncoming, done: Done | None) -> None:
-        """Note what became of a call that is done once; with the object's lock."""
+        """Note the outcome of a call that runs once; with the object's lock held."""
         if call.is_settled:
             return
         call.is_settled = True
@@ -356,7 +357,7 @@ class CallServer:
             served.once.done(name, done)
         else:
             served.once.undone(name)
-        if call.repeats:  # answered now, or begun anew
+        if call.repeats:  # these are answered now, or begun anew
             repeats, call.repeats = call.repeats, []
             self._loop.call_soon(lambda: self._go_on_with(repeats))
 
@@ -394,14 +395,14 @@ class CallServer:
                 self._settle(call, None)
 
     def _forget_repeat(self, link: Link, number: int) -> None:
-        """Nobody wants the answer to a call that came again while it ran."""
+        """Drop a repeated call that arrived while the first one ran, and whose answer is no longer wanted."""
         for served in list(self._served.values()):
             with served.lock:
                 for call in served.once_running.values():
                     call.repeats = [each for each in call.repeats if (each[0], each[1].number) != (link, number)]
 
     def _gone(self, link: Link) -> None:
-        """A caller is gone: what it asked for and has not begun is not done for nobody."""
+        """A caller is gone: calls of it that have not begun do not run."""
         for number in list(self._calls.get(link, {})):
             self._cancel(link, number, "its caller is gone")
         self._calls.pop(link, None)
@@ -413,18 +414,18 @@ class CallServer:
             self.desk.gone(link)
 
     def _tell_watchers(self, call: Incoming) -> None:
-        """A call that runs is over: code of users is told in threads, and never keeps the loop waiting."""
+        """A running call is over: user callbacks run in threads, and never block the loop."""
         for callback in watchers(call.key):
             self._threads.run(callback)
 
     def _step(self, stream: ServedGenerator) -> None:
-        """Let a stream have its next turn, if it wants one."""
+        """Give a stream its next turn, if it wants one."""
         if stream.wants_turn:
             stream.in_turn = True
             self._begin(stream)
 
     def _end_streams(self, served: Served, waited: Sequence[Turn]) -> None:
-        """Those of an object that is served no longer; `waited` had their places in the lane taken away."""
+        """End the streams of an object that is no longer served; `waited` were removed from their lanes."""
         under_way = [call for calls in self._calls.values() for call in list(calls.values())]
         for stream in dict.fromkeys((*waited, *under_way)):
             if isinstance(stream, ServedGenerator) and stream.served is served:
@@ -440,7 +441,7 @@ class CallServer:
     # Turns
 
     def _begin(self, turn: Turn) -> None:
-        """Run something now, or let it wait for its turn."""
+        """Run a turn now, or let it wait in its lane."""
         try:
             with turn.served.lock:
                 begun = turn.lane.arrive(turn)
@@ -454,7 +455,7 @@ class CallServer:
             self._start(turn)
 
     def _continue(self, served: Served, lane: CallLane[Turn]) -> None:
-        """Begin what waited; on the loop, for a moment."""
+        """Begin waiting turns of a lane; on the loop, for at most `_TURN_S`."""
         due = time.monotonic() + _TURN_S
         while True:
             with served.lock:
@@ -466,7 +467,7 @@ class CallServer:
                 return
 
     def _start(self, turn: Turn) -> bool:
-        """Run what has its turn; False if the loop was lost over it. Then whoever has it goes on with the lane."""
+        """Run a turn; False if another thread took over the loop meanwhile and continues with the lane."""
         if isinstance(turn, HeldTurn):
             turn.give()
             return True
@@ -482,19 +483,19 @@ class CallServer:
         return False
 
     def _run(self, turn: Turn) -> None:
-        """Run what has its turn, and send what comes of it."""
+        """Run a turn and send its replies."""
         served, lane = turn.served, turn.lane
         turn.since = time.monotonic()
         replies = turn.run()
         with served.lock:
             served.num_done += turn.num_ended
             for call, answer, packed in replies:
-                if call.once:  # while it is its turn: what is saved next contains both the effect and the answer
+                if call.once:  # during its turn, so that the next saved state contains both the effect and the answer
                     self._settle(call, call.done(answer, packed))  # type: ignore[arg-type, attr-defined]
             more = lane.finish(turn)
         if more:
             self._loop.call_soon(lambda: self._continue(served, lane))
-        # The turn is over before its answer is sent: whoever has the answer may call again at once.
+        # The turn ends before its answer is sent: a caller that has the answer may call again at once.
         for reply in replies:
             self._finish(*reply)
         if turn.when_over:
@@ -503,7 +504,7 @@ class CallServer:
             turn.way.lasts = False
 
     def reply(self, link: Link, answer: Any, parts: Sequence[Part] = ()) -> None:
-        """Send an answer; together with others, if more of what came together is at hand.
+        """Send an answer, together with others if more of the messages that arrived together are at hand.
 
         Raises:
             LinkClosed: the caller is gone.
@@ -514,7 +515,7 @@ class CallServer:
             link.flush()
 
     def _finish(self, call: Incoming, answer: Any, packed: PackedValue | None = None) -> None:
-        """Send what became of a call, unless nobody wants to know."""
+        """Send the outcome of a call, unless it is no longer wanted."""
         link = call.link
         if call.once:
             with call.served.lock:
@@ -540,7 +541,7 @@ class CallServer:
 
 
 def _lanes(served: Served) -> list[LaneWaits]:
-    """The lanes of an object in which calls wait for others; with its lock."""
+    """The lanes of an object in which calls wait for others; with its lock held."""
     found: list[LaneWaits] = []
     for lane in dict.fromkeys(served.lanes):
         running = [call for turn in lane.running.values() if (call := _running(turn))]
@@ -551,7 +552,7 @@ def _lanes(served: Served) -> list[LaneWaits]:
 
 
 def _running(turn: Turn) -> RunningCall | None:
-    """A turn that runs, if it waits for a call of its own."""
+    """The entry of a running turn, if it waits for a call of its own."""
     waits_for = getattr(turn, "waits_for", None)
     if waits_for is None:
         return None
@@ -560,7 +561,7 @@ def _running(turn: Turn) -> RunningCall | None:
 
 
 def _waiting(served: Served, lane: CallLane[Turn] | None = None) -> list[Incoming]:
-    """The calls that wait for a turn in a lane, or in any one; with the object's lock."""
+    """The calls that wait for a turn in one lane, or in any; with the object's lock held."""
     found = [call for each in served.lanes if lane in (None, each) for turn in each.waiting for call in turn.calls]
     for way in served.ways.values():
         if way.batch and lane in (None, way.lane):
@@ -569,10 +570,10 @@ def _waiting(served: Served, lane: CallLane[Turn] | None = None) -> list[Incomin
 
 
 def _leave_batch(call: Incoming) -> bool:
-    """Take a call out of the batch that it waits with; False if it is in none that waits."""
+    """Remove a call from the batch in which it waits; False if it is in no waiting batch."""
     if call.way.batch and call.way.batch.discard(call):
         return True
-    return any(call in turn.calls for turn in call.lane.waiting)  # there it is passed over
+    return any(call in turn.calls for turn in call.lane.waiting)  # the batch skips it
 
 
 def _asked(call: Incoming) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Many calls as one: arguments are stacked on a new first axis, and the result is taken apart along it.
+"""Merges calls by stacking: arguments get a new first axis, along which the result is divided.
 
     act(obs_0) ─┐                       ┌─▶ result[0]
     act(obs_1) ─┼─▶ act(stacked) ─▶ result ─▶ result[1]
@@ -55,14 +55,14 @@ class Stacking(Merging):
         return args, {name: _stack([kwargs[name] for _, kwargs in calls]) for name in calls[0][1]}
 
     def divide(self, result: Any, sizes: Sequence[int]) -> list[Any]:
-        """Arrays by their first axis, lists by item, and dicts, tuples and dataclasses part by part; None is for all.
+        """Divide arrays by their first axis, lists by item, and dicts, tuples and dataclasses part by part.
 
-        See `Merging`.
+        None is given to all calls. See `Merging`.
         """
         return _unstack(result, len(sizes), "its result")
 
 
-# Values are the user's, so they are Any from here on.
+# Values belong to the user, so they are Any from here on.
 
 
 def _stack(values: Sequence[Any]) -> Any:
@@ -84,7 +84,7 @@ def _numbers(values: Sequence[Any]) -> Any:
     if numpy is None:
         return list(values)
     array = numpy.asarray(values)
-    # Whole numbers that fit into no type of numpy's would lose digits as floats.
+    # Integers that fit no numpy type would lose digits as floats.
     whole = all(isinstance(value, int) for value in values)
     return array if array.dtype.kind in ("biu" if whole else "biufc") else list(values)
 
@@ -92,7 +92,7 @@ def _numbers(values: Sequence[Any]) -> Any:
 def _unstack(result: Any, num_calls: int, path: str) -> list[Any]:
     if result is None:
         return [None] * num_calls
-    entries: Any = None  # per call
+    entries: Any = None  # one for each call
     if library_of(result) is not None:
         entries = result if result.shape else ()
     elif isinstance(result, list):

@@ -1,10 +1,10 @@
-"""Generators that are called: each item is a turn of its own, so that other calls come between.
+"""Calls of generators: each item is a turn of its own, so that other calls can run in between.
 
     Call ──▶ turn: item ──▶ turn: item ──▶ (no credit: waits) ──More──▶ turn: item ──▶ ... ──▶ StreamEnd
                                                 └─Cancel, or the caller is gone──▶ turn: close
 
-Whatever ends a stream early, its generator is closed exactly once, in a turn of its
-object: its `finally` blocks run beside no other method.
+However a stream ends, its generator is closed exactly once, in a turn of its object: no other method runs beside its
+`finally` blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class ServedGenerator(Incoming):
-    """A generator at work."""
+    """A generator that was called and yields items."""
 
     __slots__ = ("credit", "ended", "in_turn", "items")
 
@@ -30,10 +30,10 @@ class ServedGenerator(Incoming):
         Incoming.__init__(self, served, way, link, message, received)
         self.credit = message.credit
         self.in_turn = False
-        """It has a turn, or waits for one."""
+        """Whether it has a turn or waits for one."""
         self.items: Iterator[Any] | None = None
         self.ended = False
-        """There is nothing more to be done for it."""
+        """Whether nothing is left to be done for it."""
 
     @property
     def num_ended(self) -> int:
@@ -47,7 +47,7 @@ class ServedGenerator(Incoming):
         return self.items is not None if self.cancelled else self.credit > 0
 
     def run(self) -> Sequence[Reply]:
-        """Yield the next item, or close."""
+        """Yield the next item, or close the generator."""
         token = current.set(self)
         try:
             reply = self._next()
@@ -80,7 +80,7 @@ class ServedGenerator(Incoming):
         if close:
             try:
                 close()
-            except Exception:  # of the user's `finally`; nobody waits for it
+            except Exception:  # raised by the user's `finally`; no caller waits for it
                 logger.exception("%s: a stream that was given up raised", self.label)
 
 

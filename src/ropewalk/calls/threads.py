@@ -1,4 +1,4 @@
-"""Threads for calls that run beside others: kept for the next one, never waited for at the end of the process."""
+"""Threads for concurrent calls: idle ones are reused, and the end of the process does not wait for them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import queue
 import threading
 from collections.abc import Callable
 
-#: An idle thread ends after this long.
+#: Seconds after which an idle thread ends.
 _IDLE_S = 10.0
 
 
 class Threads:
-    """Runs each call in a thread of its own; threads are used again."""
+    """Runs each call in a thread of its own; idle threads are reused."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -48,7 +48,7 @@ class Threads:
                 call = self._calls.get(timeout=_IDLE_S)
             except queue.Empty:
                 with self._lock:
-                    if not self._num_idle:  # a call was put there for us in this moment
+                    if not self._num_idle:  # a call was put there for this thread at this moment
                         call = self._calls.get()
                         continue
                     self._num_idle -= 1

@@ -1,4 +1,4 @@
-"""Arguments and results as trees: containers of arrays, numbers and whatever else is in them.
+"""Arguments and results as trees: containers of arrays, numbers and other values.
 
 Without numpy or torch: an array can only have come from a library that is loaded.
 """
@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
-# Values are the user's, so they are Any here.
+# Values belong to the user, so they are Any here.
 
 
 def library_of(value: Any) -> Any:
-    """The library whose array this is, or None."""
+    """The library that an array belongs to; None if the value is not an array."""
     for name, kind in (("numpy", "ndarray"), ("torch", "Tensor")):
         library = sys.modules.get(name)
         if isinstance(value, getattr(library, kind, ())):
@@ -24,7 +24,7 @@ def library_of(value: Any) -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is one, of Python's or numpy's."""
+    """Whether a value is a number, of Python's or numpy's types."""
     if isinstance(value, int | float | complex):
         return True
     numpy = sys.modules.get("numpy")
@@ -32,7 +32,7 @@ def is_number(value: Any) -> bool:
 
 
 def parts_of(value: Any) -> dict[Any, Any] | None:
-    """What a container holds, by key, position or field; None if it is none."""
+    """The contents of a container, by key, position or field; None if the value is not a container."""
     if isinstance(value, dict):
         return cast("dict[Any, Any]", value)
     if isinstance(value, list | tuple):
@@ -51,7 +51,7 @@ def rebuilt(like: Any, parts: dict[Any, Any]) -> Any:
     if isinstance(like, tuple):
         make: Any = getattr(cast("Any", like), "_make", tuple)  # named tuples have one
         return make(parts.values())
-    # Not by its constructor, which may check what is true of one call only.
+    # Not by its constructor, which may check conditions that hold for one call only.
     made = copy.copy(like)
     for name, part in parts.items():
         object.__setattr__(made, name, part)  # also if it is frozen
@@ -59,19 +59,19 @@ def rebuilt(like: Any, parts: dict[Any, Any]) -> Any:
 
 
 def kind_of(value: object) -> type[object]:
-    """The type of a value of the user."""
+    """The type of a user's value."""
     return type(value)
 
 
 def inner_path(path: str, container: Any, key: Any) -> str:
-    """The path of a part of what stands at a path."""
+    """The path of a part of a container, which is itself at a path."""
     if dataclasses.is_dataclass(container):
         return f"{path}.{key}"
     return f"{path}[{key!r}]"
 
 
 def words_of(value: Any) -> str:
-    """What it is, for errors."""
+    """A description of the value, for errors."""
     if library_of(value) is not None:
         device = str(getattr(value, "device", "cpu"))
         where = "" if device == "cpu" else f" on {device}"

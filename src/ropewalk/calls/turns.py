@@ -1,14 +1,14 @@
-"""Which calls to an object may run, and which have to wait. Pure.
+"""Decides which calls to an object may run, and which have to wait. Pure.
 
     arrive ─▶ run now, or wait in its lane ─▶ begin_next ─▶ finish
                                    └─▶ withdraw (cancelled, or its caller is gone)
 
-Calls to one object run one at a time, in the order in which they arrive: they share
-one lane. A method marked `@concurrent(n)` has a lane of its own, in which n run.
+Calls to one object run one at a time, in the order in which they arrive: they share one lane. A method marked
+`@concurrent(n)` has a lane of its own, in which n calls run.
 
-A call that was made, directly or not, by the one that has the turn is admitted at
-once: its caller waits for it, so it could not have its turn otherwise. (It may then
-run beside code of the outer call, if that went on after asking for a future.)
+A call that was made, directly or not, by the call that has the turn is admitted at once: its caller waits for it, so it
+could not get a turn otherwise. (It may then run beside code of the outer call, if that went on after asking for a
+future.)
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 from ropewalk.calls.messages import Origin
 from ropewalk.errors import CallCycle
 
-#: A chain of calls that is longer than this will not end by itself.
+#: A chain of calls longer than this is taken for an endless recursion.
 MAX_CHAIN = 64
 
 
@@ -35,7 +35,7 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 
-#: The limit of a lane in which any number of calls run.
+#: The limit of a lane in which any number of calls may run.
 FREE = sys.maxsize
 
 
@@ -50,10 +50,10 @@ class CallLane(Generic[W]):
         self.waiting: deque[W] = deque()
 
     def arrive(self, call: W) -> bool:
-        """Whether a new call may run now; it has begun then. Otherwise it waits.
+        """Note that a call has arrived; return whether it may run now, which begins it. Otherwise it waits.
 
         Raises:
-            CallCycle: its chain goes round in circles.
+            CallCycle: its chain contains a cycle.
         """
         if not self.running and not self.waiting:
             self.running[call.key] = call
@@ -70,7 +70,7 @@ class CallLane(Generic[W]):
         return False
 
     def begin_alone(self, call: W) -> bool:
-        """The short way of `arrive`: whether a call has begun, because nothing else is here."""
+        """The fast path of `arrive`: whether a call has begun because the lane is empty."""
         if self.waiting or (self.running and self.limit != FREE):
             return False
         self.running[call.key] = call
@@ -81,12 +81,12 @@ class CallLane(Generic[W]):
         return any(origin.key in self.running for origin in call.chain)
 
     def finish(self, call: W) -> bool:
-        """A call has ended; True if another one may begin now."""
+        """Note that a call has ended; return whether another one may begin now."""
         del self.running[call.key]
         return bool(self.waiting) and len(self.running) < self.limit
 
     def begin_next(self) -> W | None:
-        """The next call that may run, which has begun then; None if none waits or none may."""
+        """Begin and return the next call that may run; None if none waits or none may."""
         if not self.waiting or len(self.running) >= self.limit:
             return None
         call = self.waiting.popleft()
@@ -94,7 +94,7 @@ class CallLane(Generic[W]):
         return call
 
     def withdraw(self, call: W) -> bool:
-        """Forget a call that waits; False if it does not wait (any more)."""
+        """Remove a waiting call; False if it does not wait, or no longer."""
         try:
             self.waiting.remove(call)
         except ValueError:
@@ -103,10 +103,10 @@ class CallLane(Generic[W]):
 
 
 def check_depth(call: Waiting) -> None:
-    """Refuse a call that is too deep.
+    """Refuse a call whose chain is longer than `MAX_CHAIN`.
 
     Raises:
-        CallCycle: its chain goes round in circles.
+        CallCycle: its chain contains a cycle.
     """
     if call.chain and call.chain[-1].depth >= MAX_CHAIN:
         line = _line(call.chain)
@@ -123,7 +123,7 @@ def _line(chain: tuple[Origin, ...]) -> list[str]:
 
 
 def _going_round(line: list[str], label: str) -> str:
-    # The circle itself: from where the same was called before.
+    # The cycle itself: from the previous call of the same method.
     start = max((at for at, made in enumerate(line) if made == label), default=0)
     circle = " → ".join([*line[start:], label])
     return (

@@ -1,4 +1,4 @@
-"""Tells hosts where services are: what they asked for, and every change of it."""
+"""Tells hosts where services are: the services that they asked for, and every change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import UnitReplica, Units
 from ropewalk.transport.tokens import token_of
 
-#: What the launcher calls itself when it calls services.
+#: Peer name of the launcher when it calls services.
 LAUNCHER = "launcher"
 
 
@@ -25,41 +25,41 @@ class Announcer:
 
     def __init__(self, units: Units, view: DirectoryView) -> None:
         self._units = units
-        self._view = view  # the launcher's own
+        self._view = view  # the launcher's own view
         self._hosting: Hosting
         self._table = Table({spec.name: spec.replicas for nodes in units.nodes.values() for spec in nodes})
-        # Only these: there may be thousands of workers, and nobody calls them.
+        # Services only: there may be thousands of workers, which cannot be called.
         self._services = {
             unit: services
             for unit, specs in units.nodes.items()
             if (services := [spec for spec in specs if spec.node.methods() is not None])
         }
         self._keys: dict[str, str] = {}
-        """By address: what makes the tokens that are shown there."""
+        """Keys that make the tokens for services, by address."""
         self._certificates: dict[str, str] = {}
-        """By host: the fingerprint of its process's certificate, if it has one."""
+        """Fingerprints of the certificates of processes that have one, by host."""
         self._gone: list[RetiredProcess] = []
         self._subscribers: dict[str, dict[str, UnitName | None]] = {}
-        """By service, then by host; None is the launcher itself."""
+        """Hosts that asked for a service, by service and host; None is the launcher itself."""
         self._meetings: dict[str, RendezvousAt] = {}
 
     def begin(self, hosting: Hosting) -> None:
-        """Units run there."""
+        """Set the hosting in which units run."""
         self._hosting = hosting
 
     def host_up(self, unit: UnitReplica) -> None:
-        """The host of a unit listens."""
+        """The host of a unit has come up."""
         self._keys[unit.address] = self._hosting.key_of(unit.name)
         self._certificates[self._hosting.host_id(unit.name)] = self._hosting.fingerprint_of(unit.name)
         if unit.name.unit in self._meetings:
             self._gather(self._meetings[unit.name.unit])
 
     def host_gone(self, unit: UnitReplica, *, is_lost: bool = False) -> None:
-        """The host of a unit is gone with it; hosts that go on without it keep what they know.
+        """The host of a unit is gone together with the unit; hosts that go on without the unit keep what they know.
 
         Args:
-            unit: of which that is so.
-            is_lost: whether nobody has seen it end: services hang up on it.
+            unit: the unit.
+            is_lost: whether its end was not observed: services then close their links to it.
         """
         if self._hosting.shares_host:
             return
@@ -72,7 +72,7 @@ class Announcer:
         self._gone.append(RetiredProcess(host, self._certificates.pop(host, ""), is_lost))
 
     def _tell_who_is_gone(self) -> None:
-        """Services let none of them in again; those that go in one moment are told together."""
+        """Make services refuse the hosts that are gone; hosts that go at the same time are reported together."""
         news, self._gone = Retired(self._gone), []
         for unit in self._units:
             if unit.address and unit.name.unit in self._services:
@@ -90,7 +90,7 @@ class Announcer:
             self._inform(host, name, news)
 
     def publish(self, supervisor: Supervisor) -> None:
-        """Tell those who asked what has changed."""
+        """Send changes to the hosts that asked for them."""
         states = [
             (spec.name, status.replica, status.state, status.generation, _why_gone(spec, status))
             for unit, specs in self._services.items()
@@ -103,7 +103,7 @@ class Announcer:
                 self._inform(host, name, news)
 
     def rendezvous(self, at: RendezvousAt) -> None:
-        """The first rank says where to meet: all are told when all of them are there."""
+        """The first rank offers a rendezvous address: send it to all ranks when all of them are there."""
         self._meetings[at.unit] = at
         self._gather(at)
 
@@ -124,7 +124,7 @@ class Announcer:
         if isinstance(news, Placed) and news.address:
             key = self._keys.get(news.address)
             if key is None:
-                return  # its host has just gone, and the next news says so
+                return  # its host has just gone, and the next update says so
             if name is None:
                 passport = self._hosting.passport
                 certificate = passport.certificate.fingerprint if passport and passport.certificate else ""
@@ -138,7 +138,7 @@ class Announcer:
 
 
 def _why_gone(spec: NodeSpec, status: ReplicaStatus) -> str:
-    """What callers of a replica are told of its end, or of its last one."""
+    """The cause of a replica's end, or of its last end, for its callers."""
     if status.state is not ReplicaState.COMPLETED:
         return f"it {status.cause}" if status.cause and not status.healed else ""
     if spec.node.finite:

@@ -1,4 +1,4 @@
-"""When the state of a service is saved next."""
+"""Decides when the state of a service is saved next."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ class CheckpointPace:
     """Decides when the next checkpoint of a service is due. Pure: it writes nothing and reads no clock.
 
     Args:
-        checkpoint_s: seconds from the beginning of one to the next. None: at least a second, and saving takes at most a
-            twentieth of the time; nothing is due then while the state is not known to have changed.
+        checkpoint_s: seconds from the beginning of one checkpoint to that of the next. None: at least a second, and
+            saving takes at most a twentieth of the time; nothing is due then unless the state may have changed.
         now: monotonic time in seconds; the state is new at this moment.
     """
 
@@ -24,28 +24,28 @@ class CheckpointPace:
         self._writing = False
 
     def changed(self) -> None:
-        """The state may have changed: a call began, or work of the service's own goes on."""
+        """The state may have changed: a call began, or the service's own work goes on."""
         self._changed = True
 
     @property
     def next_due(self) -> float | None:
-        """When the next one is to be written; None: not before something changes, or while one is being written."""
-        # Who gives an interval may know of changes that nobody tells, by threads of the service's own.
+        """When the next checkpoint is due; None until the state changes, and while a checkpoint is being written."""
+        # A user who sets an interval may know of changes that are not reported, by threads of the service's own.
         wanted = self._changed or self._interval_s is not None
         return self._due if wanted and not self._writing and self._due < math.inf else None
 
     def is_due(self, now: float) -> bool:
-        """Whether one is to be written now."""
+        """Whether a checkpoint is due."""
         return self.next_due is not None and now >= self._due
 
     def begun(self, now: float) -> None:
-        """The state is being taken; what calls change from here on is for the next one."""
+        """The state is being taken; changes from here on belong to the next checkpoint."""
         self._begun = now
         self._changed = False
         self._writing = True
 
     def ended(self, now: float, written: bool = True) -> None:
-        """It has been written, or could not be: then it is tried again after the same time."""
+        """The checkpoint was written, or could not be: then it is tried again after the same time."""
         self._writing = False
         self._changed = self._changed or not written
         if self._interval_s is not None:

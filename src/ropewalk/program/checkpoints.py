@@ -1,12 +1,11 @@
-"""The saved state of a service: one file per replica, whole or not there, checked before it is used.
+"""The saved state of a service: one file per replica, complete or absent, verified before it is used.
 
     save:  a staged file ─▶ fsync ─▶ NAME.0.checkpoint becomes NAME.0.previous ─▶ the new one becomes NAME.0.checkpoint
     load:  NAME.0.checkpoint, or if it is damaged or missing NAME.0.previous, with a note
 
-A process may be killed, and the disk may fill up, at any moment: one whole
-checkpoint is left in any case. A file is a `state_container` whose manifest is a
-`Header` and whose parts are a pickle and its buffers. A pickle runs code, so only
-files that belong to this user, and that nobody else may write to, are read.
+A process may be killed, and the disk may fill up, at any moment: one complete checkpoint is left in any case. A file is
+a `state_container` whose manifest is a `Header` and whose parts are a pickle and its buffers. A pickle runs code, so
+only files are read that belong to this user and that no other user may write to.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ropewalk.trusted_files import make_private_folder, open_own
 
 
 class Header(msgspec.Struct, frozen=True):
-    """What a checkpoint says of itself."""
+    """The manifest of a checkpoint."""
 
     name: str
     replica: int
@@ -40,22 +39,22 @@ class Header(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CheckpointBytes:
-    """A checkpoint whose bytes are whole, not yet unpickled."""
+    """The bytes of a verified checkpoint, not yet unpickled."""
 
     parts: Sequence[Part]
     """The pickle and its buffers, each in memory of its own."""
     facts: dict[str, Any]
-    """What was known when it was saved, such as the generation."""
+    """The facts stored when it was saved, such as the generation."""
     path: str
-    """The file that it came from."""
+    """The file from which it was read."""
     note: str
-    """Why it is not the newest one; empty if it is."""
+    """The reason why it is not the newest one; empty if it is."""
 
     def unpickled(self) -> Any:
-        """The state.
+        """Unpickle the state.
 
         Raises:
-            Exception: what unpickling it raised; a note names the file.
+            Exception: the error of unpickling it; a note names the file.
         """
         try:
             return loads(self.parts[0], self.parts[1:])
@@ -69,13 +68,13 @@ class RestoredState:
     """A state that was read back."""
 
     state: Any
-    """What was saved: anything that pickle can hold."""
+    """The saved state: any object that can be pickled."""
     facts: dict[str, Any]
-    """What was known when it was saved, such as the generation."""
+    """The facts stored when it was saved, such as the generation."""
     path: Path
-    """The file that it came from."""
+    """The file from which it was read."""
     note: str
-    """Why it is not the newest one; empty if it is."""
+    """The reason why it is not the newest one; empty if it is."""
 
 
 class CheckpointFile(msgspec.Struct, array_like=True, frozen=True):
@@ -87,14 +86,14 @@ class CheckpointFile(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Files(Protocol):
-    """The checkpoints of one replica, wherever they lie."""
+    """The checkpoints of one replica, wherever they are stored."""
 
     def kept(self) -> list[CheckpointFile]:
-        """The files that there are, the newest first."""
+        """The existing files, the newest first."""
         ...
 
     def open(self, kept: CheckpointFile) -> BinaryIO:
-        """Read one of them.
+        """Open one of them for reading.
 
         Raises:
             FileNotTrusted: it belongs to another user, or others may write to it or to its folder.
@@ -102,7 +101,7 @@ class Files(Protocol):
         ...
 
     def set_aside(self, kept: CheckpointFile) -> None:
-        """It is damaged: keep it beside the others, but never use it again."""
+        """Keep a damaged file beside the others, but never use it again."""
         ...
 
 
@@ -132,9 +131,9 @@ class FolderFiles:
 
 
 class NewFile:
-    """A checkpoint that is being written; until `keep` it is not there.
+    """A checkpoint that is being written; it does not exist for readers until `keep`.
 
-    One process at a time writes for a replica.
+    Only one process at a time writes for a replica.
 
     Args:
         folder: made if it is missing, for this user only.
@@ -142,8 +141,8 @@ class NewFile:
         replica: its index.
 
     Raises:
-        OSError: it cannot be written; the checkpoints from before are still good.
-        FileNotTrusted: other users may replace what lies in the folder.
+        OSError: it cannot be written; the earlier checkpoints are still good.
+        FileNotTrusted: other users may replace files in the folder.
     """
 
     def __init__(self, folder: Path, name: str, replica: int) -> None:
@@ -154,7 +153,7 @@ class NewFile:
         with self._explained():
             self._staged = StagedFile(self._files.current)
         self.file: BinaryIO = self._staged.file
-        """Where it is written, by this process or by a child of it."""
+        """The open file, to be written by this process or by a child of it."""
 
     def write(self, header: Header, payload: Payload) -> None:
         """Write the checkpoint.
@@ -166,10 +165,10 @@ class NewFile:
             write(self.file, header, payload)
 
     def keep(self) -> Path:
-        """It is written; it is brought to the disk and becomes the newest one. Returns the file.
+        """Sync the written file to the disk, and make it the newest checkpoint. Returns the file.
 
         Raises:
-            OSError: it does not; those from before are still good.
+            OSError: this fails; the earlier checkpoints are still good.
         """
         with self._explained():
             self._staged.commit(previous=self._files.previous)
@@ -177,7 +176,7 @@ class NewFile:
         return self._files.current
 
     def discard(self) -> None:
-        """It will not be one; may be called twice, and after `keep`."""
+        """Drop the file; may be called twice, and after `keep`."""
         self._staged.close()
 
     @contextlib.contextmanager
@@ -192,20 +191,20 @@ class NewFile:
 
 
 def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[str, Any]) -> Path:
-    """Write a checkpoint, and keep the one before it; see `NewFile`.
+    """Write a checkpoint, and keep the previous one; see `NewFile`.
 
     Args:
         folder: made if it is missing.
         name: of the node.
         replica: its index.
-        payload: the pickled state; its buffers lie in the state's own memory, which must not change meanwhile.
+        payload: the pickled state; its buffers are in the state's own memory, which must not change meanwhile.
         facts: see `Header`.
 
     Returns:
         The file.
 
     Raises:
-        OSError: it cannot be written (the disk is full, ...); the checkpoints from before are still good.
+        OSError: it cannot be written (the disk is full, ...); the earlier checkpoints are still good.
     """
     new = NewFile(folder, name, replica)
     try:
@@ -216,14 +215,14 @@ def save(folder: Path, name: str, replica: int, payload: Payload, facts: dict[st
 
 
 def load(folder: Path, name: str, replica: int) -> RestoredState | None:
-    """The newest good checkpoint of a replica; None if it never had one.
+    """Load the newest good checkpoint of a replica; None if it never had one.
 
-    A damaged file that is not used is kept beside the others, with the ending ".damaged".
+    A damaged file that is not used is kept beside the others, with the suffix ".damaged".
 
     Raises:
         CheckpointCorrupt: there are checkpoints, and each is damaged.
         FileNotTrusted: a file belongs to another user, or others may write to it or to its folder.
-        Exception: what unpickling the state raised; a note names the file.
+        Exception: the error of unpickling the state; a note names the file.
     """
     saved = find(FolderFiles(folder, name, replica), name, replica)
     return saved and RestoredState(saved.unpickled(), saved.facts, Path(saved.path), saved.note)
@@ -248,7 +247,7 @@ def find(files: Files, name: str, replica: int) -> CheckpointBytes | None:
             why = str(corrupt[0][1]) if corrupt else "the newest one is missing; its writer was interrupted"
             note = f"{name}/{replica} goes back to the checkpoint before the newest: {why}"
         for other, _ in corrupt:
-            files.set_aside(other)  # else the next save would take it for the one before
+            files.set_aside(other)  # otherwise the next save would take it for the previous one
         return CheckpointBytes(parts, header.facts, kept.path, note)
     if corrupt:
         message = " and ".join(str(error) for _, error in corrupt)
@@ -267,9 +266,9 @@ def write(file: Writable, header: Header, payload: Payload, unless: bytes = b"")
 
     Args:
         file: open for writing.
-        header: what the checkpoint says of itself.
+        header: the manifest.
         payload: the state.
-        unless: a digest; nothing is written if that of this checkpoint is the same.
+        unless: a digest; nothing is written if the digest of this checkpoint equals it.
 
     Returns:
         The digest.

@@ -1,4 +1,4 @@
-"""Carries out what `WaitWatch` says: asks hosts about calls that wait, and has one of a circle ended. On the loop."""
+"""Carries out the decisions of `WaitWatch`: asks hosts about waiting calls, and ends a call of a cycle. On the loop."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Circles:
     """Ends calls that wait for each other.
 
     Args:
-        units: which of them live.
-        happened: told what a person should know.
+        units: the units that live.
+        happened: reports something to the user.
     """
 
     def __init__(self, units: Units, happened: Callable[[str], object]) -> None:
@@ -33,7 +33,7 @@ class Circles:
         self._hosting: Hosting
 
     def begin(self, hosting: Hosting) -> None:
-        """Units run there."""
+        """Set the hosting in which units run."""
         self._hosting = hosting
 
     def held_up(self, name: UnitName) -> None:
@@ -43,7 +43,7 @@ class Circles:
             self._do(self._watch.held_up(unit.address, time.monotonic()))
 
     def answered(self, name: UnitName, number: int, lanes: Sequence[LaneWaits]) -> None:
-        """A unit's process says which of its calls wait."""
+        """A unit's process reports its waiting calls."""
         unit = self._units.find(name)
         if unit:
             self._do(self._watch.answered(unit.address, number, lanes))

@@ -1,4 +1,4 @@
-"""The conductor of a running program: events in, to the supervisor; its instructions out, to hosts. On the loop.
+"""The conductor of a running program: passes events to the supervisor and carries out its instructions. On the loop.
 
 hosting ──heard, ended──▶ Conductor ──▶ Supervisor (decides)
                               │ Start ─▶ hosting     EndReplica ─▶ Endings     changes ─▶ Announcer ─▶ hosts
@@ -66,7 +66,7 @@ from ropewalk.transport.loop import Timer
 
 logger = logging.getLogger(__name__)
 
-#: A program that only waits for services says so after this long.
+#: Seconds after which a program that only waits for services reports it.
 _HINT_S = 10.0
 _SERVICE_LOST = f"{ServiceLost.__module__}.{ServiceLost.__qualname__}"
 _MOST_EVENTS = 200
@@ -74,12 +74,12 @@ _MOST_RECORDS = 1000
 
 
 class Conductor:
-    """Runs a program; everything is called on the hosting's loop, except where it says otherwise.
+    """Runs a program; all methods are called on the hosting's loop, unless stated otherwise.
 
     Args:
-        name: of the program.
+        name: the program's name.
         specs: its nodes.
-        packed: the same, ready to be sent.
+        packed: its nodes, ready to be sent.
         view: the launcher's own directory.
         over: called once when everything has ended; must not block.
     """
@@ -100,13 +100,13 @@ class Conductor:
         self.circles = Circles(self.units, self.happened)
         self.events: deque[str] = deque(maxlen=_MOST_EVENTS)
         self.calls: dict[tuple[str, int], NodeCalls] = {}
-        """By node and replica: what was last heard of its calls."""
+        """The last report of each replica's calls, by node and replica."""
         self.answers: dict[int, int] = {}
-        """By question that somebody waits for: how many hosts have answered."""
+        """Number of hosts that have answered, by the number of a request that a thread waits for."""
         self.error: ProgramFailed | None = None
         self.session_error: Exception | None = None
         self.changed = Notifier()
-        """Rung after each change, for threads that wait for one."""
+        """Notified after each change, for waiting threads."""
         self.hosting: Hosting
         self.checkpoints: Path
         """The folder of this run's checkpoints."""
@@ -116,14 +116,14 @@ class Conductor:
         self._is_over = False
         self._records: dict[UnitName, tuple[DeathRecord | None, UnitEnded | None]] = {}
         self._told: dict[tuple[str, int], str] = {}
-        """By unit and replica: the traceback that was printed last."""
+        """The traceback printed last, by unit and replica."""
         self._told_awaited = False
         self._timer: Timer | None = None
 
     def begin(self, hosting: Hosting) -> None:
         """Start everything; from any thread, once."""
         self.hosting = hosting
-        # Random: another program of this session must never be given the state of this one.
+        # Random, so that another program of this session never gets the states of this one.
         self.checkpoints = hosting.folder / f"checkpoints-{os.urandom(8).hex()}"
         self.states = StateArchive(self.checkpoints, self._answer)
         self.announcer.begin(hosting)
@@ -133,14 +133,14 @@ class Conductor:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every replica is ready, or has ended already and is not started again; from any thread."""
+        """Whether every replica is ready, or has ended and is not restarted; from any thread."""
         waited_for = (ReplicaState.WAITING, ReplicaState.STARTING, ReplicaState.ENDING)
         return not any(status.state in waited_for for status in self.supervisor.replicas)
 
-    # What the user wants
+    # Requests of the user
 
     def stop(self, reason: str, grace_s: float | None) -> None:
-        """End everything; a second call with a grace hurries."""
+        """End everything; a second call may shorten the grace."""
         if self.supervisor.outcome is ProgramOutcome.RUNNING:
             if grace_s is not None:
                 self.endings.grace_s = grace_s
@@ -152,18 +152,18 @@ class Conductor:
         """Change the number of replicas of a unit."""
         running = self.supervisor.outcome is ProgramOutcome.RUNNING
         instructions = self.supervisor.scale(unit, replicas, time.monotonic())
-        if running:  # else nothing was changed
+        if running:  # otherwise nothing was changed
             self.units.sizes[unit] = replicas
         self._do(instructions, patient=True)
 
     def restart(self, unit: str) -> None:
-        """Start all replicas of a unit anew."""
+        """Restart all replicas of a unit."""
         self._do(self.supervisor.restart(unit, time.monotonic()))
 
-    # What hosts say (the target of the hosting)
+    # Messages of hosts (the target of the hosting)
 
     def heard(self, name: UnitName, message: Any, parts: Sequence[Part] = ()) -> None:
-        """A unit's host says something."""
+        """A unit's host sent a message."""
         nodes = {spec.name for spec in self.units.nodes.get(name.unit, ())}
         if not self.hosting.shares_host and not may_say(message, name, nodes):
             self.happened(f"{name.unit}.{name.replica} said {type(message).__name__} of another; it was not acted on")
@@ -197,19 +197,19 @@ class Conductor:
             case HostStatus():
                 for calls in message.nodes:
                     self.calls[calls.node, calls.unit.replica] = calls
-                if message.number in self.answers:  # else nobody waits for it any more
+                if message.number in self.answers:  # otherwise no thread waits for it any more
                     self.answers[message.number] += 1
                     self.changed.ring()
             case Note():
                 self.happened(message.text)
             case SaveState() | FindState() | ReadState() | SetStateAside():
-                if self.units.find(message.name):  # else it is a predecessor's
+                if self.units.find(message.name):  # otherwise the message is a predecessor's
                     self.states.hear(message, parts)
             case _:
                 self.happened(f"{name.unit}: an unknown message {message!r}")
 
     def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
-        """A unit is gone."""
+        """A unit has ended."""
         unit = self.units.find(name)
         if unit is None:
             return
@@ -235,14 +235,14 @@ class Conductor:
             self.hosting.loop.call_later(_HINT_S, self._tell_what_is_awaited)
 
     def _services_awaited(self) -> list[str]:
-        """The services for whose own work the program still waits, if that is all that it waits for."""
+        """The services whose own work the program still waits for, if it waits for nothing else."""
         awaited = {status.name for status in self.supervisor.awaited}
         if self.supervisor.outcome is not ProgramOutcome.RUNNING or any(self.units.is_worker(name) for name in awaited):
             return []
         return sorted(awaited)
 
     def _tell_what_is_awaited(self) -> None:
-        """A program that goes on though its workers have completed looks as if it hung."""
+        """Report the services that a program waits for after its workers have completed, as it might seem to hang."""
         services = self._services_awaited()
         if services and not self._told_awaited:
             self._told_awaited = True
@@ -254,14 +254,14 @@ class Conductor:
             logger.warning("program %r: %s", self.name, text)
 
     def _tell_failure(self, unit: UnitReplica, failure: Failure, record: DeathRecord | None) -> None:
-        """Keep the traceback of a node with its output, and print it unless the program fails of it: that is raised."""
+        """Add a node's traceback to its output, and print it unless the program fails by it, which raises it."""
         name, text = unit.name, failure.traceback
         append_to(self.hosting.log_file(name.unit, name.replica), text)
         outcome = self.supervisor.outcome
         if outcome is ProgramOutcome.FAILED or (
             outcome is not ProgramOutcome.RUNNING and failure.type_name == _SERVICE_LOST
         ):
-            return  # a service that is gone because the program has come to its end is no news
+            return  # it is expected that a service is gone because the program has come to its end
         if self._told.get((name.unit, name.replica)) == text:
             text = f"{unit.label} {_cause_of(failure)} again, with the same traceback\n"
         else:
@@ -269,25 +269,25 @@ class Conductor:
         self.hosting.show(name, record.host if record else "", text)
 
     def leaving(self, name: UnitName, why: str) -> None:
-        """The host of a unit is about to be taken away: it is started again on another one."""
+        """The host of a unit is about to be taken away: the unit is restarted on another host."""
         unit = self.units.find(name)
         if unit and self.supervisor.outcome is ProgramOutcome.RUNNING:
             self.happened(f"{unit.label} moves to another host: {self.hosting.host_of(name)} is taken away ({why})")
-            # Patient: it is not asked because a peer has died.
+            # With its whole grace: it is not being ended because a peer has died.
             self._do(
                 self.supervisor.leaves(name.unit, name.replica, name.generation, why, time.monotonic()), patient=True
             )
 
     def happened(self, text: str) -> None:
-        """Something happened that a person should know."""
+        """Something happened that a user should know."""
         self.events.append(f"{time.strftime('%H:%M:%S')} {text}")
 
     def lost(self, error: Exception) -> None:
-        """No processes can be started any more."""
+        """No more processes can be started."""
         self.session_error = self.session_error or error
         self.stop(str(error), 0.0)
         for unit in self.units:
-            if not self.hosting.pid_of(unit.name):  # it waited for its start, which will never come
+            if not self.hosting.pid_of(unit.name):  # it waited for a start that will never come
                 self.ended(unit.name, None, str(error))
 
     def _node_ready(self, message: NodeReady) -> None:
@@ -367,16 +367,16 @@ class Conductor:
         self.hosting.loop.call_soon(lambda: self.hosting.tell(name, answer, parts))
 
     def _overdue(self, unit: UnitReplica, grace_s: float) -> None:
-        """A unit has not ended when it was asked to, and a person should know what it was in."""
+        """Report a unit that did not end within its grace, with what it is doing."""
         threads = self.hosting.shares_host
         end = "a thread cannot be killed, and it is left alone" if threads else "its process is ended"
         text = f"{unit.label} has not ended {grace_s:g} s after it was asked to: {self._occupation(unit)}; {end}"
         self.happened(text)
-        if self.supervisor.outcome is not ProgramOutcome.RUNNING and grace_s:  # with none, nothing was given it to end
+        if self.supervisor.outcome is not ProgramOutcome.RUNNING and grace_s:  # with a grace of 0 it had no time to end
             logger.warning("program %r: %s", self.name, text)
 
     def _occupation(self, unit: UnitReplica) -> str:
-        """What a unit does that was asked to end."""
+        """A description of what a unit is doing that was asked to end."""
         all_calls = [self.calls.get((spec.name, unit.name.replica)) for spec in self.units.nodes[unit.name.unit]]
         answered = [calls for calls in all_calls if calls and calls.unit == unit.name and calls.stopping]
         if not answered:
@@ -429,12 +429,12 @@ class Conductor:
 
 
 def _start_of(name: UnitName) -> tuple[str, int, int]:
-    """What the supervisor calls a start of a unit."""
+    """The key of a unit's start in the supervisor."""
     return name.unit, name.replica, name.generation
 
 
 def _cause(ending: UnitEnded | None, record: DeathRecord | None, problem: str) -> str:
-    """How a unit ended, as words that follow its name."""
+    """The cause of a unit's end, in words that follow its name."""
     if ending is not None and ending.failure is not None:
         return _cause_of(ending.failure)
     if problem:

@@ -1,4 +1,4 @@
-"""The launcher's ear: through it, another terminal of the same user asks about a running program and stops it.
+"""The launcher's control socket, by which another terminal of the same user inspects and stops a running program.
 
     ropewalk ps / logs / stop / stack                    launcher
       1. reads <run folder>/control-*.json ◀──writes──── ControlServer
@@ -6,8 +6,7 @@
       3. Status Stop LogFiles Stacks ──────────────────▶ a thread of its own for each ──▶ ControlTarget
          StatusIs LogFilesAre StacksAre ControlProblem ◀─────── its answer
 
-The target may block as long as it likes: the loop, and other questions, go on.
-The other end is `program/launchers.py`.
+The target may block: the loop, and other requests, go on. The other end is `program/launchers.py`.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ from ropewalk.transport.server import UnixListener
 
 logger = logging.getLogger(__name__)
 
-#: Who asks; one name is enough, as all who may ask are one user.
+#: Peer name of every client; one name is enough, as all clients belong to one user.
 ASKER = "control"
-#: More unanswered questions than this are not taken, so that a target that hangs does not gather threads. Stop is.
+#: Requests are refused when this number is unanswered, so that a hung target does not collect threads. `Stop` is
+#: always accepted.
 MAX_UNANSWERED = 16
-#: How long `close` waits for last answers to leave.
+#: Seconds for which `close` waits until the last answers are sent.
 _CLOSE_S = 2.0
 _LOOK_S = 0.05
 
@@ -47,29 +47,33 @@ _numbers = itertools.count(1)  # programs of one process may share a run folder
 
 
 class ControlTarget(Protocol):
-    """What a running program lets others ask. Called from threads of the control server, several at once."""
+    """A running program, as seen by `ControlServer`, which calls it from several threads at once."""
 
     @property
     def name(self) -> str:
-        """Of the program."""
+        """The program's name."""
         ...
 
     def status(self) -> ProgramStatus:
-        """What it is doing."""
+        """The program's state."""
         ...
 
     def stop(self, grace_s: float | None) -> None:
-        """Stop it, and return when it has ended. None takes the program's own grace; may be called twice."""
+        """Stop the program, and return when it has ended; may be called twice.
+
+        Args:
+            grace_s: seconds between the request to end and the kill; None for the program's own default.
+        """
         ...
 
     def log_files(self) -> Mapping[str, Path]:
-        """Where the output of each replica is kept, by its name, such as "actor.3"; empty if it is not kept."""
+        """The output file of each replica, by replica name such as "actor.3"; empty if output is not kept."""
         ...
 
     def stacks(self, node: str | None, timeout_s: float) -> Mapping[str, str]:
-        """The Python stack of each replica of a node, or of all nodes, by its name.
+        """The Python stacks of each replica of a node, or of all nodes, by replica name.
 
-        Whoever does not answer in time has a sentence that says so in place of a stack.
+        A replica that does not answer in time has a sentence that says so in place of its stack.
         """
         ...
 
@@ -78,46 +82,46 @@ class ControlTarget(Protocol):
 
 
 class Status(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """What is the program doing? Answered by `StatusIs`."""
+    """Asks for the program's state; answered by `StatusIs`."""
 
 
 class Stop(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """Stop it; answered by `StatusIs` when it has ended."""
+    """Asks the program to stop; answered by `StatusIs` when it has ended."""
 
     grace_s: float | None
 
 
 class LogFiles(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    """Where is the output of its nodes? Answered by `LogFilesAre`."""
+    """Asks for the output files of its nodes; answered by `LogFilesAre`."""
 
 
 class Stacks(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """Where do its nodes stand? Answered by `StacksAre`."""
+    """Asks for the stacks of its nodes; answered by `StacksAre`."""
 
     node: str | None
     timeout_s: float
 
 
 class StatusIs(msgspec.Struct, tag=20, array_like=True, frozen=True):
-    """What the program is doing, or in what it has ended."""
+    """The program's state, or its final state."""
 
     status: ProgramStatus
 
 
 class LogFilesAre(msgspec.Struct, tag=21, array_like=True, frozen=True):
-    """Paths by name of the replica."""
+    """Paths by replica name."""
 
     paths: dict[str, str]
 
 
 class StacksAre(msgspec.Struct, tag=22, array_like=True, frozen=True):
-    """Stacks by name of the replica."""
+    """Stacks by replica name."""
 
     stacks: dict[str, str]
 
 
 class ControlProblem(msgspec.Struct, tag=23, array_like=True, frozen=True):
-    """Why there is no answer."""
+    """The reason why a request was not answered."""
 
     text: str
 
@@ -129,7 +133,7 @@ CONTROL_CODEC = Codec(Request | Answer)
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The content of `control-*.json`: how a program of this user is reached."""
+    """The content of `control-*.json`: how to reach a program of this user."""
 
     program: str
     pid: int
@@ -142,13 +146,13 @@ class Announcement:
 
 
 class ControlServer:
-    """Answers questions about one running program on a unix socket in its run folder.
+    """Answers requests about one running program on a Unix socket in its run folder.
 
     Args:
-        loop: a running loop; it should still run when this is closed, so that whoever asked hears of the end.
-        folder: of the run, as `create_run_folder` makes it; several programs may share it.
-        run_id: of the run.
-        target: what is asked about.
+        loop: a running loop; it should still run when the server is closed, so that clients learn of the end.
+        folder: the run folder, as made by `create_run_folder`; several programs may share it.
+        run_id: the run's identifier.
+        target: the program.
     """
 
     def __init__(self, loop: Loop, folder: Path, run_id: str, target: ControlTarget) -> None:
@@ -157,19 +161,19 @@ class ControlServer:
         self._run_id = run_id
         self._target = target
         label = f"{self._pid}-{next(_numbers)}"
-        self._socket_path = folder / f"c{label}.sock"  # as short as it must be: see MAX_SOCKET_NAME_BYTES
+        self._socket_path = folder / f"c{label}.sock"  # kept short: see MAX_SOCKET_NAME_BYTES
         self.file = folder / f"control-{label}.json"
         self._lock = threading.Lock()
         self._links: set[Link] = set()
         self._unanswered: dict[int, tuple[float, Request]] = {}
-        self._stoppers: list[Link] = []  # wait to hear how it ended
+        self._stoppers: list[Link] = []  # clients that wait to learn how the program ended
         self._questions = itertools.count()
         self._listener: UnixListener | None = None
         self._closed = threading.Event()
         self._closed.set()
 
     def open(self) -> None:
-        """Let others find the program; from any thread.
+        """Make the program reachable; from any thread.
 
         Raises:
             OSError: the socket or the file could not be made.
@@ -191,7 +195,7 @@ class ControlServer:
             raise
 
     def close(self) -> None:
-        """Tell those who asked to stop it how it ended, and be found no more.
+        """Tell the clients that asked for a stop how the program ended, and withdraw the announcement.
 
         May be called twice, and from any thread but the loop's.
         """
@@ -201,7 +205,7 @@ class ControlServer:
         with self._lock:
             listener, self._listener = self._listener, None
         if listener is None:
-            self._closed.wait(_CLOSE_S)  # another thread may be at it, and our caller is about to stop the loop
+            self._closed.wait(_CLOSE_S)  # another thread may be closing, and the caller is about to stop the loop
             return
         with contextlib.suppress(OSError):
             os.unlink(self.file)
@@ -219,7 +223,7 @@ class ControlServer:
         self._closed.set()
 
     def forget(self) -> None:
-        """In a forked child: close our copies of descriptors; the program stays with the parent."""
+        """In a forked child: close the copies of descriptors; the program stays with the parent."""
         if self._listener:
             self._listener.forget()
             self._listener = None
@@ -229,7 +233,7 @@ class ControlServer:
         self._loop.call_soon(call)
         self._loop.call_soon(done.set)
         while not done.wait(_LOOK_S) and time.monotonic() < deadline:
-            if self._loop.ended.is_set():  # a session that was closed under its program; then nobody else calls it
+            if self._loop.ended.is_set():  # the session was closed while the program ran; then nobody else calls it
                 if not done.is_set():
                     call()
                 return
@@ -271,7 +275,7 @@ class ControlServer:
             f"{type(request).__name__.lower()}) for {time.monotonic() - asked_at:.0f} s; it seems to hang"
         )
 
-    # In a thread for each question
+    # In a thread for each request
 
     def _answer(self, link: Link, question: int, request: Request) -> None:
         answer = self._work_out(request)
@@ -279,7 +283,7 @@ class ControlServer:
             del self._unanswered[question]
             if isinstance(request, Stop):
                 if link not in self._stoppers:
-                    return  # `close` has told it, or it has left
+                    return  # `close` has told the client, or the client has left
                 self._stoppers.remove(link)
         _say(link, answer)
 
@@ -295,11 +299,11 @@ class ControlServer:
                     return LogFilesAre({name: str(path) for name, path in self._target.log_files().items()})
                 case Stacks(node, timeout_s):
                     return StacksAre(dict(self._target.stacks(node, timeout_s)))
-        except Exception as error:  # whatever the target raises is told to whoever asked; the log has its traceback
+        except Exception as error:  # any exception of the target is sent to the client; the log has its traceback
             logger.info("a question to program %s failed", self._target.name, exc_info=True)
             return ControlProblem(f"{type(error).__name__}: {error}")
 
 
 def _say(link: Link, answer: Answer) -> None:
-    with contextlib.suppress(LinkClosed):  # whoever asked has left
+    with contextlib.suppress(LinkClosed):  # the client has left
         link.send(answer)

@@ -1,4 +1,4 @@
-"""`Deferred`: an argument that is built where it is needed, because it cannot be sent there."""
+"""`Deferred`: an argument that is built in the process that needs it, because it cannot be sent there."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ T = TypeVar("T")
 class Deferred(Generic[T]):
     """Stands for `function(*args, **kwargs)`, called in the process that needs the value.
 
-    For what cannot be pickled (a database connection, a lock, a model on a GPU) or is too large to be worth it.
-    Its arguments may hold handles and other deferred values.
+    For values that cannot be pickled (a database connection, a lock, a model on a GPU) or are too large to send. The
+    arguments may hold handles and other deferred values.
 
     Example:
         >>> import sqlite3
@@ -33,7 +33,7 @@ class Deferred(Generic[T]):
         self.kwargs = kwargs
 
     def build(self) -> T:
-        """Make the value; a new one at each call."""
+        """Call the function and return its result; a new value at each call."""
         return self.function(*self.args, **self.kwargs)
 
     def __repr__(self) -> str:

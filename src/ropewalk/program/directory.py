@@ -1,9 +1,9 @@
-"""Where services are: the launcher's table, and what a host knows of it.
+"""The directory of services: the launcher's table, and the view that a host has of it.
 
-    supervisor, hosts ──▶ Table ──changes──▶ those who asked for the name ──▶ DirectoryView ──▶ clients
+    supervisor, hosts ──▶ Table ──changes──▶ hosts that asked for the name ──▶ DirectoryView ──▶ clients
 
-The table is pure: states and addresses in, `Placed` messages out. A view keeps what it
-was told and wakes those who wait for news.
+The table is pure: states and addresses in, `Placed` messages out. A view keeps the locations that it was told and wakes
+threads that wait for news.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ropewalk.processes.notifier import Notifier
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
 
-#: The launcher answers within this, or is gone.
+#: Timeout in seconds for the launcher's first answer; after that it counts as gone.
 _FIRST_ANSWER_S = 30.0
 _STATES = {
     ReplicaState.WAITING: "waiting",
@@ -41,7 +41,7 @@ class Table:
         self._up: dict[tuple[str, int], tuple[int, str, int]] = {}
 
     def came_up(self, name: str, replica: int, generation: int, address: str, target: int) -> None:
-        """A replica can be called there."""
+        """A replica can be called at an address."""
         self._up[name, replica] = generation, address, target
 
     def update(
@@ -51,11 +51,11 @@ class Table:
         *,
         stopping: bool,
     ) -> list[Placed | Sizes]:
-        """Take over how things stand, and return what has changed.
+        """Update the table, and return the changes.
 
         Args:
             states: of all replicas of all services: name, index, state, generation, cause of the last failure.
-            sizes: how many replicas each node has.
+            sizes: number of replicas of each node.
             stopping: whether the program is being stopped.
         """
         news: list[Placed | Sizes] = []
@@ -66,7 +66,7 @@ class Table:
                 news.append(placed)
         present = {(name, replica) for name, replica, *_ in states}
         for name, replica in [key for key in self._places if key not in present]:
-            # Whoever still calls it must not go on looking for it.
+            # Clients that still call it must not go on looking for it.
             last = self._places.pop((name, replica))
             self._up.pop((name, replica), None)
             news.append(Placed(name, replica, "failed", "", 0, "", last.generation, "it was scaled away"))
@@ -77,7 +77,7 @@ class Table:
         return news
 
     def about(self, name: str) -> list[Placed | Sizes]:
-        """All that is known of a service, its places first."""
+        """All that is known of a service, its locations first."""
         size = self._sizes.get(name, 0)
         known = [self._places[name, replica] for replica in range(size) if (name, replica) in self._places]
         return [*known, Sizes(name, size)]
@@ -87,7 +87,7 @@ class Table:
     ) -> Placed:
         up_generation, address, target = self._up.get((name, replica), (-1, "", 0))
         if up_generation == generation and state in (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING):
-            # One that is being ended answers what it can, and says itself when it takes no more.
+            # A replica that is being ended answers the calls that it can, and itself reports when it refuses more.
             return Placed(name, replica, "up", address, target, "", generation, "")
         if stopping and state not in (ReplicaState.FAILED, ReplicaState.COMPLETED):
             return Placed(name, replica, "stopped", "", 0, "", generation, cause)
@@ -95,10 +95,10 @@ class Table:
 
 
 class DirectoryView:
-    """What one process knows of the table; a `calls.directory.Directory`."""
+    """One process's view of the table; a `calls.directory.Directory`."""
 
     def __init__(self, ask: Callable[[str], None], before_waiting: Callable[[], None]) -> None:
-        """`ask` asks the launcher for a name; `before_waiting` is called by a thread that is going to wait."""
+        """`ask` asks the launcher for a name; `before_waiting` is called by a thread that is about to wait."""
         self._ask = ask
         self._before_waiting = before_waiting
         self._news = Notifier()
@@ -108,10 +108,10 @@ class DirectoryView:
         self._asking = threading.Lock()
         self._ended = ""
 
-    # Told by the launcher
+    # Updates by the launcher
 
     def hear(self, message: Placed | Sizes) -> str:
-        """Take over news; returns the address of a process that is gone by them, empty if none is."""
+        """Apply an update; return the address of a process that is gone according to it, or an empty string."""
         gone = ""
         if isinstance(message, Sizes):
             self._sizes[message.name] = message.replicas
@@ -130,18 +130,19 @@ class DirectoryView:
         return gone
 
     def end(self, why: str) -> None:
-        """No news will come any more: for all that is known, everything has stopped."""
+        """End the view: no updates will come, and all services count as stopped."""
         self._ended = why
         self._news.ring()
 
-    # Asked by clients
+    # Queries of clients
 
     def find(self, name: str, replica: int) -> ReplicaLocation:
-        """Where a replica is; waits for the first answer of the launcher."""
+        """The location of a replica; waits for the first answer of the launcher."""
         place = self._places.get((name, replica))
         if place is not None and not self._ended:
             return place
-        # Sizes may be known without places: in threads mode, one unit hears what another one asked for.
+        # Sizes may be known without locations: in threads mode, one unit receives the answers that another one asked
+        # for.
         self._wait_until(name, lambda: replica >= self._sizes.get(name, replica + 1) or (name, replica) in self._places)
         if self._ended:
             return ReplicaLocation("stopped", cause=self._ended)
@@ -149,7 +150,7 @@ class DirectoryView:
         return place or ReplicaLocation("failed", cause=f"{name} has {self._sizes.get(name, 0)} replicas")
 
     def replicas(self, name: str) -> int:
-        """How many replicas a service has."""
+        """The number of replicas of a service."""
         size = self._sizes.get(name)
         if size is None:
             self._wait_until(name, lambda: name in self._sizes)
@@ -157,7 +158,7 @@ class DirectoryView:
         return size
 
     def wait_for_news(self, name: str, replica: int, seen: ReplicaLocation, timeout_s: float) -> ReplicaLocation:
-        """Wait until a place differs from what was seen, or for so long."""
+        """Wait until a location differs from `seen`, at most `timeout_s` seconds; return the current one."""
         self._before_waiting()
         self._news.wait_until(lambda: self._ended or self._places.get((name, replica), seen) != seen, timeout_s)
         return ReplicaLocation("stopped", cause=self._ended) if self._ended else self._places.get((name, replica), seen)

@@ -1,4 +1,4 @@
-"""The graph of a program as text: for Graphviz (DOT) and for programs (JSON). `picture` makes one to look at."""
+"""The graph of a program as text: for Graphviz (DOT) and for programs (JSON). `picture` draws it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class DrawnEdge:
     target: str
     """Name of the node that is called."""
     argument: str
-    """Where in the arguments of the source the handle is, such as "args[0]"."""
+    """Path of the handle in the arguments of the source, such as "args[0]"."""
 
 
 @dataclass(slots=True)
 class DrawnBox:
-    """A group, or nodes that live together, with what is in it; the outermost one is the program."""
+    """A group, or nodes that share a process or host, with its contents; the outermost box is the program."""
 
     path: str
     label: str
@@ -36,7 +36,7 @@ class DrawnBox:
 
 @dataclass(frozen=True, slots=True)
 class DrawnGraph:
-    """What there is to draw."""
+    """The contents of a drawing."""
 
     name: str
     specs: Sequence[NodeSpec]
@@ -44,19 +44,19 @@ class DrawnGraph:
 
     @property
     def missing(self) -> list[str]:
-        """Names that there is a handle to, but no node."""
+        """Names that have a handle but no node."""
         known = {spec.name for spec in self.specs}
         return list(dict.fromkeys(edge.target for edge in self.edges if edge.target not in known))
 
     def arguments(self) -> dict[tuple[str, str], list[str]]:
-        """For each two nodes of which one calls the other, the arguments by which it does."""
+        """For each pair of caller and callee, the arguments that hold the handle."""
         found: dict[tuple[str, str], list[str]] = {}
         for edge in self.edges:
             found.setdefault((edge.source, edge.target), []).append(edge.argument)
         return found
 
     def boxes(self) -> DrawnBox:
-        """The nodes in their groups, and in their hosts or processes within these."""
+        """The nodes in their groups, and within these in their hosts or processes."""
         root = DrawnBox("", self.name)
         for spec in self.specs:
             box = root
@@ -72,7 +72,7 @@ class DrawnGraph:
 
 
 def dot(graph: DrawnGraph) -> str:
-    """The graph in Graphviz's language."""
+    """The graph in Graphviz's DOT language."""
     lines = [f"digraph {_quoted(graph.name)} {{", "  rankdir=TB;", '  node [shape=box, style="rounded"];']
     lines += _dot_box(graph.boxes(), "  ")
     lines += [f"  {_quoted(name)} [style=dashed, color=red];" for name in graph.missing]

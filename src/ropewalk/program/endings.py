@@ -1,7 +1,7 @@
-"""How units are ended: services after those that call them, each asked first, then terminated, then killed.
+"""Ends units: services after the units that call them; each unit is asked first, then terminated, then killed.
 
 EndReplica ─▶ held, while finite units are still ending ─▶ StopUnit ──grace──▶ SIGTERM ──▶ SIGKILL
-                                                        └─ shortly before: AskStatus, to say what it is in
+                                                        └─ shortly before: AskStatus, to report what it is doing
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ropewalk.program.instructions import EndReplica
 from ropewalk.program.messages import NOBODY_WAITS, AskStatus, StopUnit
 from ropewalk.program.units import UnitReplica, Units
 
-#: Seconds that nodes get to end after being asked, if `stop` does not say otherwise.
+#: Default grace in seconds between the request to end and SIGTERM.
 GRACE_S = 5.0
-#: The same for what is started again: often it waits for a peer that has died, and cannot hear.
+#: The same for units that are restarted: often they wait for a peer that has died, and cannot react.
 _RESTART_GRACE_S = 1.0
-#: So long before the end of the grace it is asked what it is doing.
+#: Seconds before the end of the grace at which a unit is asked what it is doing.
 _LOOK_S = 0.2
 #: Seconds between SIGTERM, at the end of the grace, and SIGKILL.
 _TERMINATE_S = 1.0
@@ -28,7 +28,7 @@ class Endings:
     """Ends the units of a program; on the loop.
 
     Args:
-        units: which of them live.
+        units: the units that live.
         overdue: called for a unit that has not ended within its grace, before it is terminated.
         abandoned: called for a unit that cannot be ended, because it is a thread.
     """
@@ -47,16 +47,17 @@ class Endings:
         self._held: list[EndReplica] = []
 
     def begin(self, hosting: Hosting) -> None:
-        """Units run there."""
+        """Set the hosting in which units run."""
         self._hosting = hosting
 
     def end(self, end: EndReplica, *, of_program: bool, patient: bool) -> None:
         """End a unit.
 
         Args:
-            end: which one, and why.
-            of_program: the whole program ends: a service goes on answering those that are told to end first.
-            patient: it gets its whole grace; what is only ended to be started again gets a second at most.
+            end: names the replica and the reason.
+            of_program: whether the whole program ends: services then go on answering the units that are told to end
+                first.
+            patient: whether the unit gets its whole grace; a unit that is only restarted gets a second at most.
         """
         if of_program and self.grace_s and not self._units.is_finite(end.name):
             self._held.append(end)
@@ -72,7 +73,7 @@ class Endings:
             self._release()
 
     def hurry(self, grace_s: float) -> None:
-        """Somebody does not want to wait that long."""
+        """Shorten the grace of the units that are ending."""
         self.grace_s = grace_s
         self._release()
         for unit in self._units:
@@ -92,7 +93,7 @@ class Endings:
             self._after(unit, grace_s, lambda unit: self._terminate(unit, grace_s))
 
     def _look(self, unit: UnitReplica) -> None:
-        """Shortly before its grace is over: what is it doing?"""
+        """Ask a unit what it is doing, shortly before its grace is over."""
         if self._units.find(unit.name) is unit:
             self._hosting.tell(unit.name, AskStatus(NOBODY_WAITS))
 
@@ -106,7 +107,7 @@ class Endings:
     def _after(
         self, unit: UnitReplica, delay_s: float, action: Callable[[UnitReplica], object], *, sooner: bool = False
     ) -> None:
-        """Do something to a unit later, in place of what was planned; with `sooner` only if it comes before that."""
+        """Schedule an action for a unit in place of the planned one; with `sooner`, only if it comes before that."""
         timer = self._hosting.loop.call_later(delay_s, lambda: action(unit))
         if sooner and unit.timer and unit.timer.due <= timer.due:
             timer.cancel()

@@ -1,7 +1,7 @@
-"""Programs that their author has forgotten to launch, or to wait for: they say so, instead of doing nothing in silence.
+"""Warnings for programs that were built but never launched, or never waited for.
 
-A program that was built and is dropped, or is there when the script ends, was probably to be launched. One that still
-runs when the script ends is stopped with it, and its work is lost. Both are warnings, so that filters apply.
+A program that is dropped unlaunched, or still exists when the script ends, was probably meant to be launched. A program
+that still runs when the script ends is stopped, and its work is lost. Both are warnings, so that filters apply.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OUR_FOLDER = str(Path(__file__).parents[1])
 
 
 class SourceLine:
-    """The line of the user's that the running code was called from."""
+    """The line of user code that called the running code."""
 
     def __init__(self) -> None:
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # documented, and a warning needs no more of it
@@ -30,17 +30,17 @@ class SourceLine:
         self._pid = os.getpid()
 
     def warn(self, text: str) -> None:
-        """Warn as of that line; not in a forked child, and not where a script has failed, which is reason enough."""
+        """Warn with that line as the source; not in a forked child, and not in a script that has failed anyway."""
         if self._pid == os.getpid() and not hasattr(sys, "last_value"):
             warnings.warn_explicit(text, RuntimeWarning, self._file, self._line)
 
 
 class Unlaunched:
-    """Watches a program until it is launched, or looked at in another way that may be all that it was built for.
+    """Watches a program until it is launched, or used in another way that may be its purpose.
 
     Args:
-        program: watched; not kept alive.
-        name: of the program.
+        program: watched, but not kept alive.
+        name: the program's name.
     """
 
     def __init__(self, program: object, name: str) -> None:
@@ -50,7 +50,7 @@ class Unlaunched:
         self._watch = weakref.finalize(program, self._dropped)
 
     def is_used(self) -> None:
-        """It was launched, or drawn, or checked."""
+        """The program was launched, drawn or checked."""
         self._watch.detach()
 
     def _dropped(self) -> None:
@@ -63,12 +63,12 @@ class Unlaunched:
 
 
 def left_running(name: str, launched: SourceLine, unfinished: list[str]) -> None:
-    """The script has ended while a program ran, which was stopped therefore.
+    """Warn that the script has ended while a program ran, which was therefore stopped.
 
     Args:
-        name: of the program.
-        launched: where.
-        unfinished: the nodes that had an end of their own, and had not come to it.
+        name: the program's name.
+        launched: the line that launched it.
+        unfinished: the nodes that have an end of their own and had not reached it.
     """
     what = f"{', '.join(unfinished)} had not completed" if unfinished else "its services were stopped"
     launched.warn(
@@ -78,10 +78,10 @@ def left_running(name: str, launched: SourceLine, unfinished: list[str]) -> None
 
 
 class UntoldFailure:
-    """How a program failed, until it is raised to somebody.
+    """The failure of a program, until it is raised to a caller.
 
     Args:
-        launched: where it was launched.
+        launched: the line that launched the program.
     """
 
     _untold: ClassVar[dict[int, UntoldFailure]] = {}
@@ -98,13 +98,13 @@ class UntoldFailure:
             self._untold[id(self)] = self
 
     def told(self) -> None:
-        """Somebody asks, and hears of it."""
+        """A caller asks, and gets the failure."""
         self._was_told = True
         self._untold.pop(id(self), None)
 
     @classmethod
     def tell_all(cls) -> None:
-        """The script has ended."""
+        """The script has ended: print failures that were never raised."""
         for failure in list(cls._untold.values()):
             failure.told()
             failure._launched.warn(f"{failure._text}Nobody asked for that; running.wait() would have raised it")

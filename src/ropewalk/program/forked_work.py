@@ -1,11 +1,11 @@
 """Work that a forked child does on the memory as it is now, while this process goes on and changes it.
 
     parent ── fork ──▶ goes on            the kernel copies a page when one of the two writes to it
-                └──▶ child: work() ──result, or what went wrong──▶ pipe ──▶ parent: wait()
+                └──▶ child: work() ──result, or the error──▶ pipe ──▶ parent: wait()
 
-A fork takes about a millisecond, and as long again for each few tens of thousands of pages that are in use; copying
-200 MB takes a hundred. Of the threads only the one that forks is in the child, so the work must wait for none of
-the others: it takes no locks that they may hold. If it does, and so comes to no end, it is killed.
+A fork takes about a millisecond, plus as much again for each few tens of thousands of pages in use; copying 200 MB
+takes 100 ms. Only the forking thread exists in the child, so the work must not wait for other threads: it takes no
+locks that they may hold. If it does, and so never ends, it is killed.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from typing import NoReturn
 
 from ropewalk.errors import RopewalkError
 
-#: The child gives way to those that somebody waits for.
+#: Niceness of the child, which gives way to processes that serve waiting callers.
 _NICE = 10
 _MOST_BYTES = 64 * 1024
 
 
 class ForkedWorkFailed(RopewalkError):
-    """What a forked child was to do went wrong; says what it raised, or how it ended."""
+    """The work of a forked child failed; the message has its exception, or the way in which it ended."""
 
 
 class ForkedWork:
-    """A child of this process that does one thing.
+    """A child of this process that does one piece of work.
 
     Args:
-        work: done in the child, to which all belongs that it changes; it calls its argument now and then, as a sign of
+        work: runs in the child, so that its changes stay there; it calls its argument from time to time, as a sign of
             life, and returns a few bytes.
 
     Raises:
-        OSError: there can be no more processes.
+        OSError: no more processes can be created.
     """
 
     def __init__(self, work: Callable[[Callable[[], None]], bytes]) -> None:
         self._report, report = os.pipe()
         try:
-            with warnings.catch_warnings():  # from 3.12 on, of forks beside threads; see above
+            with warnings.catch_warnings():  # from 3.12 on, about forks beside threads; see above
                 warnings.simplefilter("ignore", DeprecationWarning)
                 self.pid = os.fork()
             if not self.pid:
@@ -57,10 +57,10 @@ class ForkedWork:
             os.close(report)
 
     def wait(self, silent_s: float) -> bytes:
-        """Wait until it is done, and return its result; once.
+        """Wait until the work is done, and return its result; called once.
 
         Args:
-            silent_s: kill it if it shows no sign of life for so long.
+            silent_s: timeout in seconds for a sign of life, after which the child is killed.
 
         Raises:
             ForkedWorkFailed: it raised, or ended otherwise.
@@ -85,23 +85,23 @@ class ForkedWork:
         raise ForkedWorkFailed(f"the child that was to do it ended with status {status} before it was done")
 
     def kill(self) -> int | None:
-        """End it, if it has not ended; returns its wait status, if that can still be had. May be called twice."""
+        """Kill the child, if it has not ended; return its wait status if it is still available. May be called twice."""
         if self._report < 0:
             return None
         os.close(self._report)
         self._report = -1
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):  # the user's code waits for any child
+        with contextlib.suppress(ChildProcessError):  # user code waits for any child
             return os.waitpid(self.pid, 0)[1]
         return None
 
 
 def _be_child(work: Callable[[Callable[[], None]], bytes], report: int) -> NoReturn:
-    """In the child: do it, say so, and end without a trace in what it shares with its parent."""
+    """In the child: run the work, report the result, and end without changing anything shared with the parent."""
     try:
         faulthandler.disable()
-        gc.disable()  # nothing is to be tidied up here, and each object that is looked at is a page to be copied
+        gc.disable()  # no cleanup is needed here, and each object that the collector visits copies a page
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2):
             signal.signal(number, signal.SIG_DFL)
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The supervisor's records: nodes, their replicas, and the gangs that are restarted as one."""
+"""The supervisor's records: nodes, their replicas, and the gangs that are restarted as a whole."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections import deque
 from ropewalk.program.instructions import Failed, NodeRule, ReplicaState, ReplicaStatus
 from ropewalk.program.restart_rule import Restart
 
-#: Changes of a replica that are kept, for the message of an impossible event.
+#: Number of a replica's changes that are kept for the message of an impossible event.
 HISTORY_LENGTH = 40
 _ALIVE = frozenset([ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING])
 
 
 class Gang:
-    """What is restarted as one: a single replica, or all replicas of nodes with strategy "together"."""
+    """The unit of restart: a single replica, or all replicas of nodes with strategy "together"."""
 
     def __init__(self, key: str, rule: Restart, seed: int) -> None:
         self.key = key
         self.rule = rule
         self.members: list[Replica] = []
         self.generation = -1
-        #: When it is to be started; None: no start is planned.
+        #: Monotonic time of the planned start; None if none is planned.
         self.due: float | None = None
         self._seed = f"{seed} {key}"
         self.renew_budget()
 
     @property
     def alive(self) -> bool:
-        """Whether a process of it may live."""
+        """Whether one of its processes may live."""
         return any(member.alive for member in self.members)
 
     @property
@@ -39,13 +39,13 @@ class Gang:
     def renew_budget(self) -> None:
         """Forget its failures."""
         self.intensity = self.rule.intensity(self._seed)
-        #: As many as can count in one decision, oldest first.
+        #: The failures that can count in one decision, oldest first.
         self.failures: deque[Failed] = deque(maxlen=self.rule.max_restarts + 1)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class SupervisedNode:
-    """A node and all replicas that it ever had; the first `wanted` of them are to run."""
+    """A node and all replicas that it ever had; the first `wanted` of them should run."""
 
     rule: NodeRule
     wanted: int
@@ -65,7 +65,7 @@ class Replica:
     cause: str = ""
     healed: bool = False
     waits_for_stop: bool = False
-    """Whether it has said that it goes on until it is asked to end."""
+    """Whether it has reported that it runs until it is asked to end."""
     history: deque[str] = dataclasses.field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
 
     @property
@@ -80,13 +80,13 @@ class Replica:
 
     @property
     def awaited(self) -> bool:
-        """Whether the program is complete only when this is."""
+        """Whether the program is complete only when this replica is."""
         rule = self.node.rule
         return rule.essential and rule.finite and self.gang.rule.policy != "always" and not self.waits_for_stop
 
     @property
     def status(self) -> ReplicaStatus:
-        """How it stands."""
+        """Its current state."""
         return ReplicaStatus(
             self.node.rule.name,
             self.index,
@@ -100,5 +100,5 @@ class Replica:
 
     @property
     def label(self) -> str:
-        """Its name for people."""
+        """Its name in messages."""
         return f"{self.node.rule.name}/{self.index}"

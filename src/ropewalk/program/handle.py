@@ -1,11 +1,11 @@
-"""`Handle`: what stands for a node while the graph is built; inside a node it has become a client.
+"""`Handle`: stands for a node while the graph is built, and becomes a client inside a node.
 
     setup                          launch                      execution
     handle = program.add(Service)
     program.add(Worker(f, handle)) handle travels by its name  f(client): client.push(...)
 
-A handle is found, and replaced, wherever arguments may hold one: in lists,
-tuples, sets, dictionaries, dataclasses, `functools.partial` and `Deferred`, at any depth.
+Handles are found and replaced wherever arguments may hold them: in lists, tuples, sets, dictionaries, dataclasses,
+`functools.partial` and `Deferred`, at any depth.
 """
 
 from __future__ import annotations
@@ -30,35 +30,35 @@ T_co = TypeVar("T_co", covariant=True)
 Address = int | Literal["any", "all"]
 OnLost = Literal["raise", "retry"]
 
-#: Names of the handles that were pickled in this context, so that one hidden in an object of the user is noticed.
+#: Names of the handles pickled in this context; detects a handle that is hidden inside a user's object.
 pickled_handles: contextvars.ContextVar[list[str]] = contextvars.ContextVar("pickled_handles")
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Vertex:
-    """What is known of a name; all handles that a program made for it share one."""
+    """The facts known about a node's name, shared by all handles that a program made for it."""
 
-    #: The program that made the handle; None for a handle that came out of a pickle.
+    #: The program that made the handle; None for an unpickled handle.
     program: object | None
-    #: None: declared, and not added yet.
+    #: None while the node is declared but not yet added.
     node: Node[Any] | None = None
-    #: What a pickled handle was told of its node.
+    #: The node's methods, as recorded in a pickled handle.
     sent_methods: Mapping[str, MethodFacts] | None = None
 
     @property
     def methods(self) -> Mapping[str, MethodFacts] | None:
-        """What can be called, as far as it is known."""
+        """The methods that can be called, or None if they are not known."""
         return self.sent_methods if self.node is None else self.node.methods()
 
 
 class Handle(Generic[T_co]):
     """Stands for a node of a program; made by `program.add` and `program.declare`.
 
-    Pass it to the constructor of another node, and it arrives there as a client. It cannot be called itself.
+    Pass it to the constructor of another node, where it arrives as a client. It cannot be called itself.
 
     Attributes:
-        all: a handle whose client asks every replica and returns a list.
-        any: a handle whose client asks one replica, chosen at each call.
+        all: a handle whose client calls every replica and returns a list.
+        any: a handle whose client calls one replica, chosen at each call.
     """
 
     __slots__ = ("_address", "_name", "_on_lost", "_vertex")
@@ -76,31 +76,35 @@ class Handle(Generic[T_co]):
 
     @property
     def address(self) -> Address:
-        """Which replica is meant: its index, "any" or "all"."""
+        """The replica that it addresses: an index, "any" or "all"."""
         return self._address
 
     @property
     def methods(self) -> Mapping[str, MethodFacts] | None:
-        """What can be called, or None: the node was not added yet, or is one that cannot be called."""
+        """The methods that can be called; None if the node is not added yet or cannot be called."""
         return self._vertex.methods
 
     @property
     def on_lost(self) -> OnLost:
-        """What calls do that were lost with their service."""
+        """How a client treats calls that were lost with their service."""
         return self._on_lost
 
     def client(self, *, on_lost: OnLost = "raise") -> Handle[T_co]:
-        """A handle whose client behaves in another way.
+        """Return a handle whose client treats lost calls differently.
 
         Args:
-            on_lost: what becomes of a call when the service goes while it may have run, unless the method is marked
-                `@idempotent`, which repeats it in any case. "raise" raises `ServiceLost`. "retry" waits until the
-                service is there again, and makes the call again, which takes effect once: the service knows by its
-                number whether it has done it, also after it was restored from a checkpoint. What it did after that
-                checkpoint is lost with it, as is any state. Calls with `send` and streams are not repeated.
+            on_lost: how to treat a call when the service ends while the call may have run. (A method marked
+                `@idempotent` is repeated in any case.) "raise" raises `ServiceLost`. "retry" waits until the service is
+                back and repeats the call, which takes effect once: calls are numbered, so the service knows whether it
+                    has run this one,
+                even after it was restored from a checkpoint. Effects since that checkpoint are lost, as is any other
+                state. Calls made with `send` and streams are not repeated.
+
+        Returns:
+            A handle to the same node.
 
         Raises:
-            ValueError: it is neither.
+            ValueError: `on_lost` is neither "raise" nor "retry".
         """
         return Handle(self._name, self._vertex, self._address, checked_on_lost(on_lost))
 
@@ -138,7 +142,7 @@ class Handle(Generic[T_co]):
             pickled.append(self._name)
         return _unpickled, (self._name, self._address, self._vertex.methods, self._on_lost)
 
-    if not TYPE_CHECKING:  # a type checker shall say that a handle has no such attribute
+    if not TYPE_CHECKING:  # so that a type checker reports that a handle has no such attribute
 
         def __getattr__(self, name):
             if name.startswith("_"):  # pickle, copy, inspect and notebooks ask for such names
@@ -175,12 +179,12 @@ class Handle(Generic[T_co]):
 
 
 def vertex_of(handle: Handle[Any]) -> Vertex:
-    """What is known of the node behind a handle."""
+    """The facts known about a handle's node."""
     return handle._vertex  # pyright: ignore[reportPrivateUsage]  # a user's service may well have a method `vertex`
 
 
 def checked_on_lost(on_lost: OnLost) -> OnLost:
-    """What a client is to do with calls that are lost.
+    """Check the value of `on_lost` and return it.
 
     Raises:
         ValueError: it is neither "raise" nor "retry".
@@ -195,15 +199,15 @@ def _unpickled(name: str, address: Address, methods: Mapping[str, MethodFacts] |
 
 
 def handles_in(value: Any) -> Iterator[tuple[str, Handle[Any]]]:
-    """Every handle in a value with the path to it, such as `[0].replay`; a handle that is met twice is given twice.
+    """Find every handle in a value, with the path to it, such as `[0].replay`; a handle found twice is given twice.
 
-    A container that holds itself is walked once.
+    A container that contains itself is visited once.
     """
     return of_kind_in(value, cast("type[Handle[Any]]", Handle))
 
 
 def of_kind_in(value: Any, kind: type[T]) -> Iterator[tuple[str, T]]:
-    """As `handles_in`, for objects of any kind, wherever handles are found."""
+    """Find objects of any type in the places where `handles_in` looks."""
     return _walk(value, kind, "", set())
 
 
@@ -220,10 +224,10 @@ def _walk(value: Any, kind: type[T], path: str, above: set[int]) -> Iterator[tup
 
 
 def replace_handles(value: Any, make: Callable[[Handle[Any]], Any], construct: Callable[[Deferred[Any]], Any]) -> Any:
-    """The value with `make(handle)` in place of each handle, and `construct(deferred)` in place of each `Deferred`.
+    """Return the value with `make(handle)` for each handle and `construct(deferred)` for each `Deferred`.
 
-    The arguments of a deferred value are replaced first. Only containers that hold one of these are
-    copied; everything else is the very same object, and what was shared stays shared.
+    The arguments of a deferred value are replaced first. Only containers that hold one of these are copied; every other
+    object is passed on as it is, and shared objects stay shared.
     """
     return _Replacement(make, construct).of(value)
 
@@ -261,7 +265,7 @@ class _Replacement:
             return kind(*items) if hasattr(kind, "_fields") else kind(items)
         if isinstance(value, set | frozenset):
             return cast("Any", value).__class__(self.of(item) for item in cast("set[Any]", value))
-        # What can hold itself is noted before its parts are looked at.
+        # A container that may contain itself is recorded before its parts are visited.
         twin = self._done[id(value)] = copy.copy(value)
         if isinstance(value, dict):
             for key, item in cast("dict[Any, Any]", value).items():
@@ -276,17 +280,17 @@ class _Replacement:
 
 
 def _concerns_us(value: Any, above: set[int]) -> bool:
-    """Whether a handle or a deferred value is in it."""
+    """Whether a value contains a handle or a deferred value."""
     if isinstance(value, Handle | Deferred):
         return True
     if id(value) in above:
         return False
-    above.add(id(value))  # and it stays: what was looked at once has nothing for us
+    above.add(id(value))  # kept afterwards: a value visited once contains nothing to replace
     return any(_concerns_us(part, above) for _, part in _parts(value))
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts in which a handle may lie, each with the step from the value to it."""
+    """The parts in which a handle may be, each with the step from the value to it."""
     if isinstance(value, dict):
         for key, part in cast("dict[Any, Any]", value).items():
             yield f"[{key!r}]", part
@@ -318,5 +322,5 @@ def _arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple
 
 def _fields(value: Any) -> Iterator[tuple[str, Any]]:
     for field in dataclasses.fields(value):
-        if hasattr(value, field.name):  # one with init=False may not be set
+        if hasattr(value, field.name):  # a field with init=False may not be set
             yield field.name, getattr(value, field.name)

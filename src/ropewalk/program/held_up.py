@@ -1,6 +1,6 @@
-"""Sees that calls of a process have been held up for a while by calls that wait for others. Pure.
+"""Notices when calls of a process have been held up for a while by calls that wait for others. Pure.
 
-Most calls that wait for their turn wait for one that works. Those are none of the launcher's business.
+Most waiting calls wait for a call that is making progress. Those are not reported to the launcher.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import msgspec
 
 from ropewalk.calls.waits import LaneWaits
 
-#: Whatever lasts less than this is no circle.
+#: Seconds for which calls must be held up before they are reported as a possible cycle.
 _PATIENCE_S = 0.3
-#: It is said again after this long, while it lasts.
+#: Interval in seconds at which the report is repeated.
 _AGAIN_S = 0.5
 
 
 class HeldUp:
-    """What is known of the calls of one process."""
+    """The waiting calls of one process."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
-        """By key of a call that waits where it may be held up: since when."""
+        """Time since when a call waits where it may be held up, by key of the call."""
         self._said = float("-inf")
 
     def look(self, lanes: Sequence[LaneWaits], now: float) -> bool:
-        """Note which calls wait now; returns whether to tell the launcher that calls are held up."""
+        """Note which calls wait now; return whether to report held-up calls to the launcher."""
         waiting = [call.key for lane in lanes if lane.is_held_up for call in lane.waiting]
         self._since = {key: self._since.get(key, now) for key in waiting}
         if not any(now - since >= _PATIENCE_S for since in self._since.values()) or now - self._said < _AGAIN_S:
@@ -35,7 +35,7 @@ class HeldUp:
         return True
 
     def timed(self, lanes: Sequence[LaneWaits], now: float) -> list[LaneWaits]:
-        """The lanes, with how long their calls have waited."""
+        """The lanes, with the time for which their calls have waited."""
 
         def timed(lane: LaneWaits) -> LaneWaits:
             waiting = [

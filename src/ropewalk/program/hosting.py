@@ -1,7 +1,6 @@
-"""Where units run: each in a process of a session, or all as threads of this process.
+"""Runs units: each in a process of a session, or all as threads of this process.
 
-Both hear of the same messages; what only processes can do (signals, samples) is left
-out by the other.
+Both kinds handle the same messages; threads omit what only processes have (signals, samples).
 """
 
 from __future__ import annotations
@@ -56,26 +55,26 @@ class Launch:
     environment: Mapping[str, str]
     preload: tuple[str, ...] = ()
     beside: str = ""
-    """Units with the same word here share a host."""
+    """Units with the same value share a host."""
 
 
 class Target(Protocol):
-    """Who is told what becomes of units; everything is called on the loop's thread."""
+    """Is told what happens to units; everything is called on the loop's thread."""
 
     def heard(self, name: UnitName, message: Any, parts: Sequence[Part] = ()) -> None:
-        """A unit's host says something."""
+        """A unit's host sent a message."""
 
     def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
-        """A unit is gone, with what is known of its process's death, or why it could not be started."""
+        """A unit has ended; with the record of its process's death, or the reason why it could not be started."""
 
     def leaving(self, name: UnitName, why: str) -> None:
         """The host of a unit is about to be taken away."""
 
     def happened(self, text: str) -> None:
-        """Something happened that a person should know."""
+        """Something happened that a user should know."""
 
     def lost(self, error: Exception) -> None:
-        """No units can be started any more."""
+        """No more units can be started."""
 
 
 class Hosting(abc.ABC):
@@ -84,12 +83,12 @@ class Hosting(abc.ABC):
     mode: str
     #: Whether all units share one host, which stays when they end.
     shares_host = False
-    #: By which calls hand objects over as they are, instead of copies.
+    #: Passes objects in calls without copying them.
     handover: Handover | None = None
     loop: Loop
     run_id: str
     folder: Path
-    #: Where the launcher is, in a run of several hosts.
+    #: The launcher's addresses and credentials, in a run of several hosts.
     passport: Passport | None = None
 
     @abc.abstractmethod
@@ -98,7 +97,7 @@ class Hosting(abc.ABC):
 
     @abc.abstractmethod
     def tell(self, name: UnitName, message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
-        """Say something to a unit's host; nothing if it is gone."""
+        """Send a message to a unit's host; ignored if the unit is gone."""
 
     @abc.abstractmethod
     def signal(self, name: UnitName, number: int) -> bool:
@@ -106,42 +105,42 @@ class Hosting(abc.ABC):
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Give everything back, after the last unit has ended; not from the loop's thread."""
+        """Release everything, after the last unit has ended; not from the loop's thread."""
 
     def ways(self) -> tuple[str, ...]:
-        """Hosts that reach each other only through another one, in words."""
+        """Descriptions of hosts that reach each other only through a relay."""
         return ()
 
     def host_id(self, name: UnitName) -> str:
-        """What the host of a unit calls itself."""
+        """The host id of a unit's host."""
         return f"{name.unit}.{name.replica}#{name.generation}"
 
     @abc.abstractmethod
     def key_of(self, name: UnitName) -> str:
-        """What makes the tokens that are shown to the host of a unit."""
+        """The key that makes the tokens for a unit's host."""
 
     def fingerprint_of(self, name: UnitName) -> str:
-        """Of the certificate of a unit's process; empty if it has none."""
+        """Fingerprint of the certificate of a unit's process; empty if it has none."""
         return ""
 
     def pid_of(self, name: UnitName) -> int:
-        """The process that a unit runs in; 0 before it has one."""
+        """Process ID of a unit; 0 before it has a process."""
         return os.getpid()
 
     def host_of(self, name: UnitName) -> str:
-        """The machine that it runs on."""
+        """The machine on which a unit runs."""
         return os.uname().nodename
 
     def sample_of(self, name: UnitName) -> Sample | None:
-        """What its process used when it was last looked at."""
+        """The last measured resource use of a unit's process."""
         return None
 
     def log_file(self, unit: str, replica: int) -> Path | None:
-        """What it printed."""
+        """The file with a replica's output."""
         return None
 
     def show(self, name: UnitName, host: str, text: str) -> None:
-        """Print something of a unit that is gone, as if it had printed it itself; whole lines."""
+        """Print text for a unit that is gone, as if it had printed it itself; whole lines."""
         sys.stderr.write(text)
 
 
@@ -155,7 +154,7 @@ class ProcessHosting(Hosting):
 
         Raises:
             PoolClosed: the session has ended.
-            StartFailed: no agent could be asked for.
+            StartFailed: no agent could be requested.
         """
         session.lease()
         self._session = session
@@ -166,12 +165,12 @@ class ProcessHosting(Hosting):
         self._launches: dict[str, Launch] = {}
         self._links: dict[UnitName, Link] = {}
         self._hosts: dict[str, str] = {}
-        """By id, of those that have come up: when they are gone, the session knows no more."""
+        """Host names of the units that have come up, by host id: the session forgets them when they are gone."""
         self._keys: dict[UnitName, str] = {}
         self._blobs: set[str] = set()
-        """Those that hosts have for units."""
+        """Ids of the blobs that hosts hold for units."""
         self._unwanted: set[UnitName] = set()
-        """Units that were told to end before they were there."""
+        """Units that were told to end before they were up."""
         self.loop = session.loop
         self.run_id = session.run_id
         self.folder = session.folder
@@ -199,7 +198,7 @@ class ProcessHosting(Hosting):
     def tell(self, name: UnitName, message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
         link = self._links.get(name)
         if link:
-            with contextlib.suppress(LinkClosed):  # its end is reported in a moment
+            with contextlib.suppress(LinkClosed):  # the end of the link is reported in a moment
                 link.send(message, parts)
         elif isinstance(message, StopUnit):
             self._unwanted.add(name)
@@ -268,7 +267,7 @@ class ProcessHosting(Hosting):
             self._target.heard(name, received.message, received.parts)
 
     def on_report(self, id: str, report: TaskReport) -> None:
-        pass  # only pools peek
+        pass  # only pools use this
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
         host = self._hosts.get(id) or self._session.processes.host_of(id)
@@ -309,12 +308,12 @@ class ProcessHosting(Hosting):
 
 
 class ThreadHosting(Hosting):
-    """All units as threads of this process, for the debugger.
+    """All units as threads of this process, for debugging.
 
     Args:
-        target: is told what becomes of units.
-        settings: say where the run folder is.
-        copy: pickle nodes, arguments and results as between processes; else they are handed over as they are.
+        target: is told what happens to units.
+        settings: include the location of the run folder.
+        copy: whether to pickle nodes, arguments and results as between processes, or to pass them on as they are.
     """
 
     mode = "threads"

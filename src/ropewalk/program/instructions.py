@@ -1,4 +1,4 @@
-"""What the supervisor of a program knows of a node, what it says is to be done, and how things stand."""
+"""The supervisor's data: its rules for nodes, its instructions, and the states of replicas."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from ropewalk.program.restart_rule import Restart
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRule:
-    """What the supervisor must know of one node."""
+    """The supervisor's rule for one node."""
 
     name: str
     replicas: int = 1
     restart: Restart = dataclasses.field(default_factory=lambda: Restart("never"))
     gang: str = ""
-    """Nodes of one gang with strategy "together" restart as one; empty: the node's own name."""
+    """Nodes of one gang with strategy "together" restart as a whole; empty for the node's own name."""
     essential: bool = True
-    """Whether its failure is the program's, and the program waits for its end if it is finite."""
+    """Whether its failure fails the program, and the program waits for its end if it is finite."""
     finite: bool = False
-    """Whether it runs to completion; others serve until they are ended."""
+    """Whether it runs to completion; other nodes serve until they are ended."""
 
 
 class ReplicaState(enum.Enum):
-    """Where a replica stands; the drawing at the top shows the changes."""
+    """The state of a replica; the drawing in `supervisor` shows the changes."""
 
     WAITING = "waiting"
-    """Will be started: after its wait, and when its gang has ended."""
+    """To be started, after its wait and when its gang has ended."""
     STARTING = "starting"
     READY = "ready"
     ENDING = "ending"
@@ -38,7 +38,7 @@ class ReplicaState(enum.Enum):
 
 
 class ProgramOutcome(enum.Enum):
-    """How the program ends, or that it has not yet been decided."""
+    """The outcome of the program; RUNNING until it is decided."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -70,22 +70,22 @@ class EndReplica:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Failed:
-    """The program has failed: this is the failure to show, the first one of those that led here."""
+    """The program has failed, by this failure: the first of those that led to its end."""
 
     name: str
     replica: int
     generation: int
-    """Of the replica when it failed: its death record is found by it."""
+    """Of the replica when it failed; identifies its death record."""
     cause: str
     reason: str
-    """Why it is not restarted (again)."""
+    """The reason why it is not restarted, or not again."""
     deaths: tuple[str, ...]
     """The causes of all failures that counted, oldest first."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Completed:
-    """The program has done what it was for; what still lives is ended."""
+    """The program has completed; replicas that still live are ended."""
 
 
 Instruction = Start | EndReplica | Failed | Completed
@@ -99,11 +99,11 @@ class ReplicaStatus:
     replica: int
     state: ReplicaState
     generation: int
-    """Of its latest start, the first is 0; -1 before it."""
+    """Of its latest start, from 0; -1 before the first start."""
     num_failures: int
     cause: str
-    """Of its latest failure; empty if it never failed."""
+    """The cause of its latest failure; empty if it never failed."""
     due: float | None
-    """When its wait is over, if it waits for that."""
+    """Time at which its wait is over, if it waits."""
     healed: bool = False
     """Whether it has become ready since its latest failure."""

@@ -1,11 +1,11 @@
-"""The state of a service that is saved now and then, and given back to it after a restart.
+"""The state of a service that is saved from time to time, and restored after a restart.
 
-    is_due ─▶ begin: opens a file, then in a turn of the object takes the state ─▶ finish: until it is kept
+    is_due ─▶ begin: opens a file, then in a turn of the object takes the state ─▶ finish: until it is stored
 
 Where a state may be taken depends on the object:
 
     no `run`                             between any two calls
-    `run` that calls `checkpoint_here`   where it does that, between two calls
+    `run` that calls `checkpoint_here`   at that place, between two calls
     `state_dict` marked `@concurrent`    at any moment: it holds the locks that it needs
     any other `run`                      when it has ended: beside it, the state may be in the middle of a step
 """
@@ -31,20 +31,20 @@ from ropewalk.program.saving import CheckpointWrite
 from ropewalk.program.snapshot_costs import SnapshotCosts
 from ropewalk.program.state_stores import StateStore
 
-#: How long the end of a service waits for a checkpoint that is being written.
+#: Seconds for which the end of a service waits for a checkpoint that is being written.
 _END_S = 60.0
 
-#: Where a state may be taken for as long as the context lasts; False if there is no such place any more.
+#: A context in which a state may be taken; it yields False if the object has ended.
 TurnTaken = AbstractContextManager[bool]
 
 
 def has_state(obj: object) -> bool:
-    """Whether an object can give its state and take it back."""
+    """Whether an object has `state_dict` and `load_state_dict`."""
     return callable(getattr(obj, "state_dict", None)) and callable(getattr(obj, "load_state_dict", None))
 
 
 class _Whole:
-    """An object with the calls that it has done: both are taken in one turn, so neither is ahead of the other."""
+    """An object with its record of done calls; both are taken in one turn, so that they match."""
 
     def __init__(self, obj: Any, once: OnceTable) -> None:
         self._obj = obj
@@ -67,7 +67,7 @@ class _Whole:
 
 @dataclass(frozen=True, slots=True)
 class _WithCalls:
-    """What is saved of an object some of whose calls are to be done once."""
+    """The saved state of an object that has calls which run once."""
 
     state: Any
     calls: dict[str, Any]
@@ -78,10 +78,10 @@ class KeptState:
 
     Args:
         obj: has `state_dict` and `load_state_dict`.
-        context: whose state it is.
-        store: where it is kept.
-        note: is told what a person should know.
-        once: which calls it has done that are to be done once; part of its state.
+        context: of the object's node.
+        store: where checkpoints are stored.
+        note: reports something to the user.
+        once: the record of calls that run once; part of the state.
         forks: whether this process may have children that write.
     """
 
@@ -102,13 +102,13 @@ class KeptState:
         self._costs = SnapshotCosts(may_fork=forks)
         self._memory: list[bytearray] = []
         self._pace = CheckpointPace(context.checkpoint_s, time.monotonic())
-        self._num_done = 0  # calls, when it was looked at last
+        self._num_done = 0  # number of calls when it was last checked
         self._lock = threading.Condition()
         self._is_saving = False
         self._digest = b""
-        """Of what is kept."""
+        """Digest of the stored checkpoint."""
         self.runs: bool = callable(getattr(obj, "run", None))
-        """Whether work of its own goes on beside its calls."""
+        """Whether the object has work of its own beside its calls."""
         owner: object = obj
         facts = methods_of(type(owner)).get("state_dict")
         self.takes_no_turn: bool = facts is not None and facts.concurrency > 0
@@ -117,10 +117,10 @@ class KeptState:
         self._told = False
 
     def restore(self) -> None:
-        """Give the object the state that was saved last, if there is one.
+        """Restore the state that was saved last, if there is one.
 
         Raises:
-            CheckpointCorrupt: no saved state of it can be read.
+            CheckpointCorrupt: none of its saved states can be read.
         """
         context = self._context
         saved = self._store.find(context)
@@ -130,10 +130,10 @@ class KeptState:
             self._whole.load_state_dict(saved.unpickled())
 
     def is_due(self, num_done: int, now: float) -> bool:
-        """Whether to save now, in a turn or, if it takes none, beside everything; then `begin` must follow.
+        """Whether to save now, in a turn or, if it takes none, at any moment; then `begin` must follow.
 
         Args:
-            num_done: calls that the object has answered so far.
+            num_done: number of calls that the object has answered so far.
             now: monotonic time in seconds.
         """
         if num_done != self._num_done or self.runs:
@@ -147,15 +147,15 @@ class KeptState:
         return self._reserve()
 
     def is_due_here(self, now: float) -> bool:
-        """As `is_due`, asked by code of the object, which from now on says where the state may be saved."""
+        """As `is_due`, asked by code of the object, which from now on decides where the state may be saved."""
         self._says_where = True
         self._pace.changed()
         return self._pace.is_due(now) and self._reserve()
 
     def begin(self, turn: TurnTaken, *, for_good: bool = False) -> Callable[[], None] | None:
-        """Take the state; returns what waits until it is kept, or None if there is nothing to wait for.
+        """Take the state; return a function that waits until it is stored, or None if there is nothing to wait for.
 
-        A failure is noted, and the state is saved the next time.
+        A failure is reported, and the state is saved the next time.
 
         Args:
             turn: entered while the state is taken.
@@ -163,7 +163,7 @@ class KeptState:
         """
         context = self._context
         saving: CheckpointWrite | None = None
-        self._pace.begun(time.monotonic())  # for the case that it does not come to that
+        self._pace.begun(time.monotonic())  # in case the checkpoint fails before it begins
         try:
             header = Header(context.name, context.replica, {"generation": context.generation})
             what, costs = f"{context.label}.state_dict()", None if for_good else self._costs
@@ -182,7 +182,7 @@ class KeptState:
         return lambda: self._finish(saving)
 
     def save_last(self) -> None:
-        """Save once more, when nothing of the object runs any more."""
+        """Save once more, when no code of the object runs any more."""
         with self._lock:
             self._lock.wait_for(lambda: not self._is_saving, _END_S)
             self._is_saving = True

@@ -1,4 +1,4 @@
-"""Launching: check the program, pack it, choose where it runs, begin."""
+"""Launching: check the program, pack it, choose where it runs, and start it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The programs of this user that run on this machine: finding their launchers, and asking them.
+"""The programs of this user that run on this machine: finding their launchers, and sending them requests.
 
-It is the other end of `program/control.py`. Everything here has a deadline, as a
-launcher may be stopped or hang in the middle of anything.
+The other end is `program/control.py`. Everything here has a timeout, because a launcher may be stopped or hang at any
+point.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Link
 
-#: How long a launcher may take to be reached and to answer a question that costs it nothing.
+#: Timeout in seconds for reaching a launcher, and for its answer to a request that needs no work.
 ANSWER_S = 5.0
 _MAX_FILE_BYTES = 64 * 1024
 
@@ -36,15 +36,15 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class LauncherGone(RopewalkError):
-    """The program has ended, or ended while it was asked."""
+    """The program has ended, perhaps while it was asked."""
 
 
 class LauncherSilent(RopewalkError, TimeoutError):
-    """The launcher is there and does not answer in time."""
+    """The launcher exists but does not answer in time."""
 
 
 class RequestFailed(RopewalkError):
-    """The launcher answered that it cannot do what was asked."""
+    """The launcher answered that it cannot carry out the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,17 @@ class Launcher:
     """A process of this user that runs a program."""
 
     file: Path
-    """Where it announces the program."""
+    """The file that announces the program."""
     announcement: Announcement
 
     @property
     def program(self) -> str:
-        """Name of the program."""
+        """The program's name."""
         return self.announcement.program
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The launcher's process ID."""
         return self.announcement.pid
 
     def __str__(self) -> str:
@@ -70,11 +70,14 @@ class Launcher:
 
     @contextlib.contextmanager
     def connect(self, timeout_s: float = ANSWER_S) -> Generator[LauncherConnection]:
-        """Reach it, and hang up in the end.
+        """Connect to the launcher; the link is closed on leaving the block.
+
+        Args:
+            timeout_s: seconds to wait for the launcher.
 
         Raises:
             LauncherGone: the program has ended.
-            LauncherSilent: nothing was heard of it in time.
+            LauncherSilent: the launcher did not answer in time.
             TransportRefused: it runs another Python or another version of Ropewalk; the message says which.
         """
         credentials = Credentials(self.announcement.run_id, ASKER, self.announcement.secret)
@@ -90,7 +93,7 @@ class Launcher:
             link.close()
 
     def silent(self, timeout_s: float) -> LauncherSilent:
-        """The error for no answer, with what the system says of the process."""
+        """The error for a missing answer, with the state of the process according to the system."""
         state, advice = "", f"look at it, or end it with kill {self.pid}"
         with contextlib.suppress(psutil.Error):
             status = psutil.Process(self.pid).status()
@@ -103,19 +106,27 @@ class Launcher:
 
 
 class LauncherConnection:
-    """A link to a launcher: one question after the other."""
+    """A link to a launcher, for one request after the other."""
 
     def __init__(self, launcher: Launcher, link: Link) -> None:
         self._launcher = launcher
         self._link = link
 
     def ask(self, request: Request, answer_type: type[AnswerT], timeout_s: float = ANSWER_S) -> AnswerT:
-        """Ask, and wait for the answer.
+        """Send a request, and wait for the answer.
+
+        Args:
+            request: the request.
+            answer_type: the expected type of the answer.
+            timeout_s: seconds to wait for the answer.
+
+        Returns:
+            The answer.
 
         Raises:
             LauncherGone: the program ended before it answered.
             LauncherSilent: there was no answer in time.
-            RequestFailed: it cannot do it, and says why.
+            RequestFailed: the launcher cannot carry out the request; the message says why.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -148,7 +159,7 @@ class LauncherConnection:
 
 
 def usual_parents(run_folder: Path) -> list[Path]:
-    """Where launchers of this user make their run folders.
+    """The folders in which launchers of this user make their run folders.
 
     Args:
         run_folder: the setting of that name.
@@ -159,10 +170,10 @@ def usual_parents(run_folder: Path) -> list[Path]:
 
 
 def find_launchers(parents: Iterable[Path]) -> list[Launcher]:
-    """The launchers that announce a program in a run folder below `parents`, by name and pid.
+    """The launchers that announce a program in a run folder below `parents`, by name and process ID.
 
-    What belongs to others is passed by, as anybody may write to `/tmp`; what was left by a process that is gone is
-    removed where that is certain.
+    Folders of other users are skipped, because anybody may write to `/tmp`; files of processes that are certainly gone
+    are removed.
     """
     parents = list(parents)
     sweep(parents)
@@ -175,7 +186,7 @@ def find_launchers(parents: Iterable[Path]) -> list[Launcher]:
 
 
 def _read(file: Path) -> Launcher | None:
-    """The launcher that a file announces; None if it is not one of ours, not whole yet, or its process is gone."""
+    """The launcher that a file announces; None if it is not this user's, is incomplete, or its process is gone."""
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             facts = os.fstat(opened.fileno())

@@ -1,7 +1,7 @@
-"""Where the boxes of a graph go: Graphviz says so where it is installed, and otherwise rows by longest path.
+"""The layout of a graph's boxes: by Graphviz where it is installed, otherwise in rows by longest path.
 
-Both keep boxes apart and clusters around their own. Graphviz leads edges past boxes, too; in the plain rows an edge
-that passes a row may pass behind a box.
+Both keep boxes apart and draw clusters around their own boxes. Graphviz also routes edges around boxes; in the plain
+rows an edge that crosses a row may pass behind a box.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ Pair = tuple[str, str]
 Point = tuple[float, float]
 
 GAP_X, GAP_Y = 36.0, 60.0
-#: Around the inside of a cluster, and above it for its label.
+#: Space around the contents of a cluster, and above them for its label.
 PADDING, HEADING = 18.0, 26.0
-#: Items without edges that stand beside each other.
+#: Maximum number of items without edges in one row.
 MOST_IN_A_ROW = 4
 _GRAPHVIZ_TIMEOUT_S = 30
 
 
 @dataclass(slots=True)
 class LayoutItem:
-    """A box, or a cluster of boxes; `place` fills in where it is."""
+    """A box, or a cluster of boxes; `place` sets its position."""
 
     name: str
     width: float = 0.0
     height: float = 0.0
     inside: list[LayoutItem] = field(default_factory=list["LayoutItem"])
     x: float = 0.0
-    """Of its left edge."""
+    """Of the left edge."""
     y: float = 0.0
-    """Of its upper edge."""
+    """Of the upper edge."""
 
     @property
     def center(self) -> float:
@@ -44,15 +44,15 @@ class LayoutItem:
 
 
 def place(root: LayoutItem, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
-    """Set the place and the size of the root and of everything inside.
+    """Set the position and size of the root and of everything inside it.
 
     Args:
-        root: a cluster; items without anything inside have their width and height, clusters their least width.
-        edges: pairs of names of innermost items, caller and callee; both different.
+        root: a cluster. Boxes already have their width and height, clusters their minimum width.
+        edges: pairs of different box names, caller and callee.
 
     Returns:
-        For each edge the points of its curve from caller to callee: where it begins, and for each piece (a cubic
-        Bézier curve) its two control points and its end.
+        For each edge the points of its curve from caller to callee: the start, and for each piece (a cubic Bézier
+        curve) its two control points and its end.
     """
     edges = list(dict.fromkeys(edges))
     routes = placed_by_graphviz(root, edges)
@@ -63,7 +63,7 @@ def place(root: LayoutItem, edges: Iterable[Pair]) -> dict[Pair, list[Point]]:
 
 
 def placed_by_graphviz(root: LayoutItem, edges: Sequence[Pair]) -> dict[Pair, list[Point]] | None:
-    """As `place`; None without Graphviz, and then nothing has a place."""
+    """As `place`; returns None, with nothing placed, if Graphviz is not installed."""
     program = shutil.which("dot")
     if program is None:
         return None
@@ -110,7 +110,7 @@ def placed_by_graphviz(root: LayoutItem, edges: Sequence[Pair]) -> dict[Pair, li
 def _written(item: LayoutItem, cluster_of: dict[int, int], number_of: dict[str, int]) -> Iterator[str]:
     for part in item.inside:
         if part.inside:
-            # The label is only as long as ours will be: Graphviz leaves room for it.
+            # Graphviz reserves room for this label, which is as wide as ours will be.
             yield f'subgraph cluster{cluster_of[id(part)]} {{ label="{"m" * round(part.width / 12)}";'
             yield from _written(part, cluster_of, number_of)
             yield "}"
@@ -126,7 +126,7 @@ def _numbers(text: str) -> list[float]:
 
 
 def placed_in_rows(root: LayoutItem, edges: Sequence[Pair]) -> dict[Pair, list[Point]]:
-    """As `place`, in rows: each item below its callers, a cluster as one item of the cluster that it is in."""
+    """As `place`, in rows: each item is below its callers, and a cluster counts as one item of its parent cluster."""
     _place_inside(root, edges)
     _move(root, -root.x, -root.y)
     boxes = {item.name: item for item in _leaves(root)}
@@ -146,7 +146,7 @@ def _place_inside(cluster: LayoutItem, edges: Sequence[Pair]) -> None:
     y = 0.0
     for number in range(max(row_of.values()) + 1):
         row = [item for item in cluster.inside if row_of[item.name] == number]
-        if number:  # below those who call them
+        if number:  # below its callers
             callers = {item.name: [items[a].center for a, b in downward if b == item.name] for item in row}
             row.sort(key=lambda item: sum(callers[item.name]) / max(1, len(callers[item.name])))
         x = -(sum(item.width for item in row) + GAP_X * (len(row) - 1)) / 2
@@ -163,7 +163,7 @@ def _curve(caller: LayoutItem, callee: LayoutItem) -> list[Point]:
     start = caller.center, caller.y + (caller.height if down else 0.0)
     end = callee.center, callee.y + (0.0 if down else callee.height)
     middle = (start[1] + end[1]) / 2
-    # Straight down behind the box of a row in between, an edge could not be seen: it bows out around that.
+    # A straight edge would be hidden behind the box of a row in between, so it bows out around that box.
     widest = max(caller.width, callee.width)
     is_hidden = abs(end[1] - start[1]) > 1.5 * GAP_Y and abs(end[0] - start[0]) < widest / 2
     bow = 0.85 * widest if is_hidden else 0.0  # three quarters of it at the middle of the curve
@@ -171,7 +171,7 @@ def _curve(caller: LayoutItem, callee: LayoutItem) -> list[Point]:
 
 
 def without_circles(names: Sequence[str], pairs: Iterable[Pair]) -> list[Pair]:
-    """The edges with those turned round that close a circle, so that all can point down."""
+    """The edges, with those reversed that close a cycle, so that all can point down."""
     callees: dict[str, list[str]] = {name: [] for name in names}
     for caller, callee in pairs:
         callees[caller].append(callee)
@@ -189,14 +189,14 @@ def without_circles(names: Sequence[str], pairs: Iterable[Pair]) -> list[Pair]:
         closed.add(name)
 
     called = {callee for those in callees.values() for callee in those}
-    for name in [*(name for name in names if name not in called), *names]:  # begin where nobody calls
+    for name in [*(name for name in names if name not in called), *names]:  # begin with the names that nobody calls
         if name not in closed:
             visit(name)
     return list(downward)
 
 
 def rows_by_longest_path(names: Sequence[str], downward: Sequence[Pair]) -> dict[str, int]:
-    """The row of each item: below all of its callers. Items without edges fill rows of their own number."""
+    """The row of each item: below all of its callers. Items without edges fill rows of their own."""
     callers: dict[str, list[str]] = {name: [] for name in names}
     for caller, callee in downward:
         callers[callee].append(caller)
@@ -209,7 +209,7 @@ def rows_by_longest_path(names: Sequence[str], downward: Sequence[Pair]) -> dict
 
     for name in names:
         row(name)
-    # A caller of one callee far below stands right above it.
+    # A caller whose only callee is far below is placed right above it.
     callees: dict[str, list[str]] = {name: [] for name in names}
     for caller, callee in downward:
         callees[caller].append(callee)
@@ -223,7 +223,7 @@ def rows_by_longest_path(names: Sequence[str], downward: Sequence[Pair]) -> dict
 
 
 def _wrap(cluster: LayoutItem) -> None:
-    """Give a cluster the size of what is inside."""
+    """Give a cluster the size of its contents."""
     cluster.x = min(item.x for item in cluster.inside) - PADDING
     cluster.y = min(item.y for item in cluster.inside) - PADDING - HEADING
     inside = max(item.x + item.width for item in cluster.inside) + PADDING - cluster.x

@@ -1,11 +1,12 @@
-"""Run folders that were left by a killed launcher of a program of threads, and who removes them.
+"""Removes run folders that were left by killed launchers of programs of threads.
 
-Between processes the agent outlives its launcher, and removes the folder. A program of threads is one
-process, and killed it removes nothing. So it holds a lock on a file in its folder, which goes with it whatever
-kills it; the next such program, and `ropewalk ps`, remove folders with a file that nobody has locked.
+In processes mode the agent outlives its launcher, and removes the folder. A program of threads is one process, and
+leaves the folder when it is killed. So it holds a lock on a file in its folder, which is released however the process
+ends; the next such program, and `ropewalk ps`, remove folders whose file is not locked.
 
-A lock and not a process id: ids are given out again, and mean something else in each container, while `/tmp` may be
-shared. Locks are only asked for on the kernel on which they were taken, as some network drives do not tell of others'.
+A lock and not a process ID: IDs are reused, and mean something else in each container, while `/tmp` may be shared.
+Locks are only tested on the kernel on which they were taken, as some network drives do not show the locks of other
+machines.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ _CLAIM = "threads.claim"
 
 
 class FolderClaim:
-    """A folder is in use for as long as this process lives, or until `close`."""
+    """Marks a folder as in use while this process lives, or until `close`."""
 
     def __init__(self, folder: Path) -> None:
         self._file: StagedFile | None = None
-        with contextlib.suppress(OSError):  # no locks here: then it is not claimed, and never swept
+        with contextlib.suppress(OSError):  # locks are not supported: then the folder is not claimed, and never removed
             self._file = write_locked_file(folder / _CLAIM, boot_id().encode())
 
     def close(self) -> None:
-        """The folder is gone, or may go; may be called twice."""
+        """Release the claim: the folder is gone, or may be removed; may be called twice."""
         if self._file:
             self._file.close()
 
@@ -46,7 +47,7 @@ def sweep(parents: Iterable[Path]) -> None:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether it is a folder of this user that nobody else can enter."""
+    """Whether it is a folder of this user that no other user can enter."""
     try:
         facts = os.lstat(folder)
     except OSError:
@@ -57,7 +58,7 @@ def is_ours(folder: Path) -> bool:
 def _sweep(folder: Path) -> None:
     try:
         fd = os.open(folder / _CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # it has none, or has just gone
+    except OSError:  # the folder has no claim, or has just gone
         return
     try:
         boot = os.read(fd, 64).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The file in which the output of a replica is kept: its last lines, and what is added to it."""
+"""The file that holds the output of a replica: reading its last lines, and the lines that are added."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ class LogFile:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; may be called twice."""
+        """Close the file; may be called twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def tail(self, num_lines: int) -> list[str]:
-        """The last lines; `read_new` goes on behind them. It reads as much of the file's end as they need."""
+        """The last lines; `read_new` continues after them. Reads only as much of the file's end as is needed."""
         end = position = os.fstat(self._fd).st_size
         data = b""
         while position > 0 and data.count(b"\n") <= num_lines:
@@ -47,12 +47,12 @@ class LogFile:
         return _lines(data)[-num_lines:] if num_lines else []
 
     def read_new(self, *, everything: bool = False) -> list[str]:
-        """The whole lines that were added since the last reading.
+        """The complete lines that were added since the last reading.
 
         Args:
-            everything: nobody writes any more: a last line without an end counts too.
+            everything: whether the writer has ended, so that an unterminated last line counts too.
         """
-        if os.fstat(self._fd).st_size < self._position:  # somebody emptied the file
+        if os.fstat(self._fd).st_size < self._position:  # the file was truncated
             self._position, self._partial = 0, b""
         data = self._partial
         while block := os.pread(self._fd, _BLOCK_BYTES, self._position):
@@ -64,7 +64,7 @@ class LogFile:
 
 
 def append_to(path: Path | None, text: str) -> None:
-    """Add whole lines to the file of a replica that has ended, if there is one; a full disk is no reason to fail."""
+    """Add complete lines to the output of a replica that has ended, if there is a file; ignores a full disk."""
     with contextlib.suppress(OSError):
         if path is not None and os.path.lexists(path):
             with open(open_to_append(path), "ab", buffering=0) as file:
@@ -74,5 +74,5 @@ def append_to(path: Path | None, text: str) -> None:
 def _lines(data: bytes) -> list[str]:
     if not data:
         return []
-    # Not `splitlines`: a progress bar's carriage returns, and a dozen other characters, are no ends of lines here.
+    # Not `splitlines`: carriage returns of a progress bar, and a dozen other characters, do not end lines here.
     return data.decode(errors="replace").removesuffix("\n").split("\n")

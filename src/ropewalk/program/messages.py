@@ -1,11 +1,11 @@
-"""What the launcher of a program and the processes of its nodes say to each other.
+"""The messages between the launcher of a program and the processes of its nodes.
 
 launcher ──▶ host    StartUnit StopUnit Sizes Placed Retired RendezvousAt AskStatus AskWaits EndCall StateAnswer
 host ──▶ launcher    UnitUp NodeReady WaitsForStop UnitEnded Locate OfferRendezvous StopProgram HostStatus Note
                      SaveState FindState ReadState SetStateAside CallsHeldUp WaitsAre
 
-A unit is what lives and dies together: one node, or the nodes of a `Colocate` of
-threads. A host is the process that units run in; in processes mode it has one unit.
+A unit starts and ends as a whole: one node, or the nodes of a `Colocate` of threads. A host is the process in which
+units run; in processes mode it has one unit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.failures import Failure
 from ropewalk.transport.link import Codec
 
-#: The number of a question whose answer is only noted.
+#: The number of a request whose answer is recorded without a waiting thread.
 NOBODY_WAITS = 0
 
 
@@ -39,52 +39,52 @@ class NodeStart(msgspec.Struct, array_like=True, frozen=True):
     name: str
     replicas: int
     attempt: int
-    """How often this replica failed before."""
+    """Number of times that this replica failed before."""
     checkpoint_s: float | None
     num_buffers: int
 
 
 class StartUnit(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """Run a unit. The parts are those of the definitions of `__main__`, then of the nodes, each with its buffers."""
+    """Runs a unit. The parts are those of the definitions of `__main__`, then of the nodes, each with its buffers."""
 
     name: UnitName
     run_id: str
     program: str
     host_id: str
-    """What this host calls itself when it dials services."""
+    """The id with which this host identifies itself when it dials services."""
     key: str
-    """Who shows the token that is made with it may call services here."""
+    """Makes the tokens of processes that may call services here."""
     checkpoints: str
-    """The folder in which services keep their state; empty: the launcher keeps it for them."""
+    """The folder of the services' checkpoints; empty if the launcher keeps them."""
     main: bytes
-    """Facts of the launcher's `__main__`."""
+    """A description of the launcher's `__main__`."""
     definitions: list[tuple[str, int]]
     """Names, with the number of their buffers."""
     nodes: list[NodeStart]
     blobs: dict[int, BlobRef] = {}
-    """What is not among the parts, because the host has it for all its processes: 0 the definitions, 1 the first node,
+    """The parts that are omitted because the host has them for all its processes: 0 the definitions, 1 the first node,
     and so on."""
 
 
 class StopUnit(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """Ask a unit to end within so many seconds."""
+    """Asks a unit to end within `grace_s` seconds."""
 
     name: UnitName
     why: str
     grace_s: float
     program_stays: bool = False
-    """Whether the program goes on, and with it those who call the unit's services."""
+    """Whether the program, and with it the callers of the unit's services, goes on."""
 
 
 class Sizes(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    """A node has so many replicas."""
+    """The number of replicas of a node."""
 
     name: str
     replicas: int
 
 
 class Placed(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """Where a replica of a service is now, as in `calls.directory.Place`."""
+    """The location of a replica of a service, as in `calls.directory.ReplicaLocation`."""
 
     name: str
     replica: int
@@ -97,22 +97,22 @@ class Placed(msgspec.Struct, tag=4, array_like=True, frozen=True):
 
 
 class RendezvousAt(msgspec.Struct, tag=5, array_like=True, frozen=True):
-    """Where the ranks of a unit meet."""
+    """The rendezvous address of the ranks of a unit."""
 
     unit: str
     generation: int
     host: str
-    """Of the first rank: the id of its agent, in a run of several hosts."""
+    """The first rank's host: the id of its agent, in a run of several hosts."""
     address: str
     port: int
     local_rank: int = 0
-    """Which of the ranks on its host the one that is told this is, from 0."""
+    """The receiver's rank on its host, from 0."""
     local_size: int = 1
-    """How many ranks are on its host."""
+    """Number of ranks on its host."""
 
 
 class AskStatus(msgspec.Struct, tag=6, array_like=True, frozen=True):
-    """What are your nodes doing? Answered by `HostStatus`."""
+    """Asks for the state of a host's nodes; answered by `HostStatus`."""
 
     number: int
 
@@ -122,19 +122,19 @@ class StateAnswer(msgspec.Struct, tag=7, array_like=True, frozen=True):
 
     number: int
     files: list[CheckpointFile] = []
-    """What `FindState` found."""
+    """The files found by `FindState`."""
     failure: Failure | None = None
 
 
 class UnitUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
-    """The process runs, and services in it can be called at this address."""
+    """The process runs, and its services can be called at this address."""
 
     name: UnitName
     address: str
 
 
 class NodeReady(msgspec.Struct, tag=21, array_like=True, frozen=True):
-    """A node works; a service can be called, as this target."""
+    """A node is ready; a service can be called, as this target."""
 
     name: UnitName
     node: str
@@ -151,30 +151,30 @@ class UnitEnded(msgspec.Struct, tag=22, array_like=True, frozen=True):
 
 
 class Locate(msgspec.Struct, tag=23, array_like=True, frozen=True):
-    """Tell me where this service is, now and whenever it changes."""
+    """Asks for the location of a service, now and whenever it changes."""
 
     name: str
 
 
 class OfferRendezvous(msgspec.Struct, tag=24, array_like=True, frozen=True):
-    """The first rank's process says where the ranks may meet."""
+    """The first rank's process offers a rendezvous address."""
 
     at: RendezvousAt
 
 
 class StopProgram(msgspec.Struct, tag=25, array_like=True, frozen=True):
-    """A node wants the whole program to stop."""
+    """A node asks to stop the whole program."""
 
     reason: str
 
 
 class CallStatus(msgspec.Struct, array_like=True, frozen=True):
-    """A call that runs."""
+    """A running call."""
 
     label: str
     running_s: float
     at: str = ""
-    """Which line of the user's it has come to, such as "store.py:12 in push"; empty if that cannot be seen."""
+    """The line of user code that it has reached, such as "store.py:12 in push"; empty if that cannot be determined."""
 
 
 class NodeCalls(msgspec.Struct, array_like=True, frozen=True):
@@ -186,9 +186,9 @@ class NodeCalls(msgspec.Struct, array_like=True, frozen=True):
     num_waiting: int
     running: list[CallStatus]
     at: str = ""
-    """Which line of the user's the node's own thread has come to."""
+    """The line of user code that the node's own thread has reached."""
     stopping: bool = False
-    """Whether the node has been asked to end."""
+    """Whether the node was asked to end."""
 
 
 class HostStatus(msgspec.Struct, tag=26, array_like=True, frozen=True):
@@ -199,13 +199,13 @@ class HostStatus(msgspec.Struct, tag=26, array_like=True, frozen=True):
 
 
 class Note(msgspec.Struct, tag=27, array_like=True, frozen=True):
-    """Something that a person should know."""
+    """A message for the user."""
 
     text: str
 
 
 class SaveState(msgspec.Struct, tag=28, array_like=True, frozen=True):
-    """The next piece of a checkpoint of a service, which is the part; the file appears when it is kept."""
+    """The next piece of a service's checkpoint, as the message's part; the file appears once all of it is kept."""
 
     number: int
     name: UnitName
@@ -214,7 +214,7 @@ class SaveState(msgspec.Struct, tag=28, array_like=True, frozen=True):
 
 
 class FindState(msgspec.Struct, tag=29, array_like=True, frozen=True):
-    """Which checkpoints of a service are there?"""
+    """Asks for the checkpoints of a service."""
 
     number: int
     name: UnitName
@@ -222,7 +222,7 @@ class FindState(msgspec.Struct, tag=29, array_like=True, frozen=True):
 
 
 class ReadState(msgspec.Struct, tag=31, array_like=True, frozen=True):
-    """So many bytes of a checkpoint, please."""
+    """Asks for a number of bytes of a checkpoint."""
 
     number: int
     name: UnitName
@@ -233,7 +233,7 @@ class ReadState(msgspec.Struct, tag=31, array_like=True, frozen=True):
 
 
 class SetStateAside(msgspec.Struct, tag=32, array_like=True, frozen=True):
-    """A checkpoint is damaged, and not to be used again."""
+    """A checkpoint is damaged and must not be used again."""
 
     number: int
     name: UnitName
@@ -251,13 +251,13 @@ class WaitsForStop(msgspec.Struct, tag=30, array_like=True, frozen=True):
 
 
 class CallsHeldUp(msgspec.Struct, tag=33, array_like=True, frozen=True):
-    """Calls wait in this unit's process for calls that wait for others; said again while it is so."""
+    """Calls wait in this unit's process for calls that wait for others; repeated while that is so."""
 
     name: UnitName
 
 
 class AskWaits(msgspec.Struct, tag=8, array_like=True, frozen=True):
-    """Which of the calls in your process wait? Answered by `WaitsAre` in the name of this unit."""
+    """Asks which calls wait in the process of a unit; answered by `WaitsAre` in the name of this unit."""
 
     number: int
     name: UnitName
@@ -272,7 +272,7 @@ class WaitsAre(msgspec.Struct, tag=34, array_like=True, frozen=True):
 
 
 class EndCall(msgspec.Struct, tag=9, array_like=True, frozen=True):
-    """End a call that waits for its turn, as it is part of a circle; if it runs by now, there was none."""
+    """Ends a call that waits for its turn as part of a cycle; ignored if it runs by now, because there was no cycle."""
 
     target: int
     key: int

@@ -1,8 +1,7 @@
-"""`Node`: a vertex of the program, and `NodeSpec`: a node with how often, where and under which rule it runs.
+"""`Node`: a vertex of the program, and `NodeSpec`: a node with its replicas, resources and restart rule.
 
-A node holds what was given to its constructor and does nothing until `run`
-is called in the process that was started for it. A new kind of node is one
-file in `nodes/`.
+A node holds the arguments of its constructor and does nothing until `run` is called in the process that was started
+for it. A new kind of node is one file in `nodes/`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Node(abc.ABC, Generic[T_co]):
-    """One thing that runs in a program; `T_co` is what its clients stand for."""
+    """One thing that runs in a program; `T_co` is the type that its clients stand for."""
 
     #: Its name in messages and drawings, and in `nodes.NODES`.
     kind: ClassVar[str]
@@ -32,18 +31,18 @@ class Node(abc.ABC, Generic[T_co]):
     @property
     @abc.abstractmethod
     def label(self) -> str:
-        """What it runs, such as "Learner"; names it if the user does not."""
+        """A label such as "Learner", from which the node gets its name if the user gives none."""
 
     @abc.abstractmethod
     def arguments(self) -> dict[str, Any]:
-        """What it was given, by path ("cls", "args[0]", "kwargs['rate']"); it holds the handles, and is pickled."""
+        """The constructor's arguments by path ("args[0]", "kwargs['rate']"); they hold the handles, and are pickled."""
 
     @abc.abstractmethod
     def run(self, context: NodeContext) -> None:
-        """Do all of its work, in the node's own thread in its own process; returns when it is done or was stopped."""
+        """Do all of its work, in the node's thread in its own process; return when the work is done or was stopped."""
 
     def methods(self) -> dict[str, MethodFacts] | None:
-        """What clients can call; None: it cannot be called."""
+        """The methods that clients can call; None if the node cannot be called."""
         return None
 
     def parts(self) -> Mapping[str, Node[Any]]:
@@ -52,23 +51,23 @@ class Node(abc.ABC, Generic[T_co]):
 
     @property
     def num_replicas(self) -> int | None:
-        """How many replicas there must be, which form one gang; None: as many as the user says, each for itself."""
+        """The number of replicas that it must have, as one gang; None if the user chooses, and each restarts alone."""
         return None
 
     @property
     def finite(self) -> bool:
-        """Whether it ends by itself; a program is complete when all of these have."""
+        """Whether it ends by itself; a program is complete when all finite nodes have completed."""
         return False
 
     def problems(self) -> Iterable[str]:
-        """What is wrong with its arguments, in sentences; handles and deferred values count as any value."""
+        """Problems with its arguments, in sentences; handles and deferred values count as any value."""
         return ()
 
     def refuses_threads(self) -> str:
-        """Why it cannot run as a thread beside other nodes; "" if it can."""
+        """The reason why it cannot run as a thread beside other nodes; "" if it can."""
         return ""
 
-    if not TYPE_CHECKING:  # a type checker shall say that a node has no such attribute
+    if not TYPE_CHECKING:  # so that a type checker reports that a node has no such attribute
 
         def __getattr__(self, name):
             if name.startswith("_"):  # pickle, copy, inspect and notebooks ask for such names
@@ -88,38 +87,38 @@ class NodeSpec:
     name: str
     node: Node[Any]
     unit: str
-    """Name of what lives and dies together: one process holds all nodes of a unit (`Colocate`), else its own name."""
+    """Name of the unit, which runs as one process: shared by the nodes of a `Colocate`, else the node's name."""
     replicas: int = 1
     resources: Resources = field(default_factory=Resources)
-    """What each replica asks for."""
+    """What each replica requests."""
     restart: Restart = field(default_factory=lambda: Restart("never"))
     gang: str
-    """Nodes of one gang restart together, with all replicas, if `restart.strategy` is "together"."""
+    """Name of its gang, whose nodes restart together, with all replicas, if `restart.strategy` is "together"."""
     essential: bool = True
-    """The program waits until it has completed; its failure, when nothing restarts it, ends the program."""
+    """Whether the program waits for it to complete, and ends when it fails and is not restarted."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Variables that are set in its process."""
+    """Environment variables for its process."""
     checkpoint_s: float | None = None
-    """Seconds between two checkpoints of a service that has `state_dict`; None: the default."""
+    """Seconds between two checkpoints of a service that has `state_dict`; None for the default."""
     preload: tuple[str, ...] = ()
     """Modules that its processes share from the start."""
     group: str = ""
-    """Path of the group that it was added in, such as "actors" or "train/actors"."""
+    """Path of its group, such as "actors" or "train/actors"."""
     host: str = ""
-    """Nodes with the same name here run on one machine; "": anywhere."""
+    """Nodes with the same value run on one machine; "" for any machine."""
 
     def __str__(self) -> str:
         return f"{self.node.kind} {self.name!r}"
 
 
 def call_arguments(what: str, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The paths of a call's function and arguments, for `Node.arguments`."""
+    """The function and arguments of a call by path, for `Node.arguments`."""
     positional = {f"args[{index}]": value for index, value in enumerate(args)}
     return {what: function} | positional | {f"kwargs[{key!r}]": value for key, value in kwargs.items()}
 
 
 def label_of(function: Callable[..., Any]) -> str:
-    """What people call a function or class; a partial one is called like the whole."""
+    """The name of a function or class; a partial function has the name of the original."""
     while hasattr(function, "func"):  # functools.partial
         function = function.func  # type: ignore[attr-defined]
     name = getattr(function, "__name__", type(function).__name__)

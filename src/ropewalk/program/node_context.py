@@ -1,12 +1,12 @@
-"""What a node knows of itself, and what it can ask of its program, from any of its threads.
+"""A node's view of itself and of its program, available from any of its threads.
 
 In the code of a node:
 
-    rw.current_node().generation      how often this replica was started again
-    rw.stopping(), rw.wait_for_stop() whether the node is asked to end
-    rw.on_stop(callback)              called once when it is
-    rw.checkpoint_here()              the state is whole at this point, and may be saved
-    rw.stop("all done")               stop the whole program
+    rw.current_node().generation      how many times this replica was restarted
+    rw.stopping(), rw.wait_for_stop() whether the node was asked to end
+    rw.on_stop(callback)              calls back once when it is
+    rw.checkpoint_here()              the state is consistent at this point and may be saved
+    rw.stop("all done")               stops the whole program
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class NodeContext:
     """One replica of a node, seen from inside.
 
     Attributes:
-        name: of the node.
-        replica: which of its replicas this is, from 0.
-        replicas: how many there were when this one was started.
+        name: the node's name.
+        replica: index of this replica, from 0.
+        replicas: number of replicas when this one was started.
         generation: 0 at first, one more after each restart.
-        attempt: how often this replica failed before.
-        program: name of the program.
+        attempt: how many times this replica has failed.
+        program: the program's name.
         thread: the identity of its own thread; 0 before it runs.
     """
 
@@ -56,11 +56,11 @@ class NodeContext:
         self._host = host
         self._caller = caller
         self._waits = False
-        """Whether its own thread waits for the stop, and the host knows."""
+        """Whether its own thread waits for the stop and the host knows."""
         self._stopped = threading.Event()
         self._callbacks: list[Callable[[], object]] = []
         self._num_called = 0
-        """Callbacks that run."""
+        """Number of callbacks that are running."""
         self._lock = threading.RLock()
         self._called = Notifier()
 
@@ -73,28 +73,38 @@ class NodeContext:
         return self.name if self.replicas == 1 else f"{self.name}.{self.replica}"
 
     def resolve(self, value: Any) -> Any:
-        """A value with clients in place of handles, and with deferred values constructed, at any depth."""
+        """Replace handles by clients and construct deferred values, at any depth."""
         return replace_handles(value, self._client, lambda deferred: deferred.build())
 
     def serve(self, obj: object, methods: Mapping[str, MethodFacts]) -> None:
-        """Let other nodes call the methods of an object; a state that was saved is given back to it first.
+        """Let other nodes call the methods of an object, after restoring its saved state if there is one.
+
+        Args:
+            obj: the object.
+            methods: the methods that can be called, by name.
 
         Raises:
-            CheckpointCorrupt: no saved state of it can be read.
+            CheckpointCorrupt: none of its saved states can be read.
         """
         self._host.serve(self, obj, methods)
 
     @property
     def stopping(self) -> bool:
-        """Whether this node is asked to end."""
+        """Whether this node was asked to end."""
         return self._stopped.is_set()
 
     def wait_for_stop(self, timeout_s: float | None = None) -> bool:
-        """Wait until this node is asked to end; False if that takes longer than `timeout_s` seconds.
+        """Wait until this node is asked to end.
 
-        A node whose own work waits here has no end of its own, so the program does not wait for it: it stops when
-        those have completed that do have one. For a worker this holds when it waits without a limit; with one, this
-        may be a pause in work that comes to an end.
+        A node whose own work waits here has no end of its own, so the program does not wait for it: the program stops
+        it when all nodes that do have an end have completed. For a worker this holds only when it waits without a
+        timeout; a wait with a timeout may be a pause in work that comes to an end.
+
+        Args:
+            timeout_s: seconds; None waits for ever.
+
+        Returns:
+            True when the node was asked to end, False after `timeout_s`.
         """
         if not self._waits and threading.get_ident() == self.thread and call_context.current.get() is None:
             self._waits = self._host.waits_for_stop(self, limited=timeout_s is not None)
@@ -102,14 +112,14 @@ class NodeContext:
         return self._stopped.wait(timeout_s)
 
     def checkpoint_here(self) -> bool:
-        """Say that the state is whole at this point: it is saved here, and nowhere else, if that is due.
+        """Declare that the state is consistent at this point: it is saved here and only here, if that is due.
 
-        For `run` of a service with `state_dict` and `load_state_dict`, and for threads that it starts: beside them the
-        state may be in the middle of a step. No call of the service runs while `state_dict` does, but for concurrent
-        ones; so hold no lock here that calls wait for.
+        For the `run` of a service with `state_dict` and `load_state_dict`, and for threads that it starts; elsewhere
+        the state may be in the middle of a step. No call of the service runs while `state_dict` does, except for
+        concurrent ones, so hold no lock here that calls wait for.
 
         Returns:
-            Whether `state_dict` was called. What it returned is written beside what follows.
+            Whether `state_dict` was called. Its result is written in the background.
 
         Raises:
             RuntimeError: this node has no state.
@@ -117,7 +127,7 @@ class NodeContext:
         return self._host.checkpoint_here(self)
 
     def on_stop(self, callback: Callable[[], object]) -> None:
-        """Call `callback` once when this node is asked to end, in a thread of its own; now if it already is."""
+        """Call `callback` once, in a thread of its own, when this node is asked to end; at once if it already was."""
         with self._lock:
             self._callbacks.append(callback)
             if not self._stopped.is_set():
@@ -125,11 +135,23 @@ class NodeContext:
         self.ask_to_stop()
 
     def stop_program(self, reason: str = "") -> None:
-        """Stop the whole program; returns at once."""
+        """Stop the whole program; return at once.
+
+        Args:
+            reason: shown to the user; by default, that this node asked for it.
+        """
         self._host.stop_program(reason or f"{self.label} asked for it")
 
     def rendezvous(self, size: int) -> dict[str, str]:
-        """The variables by which `torch.distributed` finds the other ranks; waits for all of them."""
+        """Wait for all ranks; return the environment variables by which `torch.distributed` finds them.
+
+        Args:
+            size: number of ranks.
+
+        Raises:
+            ProgramStopped: the node is being ended, perhaps because another rank has failed.
+            StartFailed: the ranks are on several hosts, and these have no addresses.
+        """
         at = self._host.rendezvous(self.unit)
         return {
             "RANK": str(self.replica),
@@ -141,22 +163,22 @@ class NodeContext:
         }
 
     def ask_to_stop(self) -> None:
-        """The launcher wants this node to end; may be called twice."""
+        """Handle the launcher's request to end; may be called twice."""
         with self._lock:
             callbacks, self._callbacks = self._callbacks, []
-            self._num_called += len(callbacks)  # before the node can hear that it shall end, and wait for them
+            self._num_called += len(callbacks)  # before the node can learn that it is to end and wait for them
             self._stopped.set()
         for callback in callbacks:
             self._host.run_aside(lambda callback=callback: self._call(callback))
 
     def wait_for_callbacks(self, timeout_s: float) -> bool:
-        """Wait until all stop callbacks have returned, which may be slower than the node itself."""
+        """Wait until all stop callbacks have returned; they may take longer than the node itself."""
         return self._called.wait_until(lambda: not self._num_called, timeout_s)
 
     def _call(self, callback: Callable[[], object]) -> None:
         try:
             callback()
-        except Exception:  # the user's; the node ends in any case
+        except Exception:  # raised by user code; the node ends in any case
             logger.exception("%s: a stop callback failed", self.label)
         finally:
             with self._lock:
@@ -168,21 +190,21 @@ class NodeContext:
         return Client(self._caller, handle.name, handle.address, methods, retries=retries)
 
 
-# Which node the running code belongs to
+# The node that the running code belongs to
 
 _of_thread = threading.local()
 _all: list[NodeContext] = []
 
 
 def enter(context: NodeContext) -> None:
-    """The running thread is the main thread of a node."""
+    """Make the running thread the main thread of a node."""
     _of_thread.context = context
     context.thread = threading.get_ident()
     _all.append(context)
 
 
 def leave(context: NodeContext) -> None:
-    """The node has returned."""
+    """Note that the node has returned."""
     _of_thread.context = None
     if context in _all:
         _all.remove(context)
@@ -194,9 +216,9 @@ def contexts_here() -> list[NodeContext]:
 
 
 def current_node() -> NodeContext:
-    """The node that the running code belongs to.
+    """Return the node that the running code belongs to.
 
-    A thread that a node started belongs to it if the node has a process of its own.
+    A thread that a node started belongs to that node if the node has a process of its own.
 
     Raises:
         RuntimeError: the code runs outside of any node, or in a thread that may belong to several.
@@ -221,7 +243,7 @@ def current_node() -> NodeContext:
 
 
 def _any_node() -> NodeContext:
-    """As `current_node`; where several nodes share the process, any of them will do for what concerns the program."""
+    """As `current_node`, but where several nodes share the process, return any of them; for requests to the program."""
     try:
         return current_node()
     except RuntimeError:
@@ -231,40 +253,63 @@ def _any_node() -> NodeContext:
 
 
 def stop(reason: str = "") -> None:
-    """Stop the whole program, from any thread of any node; returns at once.
+    """Stop the whole program, from any thread of any node; return at once.
+
+    Args:
+        reason: shown to the user; may be empty.
 
     Raises:
-        RuntimeError: outside of a program.
+        RuntimeError: the code runs outside of a program.
     """
     _any_node().stop_program(reason)
 
 
 def stopping() -> bool:
-    """Whether the node of the running code is asked to end."""
+    """Whether the node of the running code was asked to end.
+
+    Raises:
+        RuntimeError: the code runs outside of a program.
+    """
     return _any_node().stopping
 
 
 def wait_for_stop(timeout_s: float | None = None) -> bool:
-    """Wait until the node is asked to end; False if that takes longer than `timeout_s` seconds.
+    """Wait until the node is asked to end.
 
-    A service whose `run` waits here, and a worker that waits here without a limit, have no end of their own: the
+    A service whose `run` waits here, and a worker that waits here without a timeout, have no end of their own: the
     program does not wait for them, and stops them when everything else has completed.
 
+    Args:
+        timeout_s: seconds; None waits for ever.
+
+    Returns:
+        True when the node was asked to end, False after `timeout_s`.
+
     Raises:
-        RuntimeError: outside of a program.
+        RuntimeError: the code runs outside of a program.
     """
     return _any_node().wait_for_stop(timeout_s)
 
 
 def checkpoint_here() -> bool:
-    """Say in `run` of a service that its state is whole at this point; see `NodeContext.checkpoint_here`.
+    """Declare, in the `run` of a service, that its state is consistent here; see `NodeContext.checkpoint_here`.
+
+    Returns:
+        Whether `state_dict` was called.
 
     Raises:
-        RuntimeError: outside of a service with a state.
+        RuntimeError: the code runs outside of a service with a state.
     """
     return current_node().checkpoint_here()
 
 
 def on_stop(callback: Callable[[], object]) -> None:
-    """Call `callback` once when the node is asked to end, in a thread of its own; now if it already is."""
+    """Call `callback` once, in a thread of its own, when the node is asked to end; at once if it already was.
+
+    Args:
+        callback: takes no arguments; its result is ignored.
+
+    Raises:
+        RuntimeError: the code runs outside of a program.
+    """
     current_node().on_stop(callback)

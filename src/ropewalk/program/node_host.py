@@ -1,11 +1,11 @@
-"""The far side of a program: a process (or, in threads mode, the launcher's own) in which nodes run.
+"""A node host: a process (or, in threads mode, the launcher's own) in which nodes run.
 
     launcher ──StartUnit──▶ host: a thread for each node: construct ─▶ serve ─▶ run ─▶ end
                               │
-                              └ one loop: calls from other hosts, the launcher's words, what is due
+                              └ one loop: calls from other hosts, the launcher's messages, timed work
 
-Everything that may be asked at any moment (stop, status, calls) is heard by the loop;
-the nodes' own work is in threads of their own, the first one in the main thread.
+The loop handles requests that may come at any moment (stop, status, calls); the nodes' own work runs in threads of
+their own, the first node's in the main thread.
 """
 
 from __future__ import annotations
@@ -79,25 +79,25 @@ from ropewalk.transport.tokens import TokenList
 
 logger = logging.getLogger(__name__)
 
-#: Frames of ours around those of a node.
+#: The package whose frames are left out around those of a node.
 _PACKAGE = "ropewalk.program"
 _LOOK_S = 0.1
-#: A node that is asked to stop may go on calling others for this part of its grace, and at most so long.
+#: The part of its grace, and the maximum in seconds, for which a node that is asked to stop may go on calling others.
 _CALLS_PART, _CALLS_S = 0.5, 1.0
-#: Calls that wait when a service is asked to stop are still answered for so long at most.
+#: Maximum seconds for which waiting calls are still answered when a service is asked to stop.
 _DRAIN_S = 1.0
-#: Callers of a service that is started again are told for so long that it is not here.
+#: Seconds for which callers of a restarted service are told that it is no longer here.
 _SEE_OFF_S = 0.2
-#: Stop callbacks of a node that has ended are waited for so long at most.
+#: Maximum seconds for which the stop callbacks of a node that has ended are waited for.
 _CALLBACKS_S = 5.0
-#: A method that runs on for so long after nobody wants its answer any more is told of.
+#: Seconds after which a method is reported that goes on although its answer is no longer wanted.
 _OUTLIVES_S = 10.0
 _MOST_WISHES = 100
 _LOOPBACK = "127.0.0.1"
 
 
 class Say(Protocol):
-    """Tells the launcher something; from any thread."""
+    """Sends the launcher a message; from any thread."""
 
     def __call__(self, message: msgspec.Struct, parts: Sequence[Part] = (), /) -> None: ...
 
@@ -108,12 +108,12 @@ class NodeHost:
     Args:
         folder: where its socket is made.
         socket_name: of at most 24 bytes.
-        run_id, host_id: what it calls itself towards other hosts.
-        key: who may call it; see `transport/tokens.py`.
-        say: tells the launcher something; from any thread.
-        handover: by which calls hand objects over as they are, if all nodes of the program are here.
-        passport: where this process is, in a run of several hosts.
-        forks: whether this process is the nodes' own, so that it may have children that write their states.
+        run_id, host_id: its identification towards other hosts.
+        key: makes the tokens of processes that may call it; see `transport/tokens.py`.
+        say: sends the launcher a message; from any thread.
+        handover: passes objects in calls without copying them, if all nodes of the program are here.
+        passport: the addresses and credentials of this process, in a run of several hosts.
+        forks: whether this process belongs to the nodes, so that it may fork children that write their states.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class NodeHost:
         self._run_id, self._host_id = run_id, host_id
         self._passport = passport
         self.leave: Callable[[], object] = lambda: None
-        """Ends a process in which a unit has failed, but whose first node does not end; a thread is left alone."""
+        """Ends a process in which a unit has failed but whose first node does not end; does nothing in threads mode."""
         self._launcher_store = LauncherStore(say)
         self._store: StateStore = self._launcher_store
         self._threads = Threads("ropewalk-node")
@@ -145,9 +145,9 @@ class NodeHost:
         self._early_wishes: dict[UnitName, StopUnit] = {}
         self._held_up = HeldUp()
         self._given_up: dict[int, float] = {}
-        """By the keys of calls that run though nobody wants their answers: when to say so."""
+        """Running calls whose answers are no longer wanted, by key, with the time at which to report them."""
         self._rendezvous: dict[tuple[str, int], RendezvousAt] = {}
-        self._lock = threading.Lock()  # units and the wishes that came before them
+        self._lock = threading.Lock()  # guards units and requests that arrived before their units
         self._news = Notifier()
         self._members = TokenList(key)
         self._listener = HostListener(
@@ -169,7 +169,7 @@ class NodeHost:
         self._threads.run(call)
 
     def stop_program(self, reason: str) -> None:
-        """Ask the launcher to stop everything."""
+        """Ask the launcher to stop the program."""
         self.say(StopProgram(reason))
 
     def serve(self, context: NodeContext, obj: object, methods: Mapping[str, MethodFacts]) -> None:
@@ -197,7 +197,7 @@ class NodeHost:
                 raise RuntimeError(
                     f"{context.label} has no state to be saved: its class needs state_dict() and load_state_dict()"
                 )
-            return False  # it is not ready yet, or is being ended, after which it is saved
+            return False  # not ready yet, or being ended, after which it is saved
         if not state.is_due_here(time.monotonic()):
             return False
         finish = state.begin(self.server.turn(served))
@@ -206,11 +206,11 @@ class NodeHost:
         return finish is not None
 
     def waits_for_stop(self, context: NodeContext, *, limited: bool) -> bool:
-        """A node's own thread is going to wait for the stop; returns whether that says that it has no end of its own.
+        """Note that a node's own thread is going to wait for the stop; return whether it so has no end of its own.
 
         Args:
             context: of the node.
-            limited: whether it waits for a limited time only, which a worker may do as a pause.
+            limited: whether it waits with a timeout, which a worker may do as a pause.
         """
         unit = self._units.get(context.unit)
         if unit is None:  # it has ended without this node
@@ -225,7 +225,7 @@ class NodeHost:
         return True
 
     def rendezvous(self, unit: UnitName) -> RendezvousAt:
-        """Where the ranks of a unit meet, when all of them are there; the first rank says where.
+        """Wait for all ranks of a unit; return the rendezvous address, which the first rank chooses.
 
         Raises:
             ProgramStopped: the unit is being ended, perhaps because another rank has failed.
@@ -251,10 +251,10 @@ class NodeHost:
             )
         return at
 
-    # The launcher's words; on the loop, or before it runs
+    # Messages of the launcher; on the loop, or before it runs
 
     def hear(self, message: Any, parts: list[Part] | None = None) -> None:
-        """Do what the launcher says."""
+        """Carry out a message of the launcher."""
         match message:
             case Placed() | Sizes():
                 for unit in list(self._units.values()):
@@ -282,7 +282,7 @@ class NodeHost:
                 raise RuntimeError(f"a host cannot do anything with {message!r}")
 
     def prepare(self, start: StartUnit, nodes: list[Node[Any]]) -> RunningUnit:
-        """Take over the nodes of a unit, and say that it is up; `run_unit` runs them."""
+        """Take over the nodes of a unit, and report that it is up; `run_unit` runs them."""
         if start.checkpoints:
             self._store = FolderStore(Path(start.checkpoints))
         view = DirectoryView(lambda name: self.say(Locate(name)), self.loop.hand_over)
@@ -302,7 +302,7 @@ class NodeHost:
         return unit
 
     def run_unit(self, unit: RunningUnit) -> bool:
-        """Run the nodes of a unit, the first one in this thread; returns whether all of them ended well."""
+        """Run the nodes of a unit, the first one in this thread; return whether all of them ended well."""
         for running in unit.nodes[1:]:
             threading.Thread(
                 target=self._run_node, args=(unit, running), name=running.context.label, daemon=True
@@ -313,15 +313,15 @@ class NodeHost:
         return unit.failed_first is None
 
     def see_callers_off(self, unit: RunningUnit) -> None:
-        """Go on for a moment to answer that nothing is served here: callers shall not lose a call in the closing link.
+        """Answer for a moment that nothing is served here, so that callers lose no calls with the closing link.
 
-        What they send now did not run, and they send it again where the service is next.
+        Calls that arrive now do not run, and callers send them again to the service's next location.
         """
         if unit.has_callers:
             self.server.wait_for_end_of_links(_SEE_OFF_S)
 
     def _conclude(self, unit: RunningUnit) -> None:
-        """All that was to be waited for has ended: end the services, and tell the launcher; once."""
+        """End the services, and report to the launcher, after all awaited nodes have ended; once."""
         with unit.lock:
             if unit.concluded:
                 return
@@ -340,21 +340,21 @@ class NodeHost:
             unit = self._units.get(wish.name)
             if unit is None:
                 self._early_wishes[wish.name] = wish
-                if len(self._early_wishes) > _MOST_WISHES:  # of units that had ended, and not of some that come
+                if len(self._early_wishes) > _MOST_WISHES:  # these are for units that had ended
                     del self._early_wishes[next(iter(self._early_wishes))]
                 return
         unit.has_callers = wish.program_stays
         self.run_aside(lambda: self._stop_unit(unit, wish.why, wish.grace_s))
 
     def launcher_lost(self, why: str) -> None:
-        """No launcher, no program: the nodes are asked to end, and the agent ends the process in a moment."""
+        """Ask the nodes to end, because the launcher is gone; the agent ends the process in a moment."""
         self._launcher_store.end(why)
         for unit in list(self._units.values()):
             unit.view.end(why)
             self.run_aside(lambda unit=unit: self._stop_unit(unit, why, 0.0))
 
     def forget(self) -> None:
-        """In a forked child: close our copies of links, without a word."""
+        """In a forked child: close the copies of links without sending anything."""
         for unit in self._units.values():
             unit.caller.forget()
         self.loop.forget()
@@ -372,7 +372,7 @@ class NodeHost:
         self.loop.ended.wait(_DRAIN_S)
         self._threads.close()
 
-    # The life of a node
+    # The life cycle of a node
 
     def _run_node(self, unit: RunningUnit, running: RunningNode) -> None:
         context = running.context
@@ -398,11 +398,11 @@ class NodeHost:
         running.failure = failure_of(error, _PACKAGE)
         with unit.lock:
             unit.failed_first = unit.failed_first or running
-        if unit.failed_first is not running:  # the launcher hears of the first one, and tells it
+        if unit.failed_first is not running:  # the launcher learns of the first failure, and prints it
             sys.stderr.write(running.failure.traceback)
 
     def _settle(self, unit: RunningUnit) -> None:
-        """A node has ended: with one that failed, or with the last one that has an end, the unit is over."""
+        """A node has ended: the unit is over if it failed, or if it was the last one that has an end of its own."""
         finite = [running for running in unit.nodes if running.node.finite and not running.waits_for_stop]
         awaited = finite if finite and not unit.stopping else unit.nodes
         if unit.failed_first or all(running.ended.is_set() for running in awaited):
@@ -413,7 +413,7 @@ class NodeHost:
                 self.run_aside(lambda: self._leave(unit))
 
     def _leave(self, unit: RunningUnit) -> None:
-        """A node has failed beside the first one, which may work on, or wait for ever for the one that failed."""
+        """End the process when another node than the first failed: the first may go on, or wait for ever for it."""
         first = unit.nodes[0]
         if first.ended.wait(_CALLS_S):
             return
@@ -443,22 +443,22 @@ class NodeHost:
         unit.caller.close(why)
 
     def _end_service(self, running: RunningNode) -> None:
-        """Take no more calls, answer those that are here, save the state."""
+        """Refuse new calls, answer those that have arrived, save the state."""
         served = running.served
         if served is None:
             return
         label = running.context.label
         self.server.refuse(served, f"{label} is being stopped" if not running.failure else f"{label} has failed")
         idle = self.server.wait_idle(served, _DRAIN_S)
-        state, running.state = running.state, None  # what is due now is saved here, and not beside it
+        state, running.state = running.state, None  # a due save is done here, and not by the loop
         if idle and state and not running.failure and (running.ended.is_set() or state.takes_no_turn or not state.runs):
             state.save_last()
         self.server.withdraw(served)
 
-    # Now and then
+    # Periodic work
 
     def _look(self) -> None:
-        """On the loop: save what is due; see which methods run on though nobody wants that, and which calls wait."""
+        """On the loop: save due states; look for methods whose answers are not wanted, and for calls that wait."""
         now = time.monotonic()
         given_up: dict[int, float] = {}
         for unit in list(self._units.values()):
@@ -471,22 +471,22 @@ class NodeHost:
                     self.run_aside(lambda state=state, served=served: self._save(state, served))
         self._given_up = given_up
         if self._units and self._held_up.look(self.server.waits(), now):
-            self.say(CallsHeldUp(next(iter(self._units))))  # any: it stands for the process
+            self.say(CallsHeldUp(next(iter(self._units))))  # any of them: it stands for the process
         self.loop.call_later(_LOOK_S, self._look)
 
     def _save(self, state: KeptState, served: Served) -> None:
-        """Save what is due; in a thread that can wait."""
+        """Save the state if it is due; in a thread that can wait."""
         finish = state.begin(contextlib.nullcontext(True) if state.takes_no_turn else self.server.turn(served))
         if finish:
             finish()
 
     def _note(self, text: str) -> None:
-        """Tell a person something, here and at the launcher."""
+        """Report something to the user, here and at the launcher."""
         logger.warning(text)
         self.say(Note(text))
 
     def _outlived(self, turn: Turn, now: float) -> float:
-        """A call runs on; returns when to say so."""
+        """A call goes on though its answer is not wanted; return the time at which to report it."""
         due = self._given_up.get(turn.key, now + _OUTLIVES_S)
         if now < due:
             return due
@@ -500,7 +500,7 @@ class NodeHost:
     # Smaller steps
 
     def _leave_gone(self, unit: RunningUnit, address: str) -> None:
-        """A process that a unit may be calling is gone: a host that is lost never closes its links."""
+        """Drop connections of a unit to a process that is gone: a lost host never closes its links."""
         if not address:
             return
         gone = parse_address(address)

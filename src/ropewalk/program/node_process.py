@@ -1,4 +1,4 @@
-"""The entry of a process in which one unit runs: meet the launcher, unpickle the nodes, run them, end."""
+"""The entry of a process in which one unit runs: connect to the launcher, unpickle the nodes, run them, end."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import loads
 
-#: Unpickling a node imports its kind. Here that is done once, in the fork server, instead of in every process.
+#: Unpickling a node imports its class. The import is done once here, in the fork server, and not in every process.
 _KINDS = NODES
-#: Last words are given so long to leave.
+#: Timeout in seconds for sending the last messages.
 _FAREWELL_S = 5.0
 
 
@@ -39,11 +39,11 @@ def main(context: ProcessContext) -> None:
     link = dial_owner(parse_address(context.owner_address), context.credentials, PROGRAM, passport=context.passport)
     received = link.receive()
     if received is None or not isinstance(received.message, StartUnit):
-        return  # the program was stopped before this process was there
+        return  # the program was stopped before this process was up
     start = received.message
 
     def say(message: msgspec.Struct, parts: Sequence[Part] = ()) -> None:
-        with contextlib.suppress(LinkClosed):  # the loop notices by itself
+        with contextlib.suppress(LinkClosed):  # the loop notices the end of the link
             link.send(message, parts)
 
     socket_name = f"n{os.getpid()}.sock"
@@ -70,7 +70,7 @@ def main(context: ProcessContext) -> None:
         well = host.run_unit(unit)
         host.see_callers_off(unit)
     except SystemExit:
-        pass  # SIGTERM, while it was being stopped
+        pass  # SIGTERM, while the unit was being stopped
     except BaseException as error:
         say(UnitEnded(start.name, start.nodes[0].name, failure_of(error, __name__)))
     _say_farewell(link)
@@ -80,23 +80,23 @@ def main(context: ProcessContext) -> None:
 
 
 def _say_farewell(link: Link) -> None:
-    """Last words may be the whole state of a service; and what is unread here must not reset the connection."""
-    with contextlib.suppress(LinkClosed):  # nobody listens
+    """Send the last messages, which may hold the whole state of a service; unread input must not reset the link."""
+    with contextlib.suppress(LinkClosed):  # the launcher no longer listens
         link.write_out(_FAREWELL_S)
     link.close()
 
 
 def _leave(link: Link) -> None:
-    """End with what the unit's end was, without the thread that does not want to."""
+    """End the process with the unit's exit status, without waiting for the thread that does not end."""
     _say_farewell(link)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it may be closed, or something else
+        with contextlib.suppress(Exception):  # it may be closed, or replaced by another object
             stream.flush()
     os._exit(1)
 
 
 def _terminate(unit: RunningUnit) -> None:
-    """SIGTERM: part of being stopped, or a stranger's wish, of which the exit status shall tell."""
+    """Handle SIGTERM: a part of being stopped, or sent by another process, which the exit status then shows."""
     if unit.stopping:
         sys.exit(128 + signal.SIGTERM)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -104,12 +104,12 @@ def _terminate(unit: RunningUnit) -> None:
 
 
 def load_nodes(start: StartUnit, received: Received, of_host: Callable[[BlobRef], Sequence[Part]]) -> list[Node[Any]]:
-    """Unpickle the nodes of a unit, after giving `__main__` what their code refers to.
+    """Unpickle the nodes of a unit, after giving `__main__` the definitions that their code refers to.
 
     Args:
         start: the message.
-        received: the same with its parts.
-        of_host: the parts of a blob of this host, for this process to write to.
+        received: the same message with its parts.
+        of_host: returns the parts of a blob of this host, which this process may write to.
     """
     sent = iter(received.parts)
 

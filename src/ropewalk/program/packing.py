@@ -1,4 +1,4 @@
-"""The nodes of a program as bytes, with what `__main__` must hold for them: pickled once, sent to every host.
+"""The nodes of a program as bytes, with the definitions that they need in `__main__`: pickled once, sent to every host.
 
 definitions of __main__ ─▶ FrozenBytes ─┬─ small: in the message to each process
 each node with arguments ─▶ FrozenBytes ┴─ large: a constant, which each host gets once and its processes map
@@ -20,7 +20,7 @@ from ropewalk.transport.serialization import Payload, define, dumps
 
 
 class FrozenBytes:
-    """Bytes as they were when this was made; what they were made of may change.
+    """A copy of bytes, independent of later changes to their source.
 
     Raises:
         OSError: no memory or descriptors for large ones.
@@ -30,19 +30,18 @@ class FrozenBytes:
         is_large = total_bytes(parts) >= SHARED_MIN_BYTES
         self.constant = Constant(name_of(parts), list(parts)) if is_large else None
         self.parts: list[Part] = [] if is_large else [bytes(part) for part in parts]
-        """What is sent with the message."""
+        """The parts that are sent with the message."""
 
     @property
     def blob(self) -> BlobRef | None:
-        """Where the parts lie at the host, if they are not in the message."""
+        """Reference to the parts at the host, if they are not in the message."""
         return self.constant.blob if self.constant else None
 
 
 class PackedProgram:
-    """The pickled nodes of a program; of one that runs in threads, and is sent nowhere, nothing.
+    """The pickled nodes of a program; empty for a program of threads, which is not sent.
 
-    Every host gets the definitions that any node needs: what one node sends, another one
-    must be able to rebuild.
+    Every host gets the definitions that any node needs: it must be able to unpickle objects that other nodes send.
 
     Raises:
         NotPicklable: an argument of a node cannot be sent.
@@ -63,15 +62,15 @@ class PackedProgram:
             self._constants = undo.pop_all()
 
     def num_buffers(self, name: str) -> int:
-        """How many buffers the pickle of a node has."""
+        """Number of buffers of a node's pickle."""
         return self._num_buffers.get(name, 0)
 
     def bundles(self, names: Sequence[str]) -> list[FrozenBytes]:
-        """What a host with these nodes is sent: the definitions, then the nodes."""
+        """The data for a host with these nodes: the definitions, then the nodes."""
         return [self._definitions, *(self._nodes[name] for name in names if name in self._nodes)]
 
     def close(self) -> None:
-        """Give memory files back; may be called twice."""
+        """Close the memory files; may be called twice."""
         self._constants.close()
 
     def _bundle(self, parts: Sequence[Part]) -> FrozenBytes:

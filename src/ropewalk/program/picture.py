@@ -1,4 +1,4 @@
-"""The graph of a program as a picture (SVG): callers above those they call, groups as boxes, replicas as stacks."""
+"""The graph of a program as a picture (SVG): callers above callees, groups as boxes, replicas as stacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ropewalk.program.layout import LayoutItem, Point
 from ropewalk.program.node import NodeSpec
 from ropewalk.quantities import counted, shown_size
 
-#: For each kind of node its colour: of its edge and of its inside.
+#: Outline and fill colours for each kind of node.
 _COLOURS = {
     "service": ("#2f6fde", "#eef4ff"),
     "worker": ("#1d9a6c", "#ebf9f3"),
@@ -24,7 +24,7 @@ _OTHER_COLOUR = ("#5b6472", "#f4f5f7")
 _MISSING_COLOUR = ("#d12f2f", "#fff5f5")
 _MARGIN, _TITLE_HEIGHT = 24.0, 46.0
 _BOX_HEIGHT, _LEAST_WIDTH = 62.0, 132.0
-#: Each sheet of the stack behind a node with replicas.
+#: Offset of each sheet of the stack that shows a node's replicas.
 _SHEET = 4.0
 
 _STYLE = """
@@ -41,7 +41,7 @@ _STYLE = """
 
 
 def svg(graph: DrawnGraph) -> str:
-    """The graph as a picture that stands for itself; the arguments behind an edge are shown when one points at it."""
+    """The graph as a self-contained picture; pointing at an edge shows its arguments."""
     specs = {spec.name: spec for spec in graph.specs}
     root = _item(graph.boxes())
     root.inside += [LayoutItem(name, _node_width(name, "not added", ""), _BOX_HEIGHT) for name in graph.missing]
@@ -79,7 +79,7 @@ def svg(graph: DrawnGraph) -> str:
 
 
 def _item(box: DrawnBox) -> LayoutItem:
-    """The sizes of a box's nodes, before they have a place."""
+    """The sizes of a box's nodes, before layout."""
     nodes: list[LayoutItem] = []
     for spec in box.specs:
         width, behind = _node_width(spec.name, spec.node.kind, _facts(spec)), _num_sheets(spec) * _SHEET
@@ -88,7 +88,7 @@ def _item(box: DrawnBox) -> LayoutItem:
     label_width = _text_width(box.label, 12) * 1.06 + 28 if box.path else 0.0
     return LayoutItem(
         f"{box.path}\n{box.label}", label_width, inside=[*nodes, *clusters]
-    )  # no node's name has a line break
+    )  # names of nodes have no line breaks
 
 
 def _summary(graph: DrawnGraph) -> str:
@@ -99,7 +99,7 @@ def _summary(graph: DrawnGraph) -> str:
 
 
 def _facts(spec: NodeSpec) -> str:
-    """What is not as everywhere: what it runs, its resources, its rule."""
+    """The facts of a node that differ from the defaults: what it runs, its resources, its rule."""
     facts = [spec.node.label] if spec.node.label.lower() != spec.name.lower() else []
     if spec.resources.cpus != 1:
         facts.append(f"{spec.resources.cpus:g} CPU")
@@ -121,7 +121,7 @@ def _node_width(name: str, kind: str, facts: str) -> float:
 
 
 def _num_sheets(spec: NodeSpec | None) -> int:
-    """How many boxes look out from behind a node."""
+    """Number of sheets that are drawn behind a node."""
     return min(spec.replicas - 1, 2) if spec and spec.replicas > 1 else 0
 
 
@@ -157,7 +157,7 @@ def _node(item: LayoutItem, spec: NodeSpec | None) -> Iterator[str]:
 def _clusters(item: LayoutItem, depth: int) -> Iterator[str]:
     if not item.inside:
         return
-    dashes = ' stroke-dasharray="6 4"' if "@" in item.name else ""  # nodes that live together
+    dashes = ' stroke-dasharray="6 4"' if "@" in item.name else ""  # nodes that share a process or host
     fill = "#f7f8fa" if depth % 2 == 0 else "#eff1f5"
     yield (
         f'<rect x="{item.x:.1f}" y="{item.y:.1f}" width="{item.width:.1f}" height="{item.height:.1f}" rx="12" '
@@ -198,7 +198,7 @@ def _leaves(item: LayoutItem) -> Iterator[LayoutItem]:
 
 
 def _text_width(text: str, size: float) -> float:
-    """About the width of a text, rather more than less: the fonts of the reader are not known."""
+    """An estimate, rather too large, of a text's width: the reader's fonts are not known."""
     ems = sum(
         1.05
         if unicodedata.east_asian_width(letter) in "WF"

@@ -6,7 +6,7 @@
     with program.group("actors", restart="on_failure"):
         program.add(Worker(act, learner, replay), replicas=64)     # actors ──▶ learner, replay
 
-Adding nodes only notes them. A program can be launched more than once.
+Adding nodes only records them. A program can be launched more than once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FORMATS: dict[str, Callable[[drawing.DrawnGraph], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What members of a group get if they do not say otherwise."""
+    """Defaults for the members of a group."""
 
     path: str = ""
     resources: Resources | None = None
@@ -55,14 +55,18 @@ class _Group:
     essential: bool | None = None
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     gang: str = ""
-    """Path of the outermost group around it whose members restart together."""
+    """Path of the outermost enclosing group whose members restart together."""
 
 
 class Program:
-    """A graph of nodes; passing a handle to a node is the edge.
+    """A graph of nodes. Passing a node's handle to another node makes an edge.
 
     Args:
         name: shown in outputs, status and file names.
+
+    Raises:
+        TypeError: the name is not a string.
+        ValueError: the name contains characters that are not allowed.
     """
 
     def __init__(self, name: str) -> None:
@@ -70,7 +74,7 @@ class Program:
         self._specs: list[NodeSpec] = []
         self._vertices: dict[str, Vertex] = {}
         self._group = _Group()
-        #: What was found when nodes were added, with the node: told by `validate`.
+        #: Problems found while nodes were added, each with its node; `validate` reports them.
         self.mistakes: list[tuple[str, str]] = []
         self._unlaunched = Unlaunched(self, self.name)
 
@@ -115,33 +119,33 @@ class Program:
         checkpoint_s: float | None = None,
         preload: Sequence[str] = (),
     ) -> Handle[Any] | Mapping[str, Handle[Any]]:
-        """Add a node, and get what stands for it in the arguments of others.
+        """Add a node and return a handle, which stands for it in the arguments of other nodes.
 
-        What is not given comes from the groups around it, the inner one first.
+        Options that are not given are taken from the enclosing groups, the innermost first.
 
         Args:
-            node: what runs, such as `Service(Learner, replay)`.
-            name: its name in the program; by default that of what it runs, in lower case.
-            replicas: how many of it.
-            resources: what each replica asks for.
+            node: what to run, such as `Service(Learner, replay)`.
+            name: the node's name in the program; by default the name of its class or function, in lower case.
+            replicas: number of replicas.
+            resources: what each replica requests.
             restart: "never" (the default), "on_failure", "always" or a `Restart`.
-            essential: whether the program waits until this has completed, if it has an end of its own (a worker, a
-                service with `run`), and fails when this fails and is not restarted; True by default. A node that waits
-                in `rw.wait_for_stop` has no end of its own: a program is not kept alive by it in either case.
-            environment: variables for its process.
+            essential: whether the program waits for this node to complete, if it has an end of its own (a worker, or a
+                service with `run`), and fails when it fails and is not restarted; True by default. A node that waits in
+                `rw.wait_for_stop` has no end of its own and never keeps a program alive.
+            environment: environment variables for its process.
             checkpoint_s: seconds between checkpoints of a service that has `state_dict` and `load_state_dict`, whether
-                it is called or not; by default after calls, for a twentieth of its time at most. They are kept by the
-                launcher, so the service may come back on another host. A service with `run` is saved where it calls
-                `rw.checkpoint_here()`.
-            preload: modules that its processes share from the start, such as "torch", so that they start, and start
-                again, without importing them; they must not start threads.
+                or not it is called. By default it is saved after calls, for at most a twentieth of its time.
+                The launcher keeps the checkpoints, so the service may come back on another host. A service with `run`
+                is saved where it calls `rw.checkpoint_here()`.
+            preload: modules, such as "torch", that its processes share from the start, so that they start and restart
+                without importing them; the modules must not start threads.
 
         Returns:
-            A handle; of `Colocate`, the handles to its nodes by name.
+            A handle; for `Colocate`, a mapping from names to the handles of its nodes.
 
         Raises:
-            TypeError: `node` is no node, or an argument is of the wrong kind.
-            ValueError: the name has characters that it cannot have, or `restart` is no policy.
+            TypeError: `node` is not a node, or an argument has the wrong type.
+            ValueError: the name contains characters that are not allowed, or `restart` is not a policy.
         """
         _check_kinds(node, replicas, resources)
         name = self._free_name(node) if name is None else _checked_name("a node", name)
@@ -167,12 +171,12 @@ class Program:
         if not node.parts():
             self._specs.append(spec)
             return self._connect(spec)
-        for problem in node.problems():  # those of its nodes come with the nodes
+        for problem in node.problems():  # those of its parts come with the parts
             self._mistake(spec, problem)
         return {part: self._connect(inside) for part, inside in self._parts_of(spec)}
 
     def _note_mistakes(self, spec: NodeSpec, replicas: int) -> None:
-        """What of a node contradicts itself, or its group."""
+        """Note where a node contradicts itself or its group."""
         if spec.node.num_replicas is not None and replicas != 1:
             self._mistake(spec, f"has {spec.node.num_replicas} ranks by its size; leave out replicas={replicas}")
         gang = self._group.gang
@@ -184,7 +188,10 @@ class Program:
             )
 
     def declare(self, name: str) -> Handle[Any]:
-        """A handle to a node that is added later under this name, for graphs with circles.
+        """Return a handle to a node that is added later under this name, for graphs with cycles.
+
+        Args:
+            name: the name under which the node will be added.
 
         Example:
             >>> program = Program("circle")
@@ -203,9 +210,16 @@ class Program:
         essential: bool | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Generator[None]:
-        """Give defaults to all nodes that are added inside, and draw them in one box. Groups nest.
+        """Set defaults for all nodes added inside the block, and draw them in one box. Groups nest.
 
-        With `restart=Restart(strategy="together")` the members are a gang: one failure restarts all of them.
+        With `restart=Restart(strategy="together")` the members form a gang: when one fails, all of them restart.
+
+        Args:
+            name: the group's name, shown in drawings.
+            resources: as for `add`.
+            restart: as for `add`.
+            essential: as for `add`.
+            environment: as for `add`.
         """
         outer = self._group
         path = f"{outer.path}/{_checked_name('a group', name)}" if outer.path else _checked_name("a group", name)
@@ -234,24 +248,24 @@ class Program:
 
     @property
     def specs(self) -> Sequence[NodeSpec]:
-        """The nodes, in the order in which they were added; those of a `Colocate` one by one."""
+        """The nodes in the order in which they were added; the nodes of a `Colocate` are listed one by one."""
         return tuple(self._specs)
 
     @property
     def names(self) -> frozenset[str]:
-        """Names of the nodes that were added."""
+        """Names of the nodes added so far."""
         return frozenset(spec.name for spec in self._specs)
 
     @property
     def declared(self) -> Sequence[str]:
-        """Every name that there is a handle to, added or not."""
+        """Every name that has a handle, whether or not its node was added."""
         return tuple(self._vertices)
 
     def spec(self, name: str) -> NodeSpec:
-        """The node of a name.
+        """The node with a given name.
 
         Raises:
-            KeyError: there is none.
+            KeyError: there is no such node.
         """
         for spec in self._specs:
             if spec.name == name:
@@ -259,7 +273,7 @@ class Program:
         raise KeyError(f"program {self.name!r} has no node {name!r}; it has {', '.join(sorted(self.names)) or 'none'}")
 
     def edges(self) -> list[DrawnEdge]:
-        """Who can call whom, and by which argument, in the order in which nodes were added."""
+        """The calls that are possible: caller, callee and argument, in the order in which nodes were added."""
         return [
             DrawnEdge(spec.name, handle.name, path + step)
             for spec in self._specs
@@ -268,10 +282,13 @@ class Program:
         ]
 
     def graph(self, format: Literal["dot", "json", "svg"] = "dot") -> str:
-        """The program as a picture: text for Graphviz, JSON, or a picture for a browser.
+        """Draw the program: Graphviz text ("dot"), JSON ("json"), or a picture for a browser ("svg").
+
+        Args:
+            format: "dot", "json" or "svg".
 
         Raises:
-            ValueError: there is no such format.
+            ValueError: the format is not one of these.
         """
         if format not in _FORMATS:
             raise ValueError(f"the graph can be had as {', '.join(_FORMATS)}, not {format!r}")
@@ -279,17 +296,17 @@ class Program:
         return _FORMATS[format](drawing.DrawnGraph(self.name, self.specs, self.edges()))
 
     def validate(self, mode: Mode = "processes", *, engine: str | None = None, copy: bool = True) -> None:
-        """Check all that can be checked before anything starts.
+        """Check everything that can be checked before anything starts.
 
         Args:
-            mode: how it shall be launched.
-            engine: where it shall be launched; the setting `engine` by default. Only of this
-                machine it is known what it has.
+            mode: how the program is to be launched.
+            engine: where it is to be launched; the setting `engine` by default. Requested resources are compared with
+                available ones for this machine only.
             copy: as for `launch`; if nothing is copied, nothing needs to be picklable.
 
         Raises:
-            ProgramInvalid: it cannot be launched; lists every problem that was found.
-            ValueError: there is no such mode.
+            ProgramInvalid: the program cannot be launched; the error lists every problem found.
+            ValueError: `mode` is unknown.
         """
         self._unlaunched.is_used()
         if mode not in get_args(Mode):
@@ -309,24 +326,28 @@ class Program:
         session: Session | None = None,
         copy: bool = True,
     ) -> RunningProgram:
-        """Start the program, and return at once.
+        """Start the program and return at once.
 
         Example:
             >>> with Program("nothing").launch("threads") as running:  # doctest: +SKIP
             ...     running.wait()
 
         Args:
-            mode: "processes" (the default), or "threads" of this process, which keeps breakpoints working.
+            mode: "processes" (the default), or "threads" of this process, in which breakpoints work.
             engine: where the processes run; the setting `engine` by default.
-            session: whose processes it uses; by default one that all programs and pools of this process share.
-            copy: in threads mode, pickle the nodes' arguments, and the arguments and results of calls, as between
-                processes. False hands all of them over as they are: the callee gets the caller's very object, and
-                nothing needs to be picklable. That hides what would fail with processes.
+            session: the session that provides the processes; by default all programs and pools of this process share
+                one.
+            copy: in threads mode, whether to pickle the nodes' arguments, and the arguments and results of calls, as
+                happens between processes. With False the callee gets the caller's own objects, and nothing needs to be
+                picklable; this hides errors that would occur with processes.
+
+        Returns:
+            The running program.
 
         Raises:
-            ProgramInvalid: it cannot be launched; lists every problem that was found.
-            StartFailed: no process could be asked for.
-            ValueError: there is no such mode, or `copy` does not go with it.
+            ProgramInvalid: the program cannot be launched; the error lists every problem found.
+            StartFailed: no process could be requested.
+            ValueError: `mode` is unknown, or `copy` does not go with it.
         """
         self._unlaunched.is_used()
         return launch(self, mode, engine, session=session, copy=copy)
@@ -343,7 +364,7 @@ class Program:
         return Handle(spec.name, vertex)
 
     def _parts_of(self, whole: NodeSpec) -> list[tuple[str, NodeSpec]]:
-        """Note the nodes inside a node, which share what was said of it."""
+        """Add the nodes inside a node, with the options that were given for it."""
         together = isinstance(whole.node, Colocate) and whole.node.as_ == "threads"
         parts: list[tuple[str, NodeSpec]] = []
         for name, node in whole.node.parts().items():

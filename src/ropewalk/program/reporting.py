@@ -1,4 +1,4 @@
-"""What a running program is doing, put together from supervisor, hosting and hosts."""
+"""The status of a running program, collected from supervisor, hosting and hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ropewalk.program.messages import AskStatus
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.status import NodeCall, NodeState, NodeStatus, ProgramState, ProgramStatus
 
-#: Hosts get so long to say what their nodes are doing; of those that do not, the last answer is shown.
+#: Timeout in seconds for the reports of hosts; for those that do not answer, the last report is shown.
 _ANSWER_S = 0.5
 _NODE_STATES: dict[ReplicaState, NodeState] = {
     ReplicaState.WAITING: "waiting",
@@ -31,7 +31,7 @@ _OUTCOMES: dict[ProgramOutcome, ProgramState] = {
 
 
 def state_of(conductor: Conductor) -> ProgramState:
-    """Where a program stands; from any thread."""
+    """The state of a program; from any thread."""
     outcome = conductor.supervisor.outcome
     if outcome is not ProgramOutcome.RUNNING:
         return _OUTCOMES[outcome] if conductor.supervisor.done else "stopping"
@@ -40,7 +40,7 @@ def state_of(conductor: Conductor) -> ProgramState:
 
 
 def put_question(conductor: Conductor, number: int) -> int:
-    """Ask all hosts what their nodes are doing; on the loop. Returns how many were asked."""
+    """Ask all hosts for the state of their nodes; on the loop. Returns the number of hosts asked."""
     conductor.answers[number] = 0
     up = [unit for unit in conductor.units if unit.address]
     if conductor.hosting.shares_host:
@@ -51,7 +51,7 @@ def put_question(conductor: Conductor, number: int) -> int:
 
 
 def await_answers(conductor: Conductor, number: int, num_asked: int) -> None:
-    """Wait until the hosts have answered, or long enough; from any thread but the loop's."""
+    """Wait until the hosts have answered, or for `_ANSWER_S`; from any thread but the loop's."""
     conductor.changed.wait_until(
         lambda: conductor.answers.get(number, 0) >= num_asked or conductor.supervisor.done, _ANSWER_S
     )
@@ -59,7 +59,7 @@ def await_answers(conductor: Conductor, number: int, num_asked: int) -> None:
 
 
 def report(conductor: Conductor, run_id: str, started: float) -> ProgramStatus:
-    """All that is known now; from any thread, without waiting."""
+    """The status as known now; from any thread, without waiting."""
     nodes = [
         _node(conductor, status, spec)
         for status in conductor.supervisor.replicas
@@ -84,7 +84,7 @@ def _node(conductor: Conductor, status: ReplicaStatus, spec: NodeSpec) -> NodeSt
     sample = hosting.sample_of(unit.name) if unit else None
     calls = conductor.calls.get((spec.name, status.replica)) if unit else None
     if calls and unit and calls.unit != unit.name:
-        calls = None  # of its predecessor
+        calls = None  # the calls are its predecessor's
     state = _NODE_STATES[status.state]
     if status.state in (ReplicaState.WAITING, ReplicaState.STARTING) and status.num_failures:
         state = "restarting"

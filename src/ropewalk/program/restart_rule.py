@@ -1,4 +1,4 @@
-"""Whether, how often and with whom a node of a program is restarted, as the user says it: `ropewalk.Restart`."""
+"""The user's restart rule: whether, how many times and with which others a node is restarted; `ropewalk.Restart`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ Strategy = Literal["alone", "together"]
 class Restart:
     """The restart rule of a node or of a group of nodes.
 
-    Every failure counts, also of a node that had been ready, as in Erlang's restart
-    intensity: more than `max_restarts` of them within `window_s` are a crash loop, and
-    the node has failed, with the cause of the first failure. The first restart
-    comes at once, so that a killed service answers again soon; each further one within
-    the window waits twice as long as the one before. A replica whose host is about to be taken
-    away is no failure: it is asked to end and starts again on another host, whatever the policy.
+    Every failure counts, including those of a node that had been ready, as in Erlang's restart intensity: more than
+    `max_restarts` failures within `window_s` are a crash loop, and the node has failed, with the cause of the first
+    failure. The first restart is immediate, so that a killed service answers again soon; the wait before each further
+    restart within the window is twice as long as the previous one. It is no failure when a replica's host is about to
+    be taken away: the replica is asked to end and restarts on another host, whatever the policy.
 
     Example:
         >>> Restart("on_failure", max_restarts=3, strategy="together").policy
@@ -32,19 +31,19 @@ class Restart:
     """
 
     policy: Policy = "on_failure"
-    """"never"; "on_failure": after failures only; "always": also when it has completed, until the program stops."""
+    """"never"; "on_failure": after failures only; "always": after completion too, until the program stops."""
     max_restarts: int = 5
-    """Failures within `window_s` that are followed by a restart; one more is final."""
+    """Number of failures within `window_s` that are followed by a restart; one more is final."""
     window_s: float = 60.0
-    """Seconds after which a failure no longer counts, provided the node became ready since."""
+    """Seconds after which a failure no longer counts, provided the node has become ready since."""
     backoff_s: float = 0.1
-    """Wait before the second restart within the window, and before each one after a completion."""
+    """Seconds of wait before the second restart within the window, and before each restart after a completion."""
     backoff_max_s: float = 10.0
-    """The longest wait."""
+    """Maximum wait in seconds."""
     jitter: float = 0.5
-    """Largest part of a wait that may be left out, 0 to 1, so that many nodes do not come back in one moment."""
+    """Largest fraction of a wait that may be left out, 0 to 1, so that nodes do not all restart at the same moment."""
     strategy: Strategy = "alone"
-    """"alone": only the replica that failed; "together": its whole gang ends and starts again as one."""
+    """"alone": only the replica that failed; "together": its whole gang ends and restarts."""
 
     def __post_init__(self) -> None:
         _check_word("policy", self.policy, get_args(Policy))
@@ -58,7 +57,7 @@ class Restart:
         self._limits()  # checks the ranges
 
     def intensity(self, seed: int | str = 0) -> RestartIntensity:
-        """A new count of failures for one thing that is restarted as a whole."""
+        """A new count of failures for one gang or replica."""
         return RestartIntensity(self._limits(), seed=seed)
 
     def _limits(self) -> RestartPolicy:
@@ -66,11 +65,11 @@ class Restart:
 
 
 def restart_rule(value: str | Restart | None) -> Restart:
-    """The rule that a user's `restart=` stands for: a `Restart`, the name of a policy, or None for "never".
+    """Convert a user's `restart=`: a `Restart`, the name of a policy, or None for "never".
 
     Raises:
-        ValueError: a string that is no policy.
-        TypeError: something else.
+        ValueError: the string is not a policy.
+        TypeError: the value has another type.
     """
     if value is None:
         return Restart("never")

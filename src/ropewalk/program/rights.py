@@ -1,7 +1,7 @@
-"""What a unit's process may say to its launcher: only what concerns the unit, whatever names stand in a message.
+"""Checks that a unit's process sends its launcher only messages about that unit, whatever names they contain.
 
-The process of an actor that said where the learner is, or brought a state to keep for it, would speak for another one.
-Every message that names a unit (`name`) or one of its nodes (`node`) has to name those of its speaker.
+Otherwise the process of an actor could report a location for the learner, or store a state for it. Every message that
+names a unit (`name`) or one of its nodes (`node`) has to name the sender's own.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from ropewalk.program.messages import HostStatus, OfferRendezvous, UnitName
 
 
 def speaks_for(message: object) -> tuple[set[UnitName], set[str]]:
-    """The units, and the nodes, that a message says something of; both empty if it concerns its speaker as such."""
+    """The units and the nodes that a message is about; both empty if it names neither."""
     match message:
         case HostStatus():
             return {calls.unit for calls in message.nodes}, {calls.node for calls in message.nodes}
         case OfferRendezvous():
-            return {UnitName(message.at.unit, 0, message.at.generation)}, set()  # only the first rank says that
+            return {UnitName(message.at.unit, 0, message.at.generation)}, set()  # only the first rank sends it
         case _:
             name, node = getattr(message, "name", None), getattr(message, "node", None)
             return {name} if isinstance(name, UnitName) else set(), {node} if node else set()
 
 
 def may_say(message: object, speaker: UnitName, nodes: Collection[str]) -> bool:
-    """Whether a message concerns nobody but the unit whose process says it.
+    """Whether a message concerns only the unit whose process sent it.
 
     Args:
-        message: that has come.
-        speaker: the unit.
+        message: the message received.
+        speaker: the unit of the sender.
         nodes: the names of its nodes.
     """
     units, said_of = speaks_for(message)

@@ -1,7 +1,6 @@
-"""`RunningProgram`: a program that was launched, as its user sees it.
+"""`RunningProgram`: a launched program, as its user sees it.
 
-What it does is done by the conductor, on a loop; here calls from any thread are handed
-over to it, and waited for.
+The conductor does the work, on a loop; this class passes calls from any thread to it and waits for the results.
 """
 
 from __future__ import annotations
@@ -41,18 +40,18 @@ from ropewalk.transport.loop import Loop
 
 T = TypeVar("T")
 
-#: An exception that leaves the `with` block, or the script, leaves nodes no longer than this.
+#: Grace in seconds for the nodes when an exception leaves the `with` block or the script.
 _GRACE_ON_ERROR_S = 1.0
 
-#: Whoever waits looks this often whether there is still somebody who would wake him.
+#: A waiting thread checks at this interval, in seconds, that there is still a loop to wake it.
 _LOOK_S = 1.0
 
-#: Programs that have not ended: at the end of the script they are asked to, before their processes are killed.
+#: Programs that have not ended: they are asked to end at the end of the script, before their processes are killed.
 _running: list[RunningProgram] = []
 
 
 class RunningProgram:
-    """A program that runs. Leaving its `with` block stops it; `wait` waits until it is complete.
+    """A running program. Leaving its `with` block stops it; `wait` waits until it is complete.
 
     Made by `program.launch()`.
     """
@@ -73,15 +72,15 @@ class RunningProgram:
         self._loop_lost = threading.Lock()
         self._launched = SourceLine()
         self._untold = UntoldFailure(self._launched)
-        self._is_ending = False  # changed under the lock, so that no caller is made that nobody closes
+        self._is_ending = False  # changed under the lock, so that no caller is made that would never be closed
 
     def begin(self, hosting: Hosting) -> None:
-        """Start everything; once."""
+        """Start everything; called once."""
         self._hosting = hosting
         self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, self)
         self._control.open()
         atexit.unregister(_stop_all)
-        atexit.register(_stop_all)  # after those of the session, and so called before them
+        atexit.register(_stop_all)  # registered after the session's handler, and so called before it
         _running.append(self)
         self._conductor.begin(hosting)
 
@@ -92,7 +91,7 @@ class RunningProgram:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether nothing of the program runs any more."""
         return self._over.is_set()
 
     def __enter__(self) -> RunningProgram:
@@ -109,14 +108,17 @@ class RunningProgram:
     # Waiting and ending
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the program has ended: its finite nodes have completed, somebody stopped it, or it failed.
+        """Wait until the program has ended: its finite nodes have completed, it was stopped, or it failed.
+
+        Args:
+            timeout_s: seconds; None waits for ever.
 
         Returns:
-            Whether it has ended; False only after `timeout_s` seconds.
+            Whether it has ended; False only after `timeout_s`.
 
         Raises:
-            ProgramFailed: a node failed; says which one failed first, how, and what it printed last.
-            PoolClosed: its session was closed under it.
+            ProgramFailed: a node failed; the error names the node that failed first, the cause and its last output.
+            PoolClosed: its session was closed while it ran.
         """
         if not self._wait_over(timeout_s):
             return False
@@ -124,10 +126,16 @@ class RunningProgram:
         return True
 
     def wait_ready(self, timeout_s: float | None = None) -> bool:
-        """Wait until every node is ready, or has completed already; False after `timeout_s` seconds.
+        """Wait until every node is ready or has already completed.
+
+        Args:
+            timeout_s: seconds; None waits for ever.
+
+        Returns:
+            Whether that is so; False only after `timeout_s`.
 
         Raises:
-            ProgramFailed: a node failed before.
+            ProgramFailed: a node failed before it was ready.
         """
         due = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._is_ready_or_over:
@@ -140,13 +148,16 @@ class RunningProgram:
         return True
 
     def stop(self, grace_s: float | None = None) -> None:
-        """End all nodes and wait until they have; may be called twice, and from several threads.
+        """End all nodes and wait until they have ended; may be called twice, and from several threads.
 
-        Workers are asked first; services go on answering them until they have ended.
+        Workers are asked first; services keep answering them until they have ended.
 
         Args:
-            grace_s: seconds that nodes get after being asked, before they are killed; 5 by default.
-                What ends by itself is not waited for any longer than it takes.
+            grace_s: seconds between the request to end and the kill; 5 by default. Nodes that end earlier are not
+                waited for any longer.
+
+        Raises:
+            ValueError: `grace_s` is negative or not a number.
         """
         if grace_s is not None and not grace_s >= 0:
             raise ValueError(f"grace_s must be a number of seconds, 0 or more, not {grace_s}")
@@ -157,10 +168,14 @@ class RunningProgram:
     # Changing it
 
     def scale(self, name: str, replicas: int) -> None:
-        """Change the number of replicas of a node while the program runs; returns when that is under way.
+        """Change the number of replicas of a node while the program runs; return when the change is under way.
+
+        Args:
+            name: the node's name.
+            replicas: the new number of replicas.
 
         Raises:
-            ValueError: there is no such node, the number is negative, or the node itself says how many it is.
+            ValueError: there is no such node, the number is negative, or the node itself fixes its number of replicas.
             ProgramStopped: the program has ended.
         """
         spec = self._spec(name)
@@ -173,9 +188,12 @@ class RunningProgram:
         self._call(lambda: self._conductor.scale(unit, replicas))
 
     def restart(self, name: str) -> None:
-        """Start all replicas of a node anew; returns when that is under way.
+        """Restart all replicas of a node; return when the restart is under way.
 
-        Those that run are asked to end first, and answer calls until they have.
+        Running replicas are asked to end first, and answer calls until they have.
+
+        Args:
+            name: the node's name.
 
         Raises:
             ValueError: there is no such node.
@@ -185,9 +203,13 @@ class RunningProgram:
         self._call(lambda: self._conductor.restart(unit))
 
     def kill(self, name: str, replica: int) -> None:
-        """End the process of a replica at once, as one that does not answer; its restart rule then says what follows.
+        """Kill the process of a replica at once, as if it did not answer; its restart rule then applies.
 
         In threads mode, where a replica has no process, nothing happens.
+
+        Args:
+            name: the node's name.
+            replica: index of the replica, from 0.
 
         Raises:
             ValueError: there is no such node.
@@ -203,14 +225,14 @@ class RunningProgram:
         self._call(end)
 
     def client(self, name: str, *, on_lost: OnLost = "raise") -> Any:
-        """A client of a service, for code outside of the program.
+        """Return a client of a service, for code outside of the program.
 
         Args:
-            name: of the node.
-            on_lost: as of `Handle.client`.
+            name: the node's name.
+            on_lost: as for `Handle.client`.
 
         Raises:
-            ValueError: there is no such node, or it has no methods; `on_lost` is neither "raise" nor "retry".
+            ValueError: there is no such node, it has no methods, or `on_lost` is neither "raise" nor "retry".
             ProgramStopped: the program has ended.
         """
         spec = self._spec(name)
@@ -223,18 +245,22 @@ class RunningProgram:
     # Looking at it
 
     def status(self) -> ProgramStatus:
-        """What the program and each of its nodes is doing now."""
+        """The state of the program and of each of its nodes now."""
         if not self._over.is_set() and not self._hosting.loop.is_here:
             number = next(self._questions)
             try:
                 num_asked = self._call(lambda: reporting.put_question(self._conductor, number))
-            except ProgramStopped:  # in this moment
+            except ProgramStopped:  # it ended in this moment
                 num_asked = 0
             reporting.await_answers(self._conductor, number, num_asked)
         return reporting.report(self._conductor, self._hosting.run_id, self._started)
 
     def logs(self, name: str, lines: int = 100) -> str:
         """The last lines that each replica of a node printed; empty in threads mode, where all print to one place.
+
+        Args:
+            name: the node's name.
+            lines: number of lines of each replica.
 
         Raises:
             ValueError: there is no such node.
@@ -248,7 +274,7 @@ class RunningProgram:
         return "".join(f"{line}\n" for line in tails)
 
     def log_files(self) -> Mapping[str, Path]:
-        """Where the output of each replica is kept, by its name such as "actor.3"."""
+        """The file that holds the output of each replica, by replica name such as "actor.3"."""
         files: dict[str, Path] = {}
         for spec in self._specs.values():
             for replica in range(self._conductor.units.sizes[spec.unit]):
@@ -258,15 +284,18 @@ class RunningProgram:
         return files
 
     def stacks(self, node: str | None = None, timeout_s: float = 2.0) -> Mapping[str, str]:
-        """Where every node stands: the Python stacks of its threads, by the name of the replica.
+        """The Python stacks of every node's threads, by replica name.
 
-        Threads that run no code of yours are left out. A process whose threads are all stuck in C answers as well;
-        one that is stopped (SIGSTOP) does not. Processes print the stacks of all their threads into their output, from
-        which they are read, so they are seen there as well.
+        Threads that run no user code are left out. A process whose threads are all stuck in C answers as well; a
+        stopped process (SIGSTOP) does not. Processes print the stacks of all their threads into their output, from
+        which they are read, so the stacks appear there too.
 
         Args:
             node: only this node, or only this replica, such as "actor.3".
             timeout_s: seconds to wait for the slowest process.
+
+        Returns:
+            The stacks as text; for a process that did not answer, a sentence that says so.
 
         Raises:
             ValueError: there is no such node.
@@ -279,7 +308,7 @@ class RunningProgram:
         live = {
             f"{spec.name}.{unit.name.replica}": unit
             for unit in units
-            if unit.address  # before, the signal would kill it
+            if unit.address  # without an address the process has no handler yet, and the signal would kill it
             for spec in units.nodes[unit.name.unit]
         }
         files = {
@@ -294,21 +323,21 @@ class RunningProgram:
     # The end of the script
 
     def end_with_script(self) -> None:
-        """The script ends, and the program with it; says so if it was still at work."""
+        """End the program together with the script; report it if the program was still at work."""
         at_work = self._conductor.supervisor.outcome is ProgramOutcome.RUNNING
         unfinished = [f"{each.name}.{each.replica}" for each in self._conductor.supervisor.awaited]
         self.stop(_GRACE_ON_ERROR_S)
         if at_work and self._conductor.error is None:
             left_running(self.name, self._launched, unfinished)
 
-    # As the target of the hosting: the conductor hears it
+    # As the target of the hosting: passed on to the conductor
 
     def heard(self, name: UnitName, message: Any, parts: Sequence[Part] = ()) -> None:
-        """A unit's host says something."""
+        """A unit's host sent a message."""
         self._conductor.heard(name, message, parts)
 
     def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
-        """A unit is gone."""
+        """A unit has ended."""
         unit = self._conductor.units.find(name)
         if unit and self._caller and unit.address and not self._hosting.shares_host:
             caller, address = self._caller, unit.address
@@ -320,11 +349,11 @@ class RunningProgram:
         self._conductor.leaving(name, why)
 
     def happened(self, text: str) -> None:
-        """Something happened that a person should know."""
+        """Something happened that a user should know."""
         self._conductor.happened(text)
 
     def lost(self, error: Exception) -> None:
-        """No units can be started any more."""
+        """No more units can be started."""
         self._conductor.lost(error)
 
     # Smaller steps
@@ -348,7 +377,7 @@ class RunningProgram:
                 raise self._has_ended()
             if self._caller is None:
                 loop = self._hosting.loop
-                if not self._hosting.shares_host:  # the session's loop runs no code of users
+                if not self._hosting.shares_host:  # the session's loop runs no user code
                     loop = self._client_loop = Loop()
                     loop.start("ropewalk-client", deputies=True)
                 hosting = self._hosting
@@ -356,10 +385,10 @@ class RunningProgram:
             return self._caller
 
     def _call(self, call: Callable[[], T]) -> T:
-        """Have the loop make a call, and return what it returns."""
+        """Make a call on the loop, and return its result."""
         if self._hosting.loop.is_here:
             return call()
-        if self._over.is_set():  # the loop of a session goes on without us
+        if self._over.is_set():  # the loop of a session goes on without this program
             raise self._has_ended()
         done = threading.Event()
         results: list[T] = []
@@ -397,14 +426,14 @@ class RunningProgram:
         return True
 
     def _look_at_loop(self) -> None:
-        """End the program if its loop has ended under it: nothing would come of anything any more.
+        """End the program if its loop has ended: nothing could happen any more.
 
-        A session tells its programs before it ends. This is for one that ended just when the program began, so that
-        it was told of nothing.
+        A session tells its programs before it ends. This handles a session that ended just when the program began, so
+        that the program was not told.
         """
         if not self._hosting.loop.ended.is_set() or self._conductor.supervisor.done:
             return
-        with self._loop_lost:  # in the loop's stead: one thread at a time
+        with self._loop_lost:  # in place of the loop: one thread at a time
             error = PoolClosed(f"the session of program {self.name!r} was closed while it ran")
             self._conductor.lost(error)
             for unit in self._conductor.units:
@@ -428,7 +457,7 @@ class RunningProgram:
         threading.Thread(target=self._end, name="ropewalk-program-end", daemon=True).start()
 
     def _end(self) -> None:
-        """Give everything back, after the last unit has ended."""
+        """Release everything, after the last unit has ended."""
         why = f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})"
         try:
             self._view.end(why)
@@ -444,7 +473,7 @@ class RunningProgram:
             shutil.rmtree(self._conductor.checkpoints, ignore_errors=True)
             self._hosting.close()
             self._packed.close()
-        except Exception:  # whoever waits must be woken in any case
+        except Exception:  # waiting threads must be woken in any case
             traceback.print_exc()
         finally:
             with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""What a host knows of a unit that runs in it: its nodes, how they can call others, and how far its end has come."""
+"""A host's record of a unit that runs in it: its nodes, its connections to others, and the progress of its end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunningNode:
 class RunningUnit:
     """One start of a unit.
 
-    It calls services by links of its own, so that in threads mode, too, its calls can be ended with it.
+    It calls services over links of its own, so that its calls can be ended with it, in threads mode too.
     """
 
     def __init__(self, name: UnitName, view: DirectoryView, caller: Caller) -> None:
@@ -45,5 +45,5 @@ class RunningUnit:
         self.concluded = False
         self.stopping = False
         self.has_callers = False
-        """Whether those who call its services go on when it has been stopped."""
+        """Whether the callers of its services go on when it has been stopped."""
         self.failed_first: RunningNode | None = None

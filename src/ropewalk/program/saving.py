@@ -1,11 +1,11 @@
-"""One checkpoint of one object: its state is taken where nothing of it runs, and written beside what follows.
+"""One checkpoint of one object: its state is taken while no code of it runs, and written in the background.
 
     take:    state_dict() ─▶ pickle ─▶ buffers in the object's own memory ─▶ fork, or copy
-    finish:                    child, or this thread: digest, file ─▶ kept
+    finish:                    child, or this thread: digest, file ─▶ stored
 
 Calls wait for `take` only, which takes milliseconds however large the state is: a forked child has all memory as it was
-at that moment. What is small is copied, and so is everything where no child can be had, because other nodes share the
-process or because what the state holds cannot be read in one. What its author calls `Frozen` needs neither.
+at that moment. Small states are copied; so are all states where no child can be forked, because other nodes share the
+process or because the state holds objects that a child cannot read. A `Frozen` state needs neither.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ropewalk.program.snapshot_costs import How, SnapshotCosts
 from ropewalk.program.state_stores import NewState
 from ropewalk.transport.serialization import Payload, dumps
 
-#: A child, or a disk, that does not go on for so long will not do so any more.
+#: Timeout in seconds for a child, or a disk, to make progress.
 _SILENT_S = 120.0
-#: How much a child writes between two signs of life.
+#: Bytes that a child writes between two signs of life.
 _SIGN_BYTES = 16 << 20
 
 
@@ -34,11 +34,11 @@ class CheckpointWrite:
     Args:
         obj: gives its state.
         header: of the checkpoint.
-        what: what errors call the state.
-        new: where it is kept.
-        costs: choose what keeps the state as it was; None if the object does not go on, and nothing is needed.
-        memory: for copies; used again, because memory that was never used before costs many times as much.
-        unless: the digest of the checkpoint that is kept; if this one has the same, it stays.
+        what: the name of the state in errors.
+        new: the file in the store.
+        costs: choose between copy and child; None if the object has ended, and neither is needed.
+        memory: for copies; reused, because memory that was never used before costs many times as much.
+        unless: the digest of the stored checkpoint, which stays if this one has the same digest.
     """
 
     def __init__(
@@ -59,17 +59,17 @@ class CheckpointWrite:
         self._memory = memory
         self._unless = unless
         self.how: How | None = None
-        """What keeps the state as it was."""
+        """The way in which the state is preserved while the object goes on."""
         self._child: ForkedWork | None = None
         self._frozen: Frozen[Any] | None = None
         self._payload: Payload | None = None
 
     def take(self) -> None:
-        """Take the state as it is; nothing that changes it may run beside this.
+        """Take the state as it is; nothing may change it meanwhile.
 
         Raises:
-            Exception: what `state_dict` or the pickling of its value raised.
-            OSError: there can be no child.
+            Exception: the error of `state_dict`, or of pickling its value.
+            OSError: no child can be forked.
         """
         state, costs = self._obj.state_dict(), self._costs
         if isinstance(state, Frozen):
@@ -87,12 +87,12 @@ class CheckpointWrite:
                     self._fork(How.WRITE_IN_CHILD, costs, lambda: payload)
 
     def finish(self) -> bytes:
-        """Wait until the state is kept; returns its digest.
+        """Wait until the state is stored; return its digest.
 
         Raises:
-            ForkedWorkFailed: the child has failed, or ended.
-            OSError: it could not be kept; what was kept before still is.
-            LinkClosed: the launcher, which keeps it, is gone.
+            ForkedWorkFailed: the child failed, or was killed.
+            OSError: it could not be stored; the previous checkpoint still is.
+            LinkClosed: the launcher, which stores it, is gone.
         """
         if self._child:
             self._new.follow(_SILENT_S)
@@ -108,10 +108,12 @@ class CheckpointWrite:
         return digest
 
     def end(self) -> None:
-        """Let go of everything; after `finish`, or in its stead. May be called twice."""
+        """Release all resources; after `finish`, or instead of it. May be called twice."""
         if self._child:
             self._child.kill()
-            if self._payload and self._costs and self._costs.forks_slowly:  # what was written to lies in small pages
+            if (
+                self._payload and self._costs and self._costs.forks_slowly
+            ):  # memory that was written to is in small pages
                 join_pages(self._payload.buffers)
         self._new.discard()
         self._payload = self._frozen = None
@@ -121,7 +123,7 @@ class CheckpointWrite:
             payload = get()
             try:
                 return self._write(payload, sign)
-            except OSError as error:  # being a child is not to blame
+            except OSError as error:  # an error of the disk or link, not of the child
                 return _OF_DISK + str(error).encode(errors="replace")
 
         self.how = how
@@ -147,12 +149,12 @@ class CheckpointWrite:
         return write(_Signing(self._new.file, sign), self._header, payload, self._unless)
 
 
-#: Before the words of a child that could not write; no digest begins with it, being too short.
+#: Prefix of the message of a child that could not write; no digest begins with it, because digests are shorter.
 _OF_DISK = b"the disk or the link refuses what is written there: "
 
 
 class _Signing:
-    """A file whose writer gives signs of life."""
+    """A file that reports signs of life when it is written to."""
 
     def __init__(self, file: Any, sign: Callable[[], None]) -> None:
         self._file = file

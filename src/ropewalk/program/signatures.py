@@ -1,4 +1,4 @@
-"""Whether arguments fit a function, said before anything is called and in words that help."""
+"""Checks whether arguments fit a function before it is called, with helpful messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Why `function(*args, **kwargs)` cannot be called, or "" when it can, as far as its signature tells.
+    """The reason why `function(*args, **kwargs)` cannot be called, or "" if it can, as far as its signature tells.
 
     Example:
         >>> def learn(rate, *, capacity=10): ...
@@ -18,7 +18,7 @@ def misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[st
     """
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # some classes written in C do not say
+    except (ValueError, TypeError):  # some classes written in C have no signature
         return ""
     try:
         signature.bind(*args, **kwargs)

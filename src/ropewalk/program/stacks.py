@@ -1,10 +1,9 @@
-"""The Python stacks of nodes: what `ropewalk stack` shows.
+"""The Python stacks of nodes, as shown by `ropewalk stack`.
 
-A process prints the stacks of all its threads on SIGUSR2 (faulthandler, which works
-while C code runs), into its output; from the file of that they are read back. Nodes
-that are threads of this process are looked at directly.
+A process prints the stacks of all its threads to its output on SIGUSR2 (with faulthandler, which works while C code
+runs); they are read back from its output file. Nodes that are threads of this process are inspected directly.
 
-Shown are the threads that run code of users, without the frames of ours that led there.
+Only threads that run user code are shown, without Ropewalk's outer frames.
 """
 
 from __future__ import annotations
@@ -27,30 +26,30 @@ from ropewalk.program.node_context import NodeContext, contexts_here
 #: The frames of a thread, the outermost first.
 Stack = list[FrameSummary]
 
-#: A dump without an end is taken for whole when nothing was added for so long: its pieces come through pipes.
+#: A dump without an end counts as complete when nothing was added for this time (seconds): it comes in pieces.
 _QUIET_S = 0.5
-#: Where the main thread begins, which comes last; of very deep stacks, faulthandler leaves out the beginning.
+#: The outermost frame of the main thread, which comes last; faulthandler omits the outer frames of very deep stacks.
 _LAST_FRAME = "_run_module_as_main"
 _LOOK_S = 0.01
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _IDLE = "(none of its threads runs code of yours)\n"
 _OUR_FOLDER = str(Path(__file__).parents[1])
-#: With the packages that are installed there.
+#: Folder of the standard library and the installed packages.
 _LIBRARY = os.path.dirname(os.__file__)
 _BEGINNINGS = ("<frozen ", threading.__file__)
 
 
 def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeout_s: float) -> dict[str, str]:
-    """Ask processes for their stacks, and read what they print.
+    """Ask processes for their stacks, and read the stacks from their output.
 
     Args:
-        files: where the output of each is kept, by name.
+        files: the output file of each process, by name.
         ask: sends SIGUSR2 to the process of a name.
         timeout_s: seconds to wait for the slowest.
 
     Returns:
-        The text by name; one that says so for a process that did not answer.
+        The text by name; for a process that did not answer, a sentence that says so.
     """
     offsets = {name: path.stat().st_size if path.exists() else 0 for name, path in files.items()}
     for path in set(files.values()):  # nodes may share a process
@@ -72,7 +71,7 @@ def of_processes(files: Mapping[str, Path], ask: Callable[[str], object], timeou
 
 
 def of_threads(program: str, node: str | None) -> dict[str, str]:
-    """The stacks of the nodes of a program that are threads of this process, and of the calls that they serve."""
+    """The stacks of a program's nodes that are threads of this process, and of the calls that they serve."""
     threads: dict[NodeContext, list[tuple[str, Stack]]] = {
         context: []
         for context in contexts_here()
@@ -92,10 +91,10 @@ def of_threads(program: str, node: str | None) -> dict[str, str]:
 
 
 def places() -> tuple[dict[int, str], dict[int, str]]:
-    """Which line of the user's each thread of this process has come to, such as "store.py:12 in push".
+    """The line of user code that each thread of this process has reached, such as "store.py:12 in push".
 
     Returns:
-        By the identity of the thread, and by the identity of the `Turn` that a thread is in.
+        Lines by the identity of the thread, and lines by the identity of the `Turn` that a thread runs.
     """
     of_threads: dict[int, str] = {}
     of_turns: dict[int, str] = {}
@@ -124,12 +123,12 @@ def parse(text: str) -> list[Stack]:
 
 
 def is_whole(stacks: Sequence[Stack]) -> bool:
-    """Whether all threads of a dump are there: the main one comes last, and with it the frame that began all."""
+    """Whether a dump has all threads: the main thread comes last, and ends with the outermost frame."""
     return bool(stacks and stacks[-1] and stacks[-1][0].name == _LAST_FRAME)
 
 
 def _describe(threads: Iterable[tuple[str, Stack]]) -> str:
-    """The threads that run code of users, each under its heading."""
+    """The threads that run user code, each under its heading."""
     shown = [(heading, _from_user_code(stack)) for heading, stack in threads]
     return "\n".join(heading + "".join(traceback.format_list(stack)) for heading, stack in shown if stack) or _IDLE
 
@@ -142,7 +141,7 @@ def _from_user_code(stack: Stack) -> Stack:
 
 
 def _turn_of(frame: FrameType | None) -> Turn | None:
-    """The call that a thread serves."""
+    """The turn that a thread runs."""
     while frame:
         if frame.f_code.co_name == "run":
             turn: Any = frame.f_locals.get("self")
@@ -157,5 +156,5 @@ def _read_from(path: Path, offset: int) -> str:
         with path.open("rb") as file:
             file.seek(offset)
             return file.read().decode(errors="replace")
-    except FileNotFoundError:  # it has printed nothing yet
+    except FileNotFoundError:  # the process has printed nothing yet
         return ""

@@ -21,14 +21,14 @@ from ropewalk.program.state_stores import PIECE_BYTES
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
 
-#: How long the end of a program waits for what is being written.
+#: Seconds for which the end of a program waits for checkpoints that are being written.
 _END_S = 10.0
 
 
 class StateArchive:
-    """One thread reads and writes, in the order in which it was asked.
+    """Reads and writes in one thread, in the order of the requests.
 
-    So a service that is started again finds what its predecessor saved last, however slow the disk is.
+    So a restarted service finds the state that its predecessor saved last, however slow the disk is.
 
     Args:
         folder: as of `checkpoints.NewFile`.
@@ -40,18 +40,18 @@ class StateArchive:
         self._answer = answer
         self._orders: queue.SimpleQueue[tuple[StateOrder, Sequence[Part]] | None] = queue.SimpleQueue()
         self._new: dict[tuple[str, int], NewFile] = {}
-        """By node and replica: what is being written."""
+        """The checkpoints that are being written, by node and replica."""
         self._thread: threading.Thread | None = None
 
     def hear(self, order: StateOrder, parts: Sequence[Part]) -> None:
-        """A unit saves a state, or asks for it; from the loop's thread."""
+        """Take a unit's request to save or read a state; from the loop's thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="ropewalk-states", daemon=True)
             self._thread.start()
         self._orders.put((order, parts))
 
     def close(self) -> None:
-        """Write what has come, and end."""
+        """Write the checkpoints that have arrived, and end."""
         if self._thread:
             self._orders.put(None)
             self._thread.join(_END_S)
@@ -61,7 +61,7 @@ class StateArchive:
             order, parts = received
             try:
                 answer, found = self._obey(order, parts)
-            except Exception as error:  # the service shall hear of it
+            except Exception as error:  # the error is sent to the service
                 answer, found = StateAnswer(order.number, failure=failure_of(error, __name__)), ()
             self._answer(order.name, answer, found)
         for new in self._new.values():

@@ -1,11 +1,11 @@
-"""Where the states of services are kept: with the launcher, so that they outlive the host of a service.
+"""Stores for the states of services, with the launcher, so that they outlive the host of a service.
 
     on its host:    KeptState ─▶ FolderStore ─▶ files in the run folder
     elsewhere:      KeptState ─▶ LauncherStore ══ SaveState, FindState, ReadState ══▶ StateArchive ─▶ the same files
                                                ◀══════════ StateAnswer ══════════════
 
 Between hosts a file travels in pieces of 2 MiB, each of which is answered before the next one is sent: neither side
-holds more of it, and other words find their way between them. Nothing is written on hosts other than the launcher's,
+buffers more of it, and other messages get through in between. Nothing is written on hosts other than the launcher's,
 and the launcher never unpickles a state.
 """
 
@@ -31,67 +31,70 @@ from ropewalk.state_container import Writable
 from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.frames import Part
 
-#: What travels at once of a checkpoint.
+#: Size of the pieces in which a checkpoint travels.
 PIECE_BYTES = 2 << 20
 
 
 class NewState(Protocol):
-    """A checkpoint on its way to where it is kept; until `keep` it is not there."""
+    """A checkpoint that is being written to a store; it does not exist for readers until `keep`."""
 
     @property
     def file(self) -> Writable:
-        """What is to be written into, here or by a forked child."""
+        """The file to write to, here or in a forked child."""
         ...
 
     def expect_child(self) -> None:
-        """A forked child of this process, and not the process itself, will write."""
+        """Prepare for a forked child of this process, instead of the process itself, to write."""
         ...
 
     def follow(self, silent_s: float) -> None:
-        """In the parent of a child that writes: bring away what comes, until the child has closed its end.
+        """In the parent of a child that writes: pass on its data until the child has closed its end.
+
+        Args:
+            silent_s: timeout in seconds for each piece of data.
 
         Raises:
-            TimeoutError: nothing came for so long.
-            OSError, LinkClosed: it cannot be kept.
+            TimeoutError: no data came for `silent_s` seconds.
+            OSError, LinkClosed: the checkpoint cannot be stored.
         """
         ...
 
     def keep(self) -> object:
-        """All of it is written: it is brought to the disk, and is the newest one from now on.
+        """Sync the written checkpoint to the disk, and make it the newest.
 
         Raises:
-            OSError, LinkClosed: it is not.
+            OSError, LinkClosed: this fails.
         """
         ...
 
     def discard(self) -> None:
-        """It will not be one; may be called twice, and after `keep`."""
+        """Drop the checkpoint; may be called twice, and after `keep`."""
         ...
 
 
 class StateStore(Protocol):
-    """Keeps the states of replicas; what is saved is whole, or the one before it is still there."""
+    """Stores the states of replicas; a checkpoint is stored completely, or the previous one remains."""
 
     def new(self, context: NodeContext) -> NewState:
         """Begin a checkpoint.
 
         Raises:
-            OSError, LinkClosed: it cannot be kept.
+            OSError, LinkClosed: it cannot be stored.
         """
         ...
 
     def find(self, context: NodeContext) -> CheckpointBytes | None:
-        """The state that was kept last, if there is one.
+        """The state that was stored last, if there is one.
 
         Raises:
-            CheckpointCorrupt: no kept state of it is whole.
+            CheckpointCorrupt: none of its stored states is undamaged.
             LinkClosed: the launcher is gone.
         """
         ...
 
 
 class FolderStore:
-    """Keeps states in a folder of this host."""
+    """Stores states in a folder of this host."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -106,17 +109,17 @@ class FolderStore:
 
 
 class _InFolder(NewFile):
-    """A new file, which a child writes as well as its parent."""
+    """A new file, which may be written by a child or by its parent."""
 
     def expect_child(self) -> None:
         """See `NewState`: the child has the file as well."""
 
     def follow(self, silent_s: float) -> None:
-        """See `NewState`: the child needs nobody."""
+        """See `NewState`: the child writes the file itself."""
 
 
 class LauncherStore:
-    """Has the launcher keep states; `hear` and `end` are for the loop's thread, the rest for any other.
+    """Has the launcher store states; `hear` and `end` are for the loop's thread, the rest for any other.
 
     Args:
         say: sends the launcher a message with its parts.
@@ -138,21 +141,21 @@ class LauncherStore:
         return find(_FilesOfLauncher(self, context), context.name, context.replica)
 
     def hear(self, answer: StateAnswer, parts: list[Part]) -> None:
-        """The launcher answers."""
+        """Take an answer of the launcher."""
         self._answers[answer.number] = answer, parts
         self._news.ring()
 
     def end(self, why: str) -> None:
-        """No answers will come any more."""
+        """Fail all requests: no answers will come any more."""
         self._ended = why
         self._news.ring()
 
     def ask(self, make: Callable[[int], msgspec.Struct], parts: Sequence[Part] = ()) -> tuple[StateAnswer, list[Part]]:
-        """Give the launcher an order, made with its number, and wait for the answer.
+        """Send the launcher a request, made with its number, and wait for the answer.
 
         Raises:
             LinkClosed: the launcher is gone.
-            Exception: what went wrong there.
+            Exception: the launcher's own error.
         """
         number = next(self._numbers)
         self._say(make(number), parts)
@@ -166,9 +169,9 @@ class LauncherStore:
 
 
 class _WithLauncher:
-    """A file that is written here, or by a child of this process, and lies with the launcher.
+    """A file that is written here, or by a child of this process, and stored by the launcher.
 
-    A class of `io` would send what it holds when it is collected, at any moment and in any thread.
+    Not a class of `io`, which would flush its buffer when it is garbage-collected, at any moment and in any thread.
     """
 
     def __init__(self, store: LauncherStore, context: NodeContext) -> None:
@@ -191,7 +194,7 @@ class _WithLauncher:
         return self._into or self
 
     def write(self, data: Any) -> None:
-        """Send it, as soon as there is enough of it."""
+        """Send data, as soon as there is enough of it."""
         view = memoryview(data).cast("B")
         while view.nbytes:
             taken = view[: PIECE_BYTES - len(self._held)]
@@ -201,7 +204,7 @@ class _WithLauncher:
                 self.flush()
 
     def flush(self) -> None:
-        """Send what is held."""
+        """Send the buffered data."""
         held, self._held = self._held, bytearray()
         if held:
             self._send("go on", held)
@@ -209,7 +212,7 @@ class _WithLauncher:
     def follow(self, silent_s: float) -> None:
         """See `NewState`."""
         assert self._into
-        self._into.close()  # the child's end is another one
+        self._into.close()  # the child has an end of its own
         poll = select.poll()
         poll.register(self._pipe, select.POLLIN)
         while poll.poll(1000 * silent_s):
@@ -229,7 +232,7 @@ class _WithLauncher:
         """See `NewState`."""
         if self._is_open:
             self._is_open = False
-            with contextlib.suppress(Exception):  # whatever is wrong was said before
+            with contextlib.suppress(Exception):  # any error was reported before
                 self._send("drop")
         if self._into:
             with contextlib.suppress(OSError):
@@ -243,7 +246,7 @@ class _WithLauncher:
 
 
 class _FilesOfLauncher(Files):
-    """The checkpoints of a replica, which lie with the launcher."""
+    """The checkpoints of a replica that the launcher stores."""
 
     def __init__(self, store: LauncherStore, context: NodeContext) -> None:
         self._store = store
@@ -265,7 +268,7 @@ class _FilesOfLauncher(Files):
 
 
 class _Reading(io.RawIOBase):
-    """A file that lies with the launcher, from its beginning to its end."""
+    """A file that the launcher stores, read from its beginning to its end."""
 
     def __init__(self, store: LauncherStore, context: NodeContext, kept: CheckpointFile) -> None:
         super().__init__()

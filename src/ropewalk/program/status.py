@@ -1,4 +1,4 @@
-"""What a program is doing at one moment: as data, as JSON, and in words."""
+"""The state of a program at one moment: as data, as JSON and in words."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ropewalk.text_table import text_table
 NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
 
-#: What was said last of a node, in its one line of `describe`; the whole of it stays in the record.
+#: Maximum length of a node's last cause in its line of `describe`; the record has the whole text.
 _SHOWN_CHARACTERS = 120
 _SHOWN_EVENTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """A call that a node is in."""
+    """A call that a node is serving."""
 
     method: str
     running_s: float
@@ -38,27 +38,27 @@ class NodeStatus:
     """Such as "service" or "worker"."""
     state: NodeState
     generation: int = 0
-    """How often it was started again."""
+    """Number of restarts before this start."""
     pid: int = 0
-    """0 until it has started."""
+    """Process ID; 0 until it has started."""
     host: str = ""
     restarts: int = 0
-    """Restarts that a failure caused; those that somebody asked for are not among them."""
+    """Restarts caused by failures; restarts on request are not counted."""
     uptime_s: float = 0.0
     """Seconds since this generation began; 0 if it does not run."""
     memory_bytes: int = 0
-    """Resident memory when it was last looked at, about once a second."""
+    """Resident memory in bytes, measured about once a second."""
     cpu_s: float = 0.0
     calls_done: int = 0
     calls_waiting: int = 0
-    """Calls that have arrived and not begun; a number that grows says that callers are faster than this node."""
+    """Calls that have arrived and not begun; a growing number means that callers are faster than this node."""
     calls_running: tuple[NodeCall, ...] = ()
     last_cause: str = ""
-    """Why it ended the last time; empty if it never did."""
+    """The cause of its last end; empty if it never ended."""
 
     @property
     def label(self) -> str:
-        """The name that its output bears, such as "actor.3"."""
+        """The name shown in its output, such as "actor.3"."""
         return f"{self.name}.{self.replica}"
 
     def describe(self) -> str:
@@ -81,7 +81,7 @@ class NodeStatus:
         )
 
     def remarks(self) -> list[str]:
-        """What is worth a word only if there is any: what it is in, restarts, and the last cause."""
+        """Remarks that are shown only if there are any: its current calls, restarts, and the last cause."""
         remarks: list[str] = []
         if self.calls_running:
             calls = (f"{call.method} for {shown_duration(call.running_s)}" for call in self.calls_running[:3])
@@ -95,7 +95,7 @@ class NodeStatus:
         return remarks
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, texts and numbers."""
+        """Plain dicts, lists, strings and numbers."""
         return msgspec.json.decode(msgspec.json.encode(self))
 
 
@@ -106,25 +106,25 @@ class ProgramStatus:
     name: str
     run_id: str
     pid: int
-    """Of the launcher."""
+    """Process ID of the launcher."""
     state: ProgramState
     mode: str
-    """processes or threads."""
+    """"processes" or "threads"."""
     started: float
     """Unix time."""
     nodes: tuple[NodeStatus, ...] = ()
     events: tuple[str, ...] = ()
     """What happened to nodes and hosts, oldest first."""
     ways: tuple[str, ...] = ()
-    """Hosts that reach each other only through another one."""
+    """Hosts that reach each other only through a relay."""
 
     @property
     def uptime_s(self) -> float:
-        """Seconds since it was launched, by the clock of this machine."""
+        """Seconds since launch, by the clock of this machine."""
         return max(0.0, time.time() - self.started)
 
     def describe(self) -> str:
-        """The program in one line, each replica and each detour in another, and what happened last."""
+        """The program in one line, each replica and each relayed connection in another, and the last events."""
         nodes = text_table([node.cells() for node in self.nodes], right={5, 6, 7, 8})
         rows = [*nodes, *self.ways, *self.last_events()]
         return "\n".join([self.headline(), *(f"  {row}" for row in rows)])
@@ -137,7 +137,7 @@ class ProgramStatus:
         )
 
     def count_nodes(self) -> str:
-        """Such as "3 running, 1 restarting"."""
+        """Counts of nodes by state, such as "3 running, 1 restarting"."""
         counts = Counter(node.state for node in self.nodes)
         return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no nodes"
 
@@ -146,7 +146,7 @@ class ProgramStatus:
         return self.events[-_SHOWN_EVENTS:]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dicts, lists, texts and numbers."""
+        """Plain dicts, lists, strings and numbers."""
         return msgspec.json.decode(msgspec.json.encode(self))
 
     def __str__(self) -> str:

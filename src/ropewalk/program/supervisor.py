@@ -1,31 +1,30 @@
-"""Decides which replicas of a program run: what is started, ended, restarted, and how the program ends.
+"""Decides which replicas of a program run: which are started, ended and restarted, and how the program ends.
 
-Pure: events and times in, instructions out. It starts nothing and reads no clock; the
-one who holds the processes carries the instructions out and looks again at `next_due`.
+Pure: events and times in, instructions out. It starts nothing and reads no clock; the conductor carries the
+instructions out and calls `tick` at `next_due`.
 
-A gang is what is restarted as one: all replicas of all nodes of one gang with strategy
-"together", else a single replica. So there is one way to restart: the members of the
-gang that live are ended; when none lives any more and the wait is over, all start, with
-the next generation.
+A gang is the unit of restart: all replicas of all nodes of one gang with strategy "together", otherwise a single
+replica. So there is one way to restart: the living members of the gang are ended; when none lives any more and the
+wait is over, all start, with the next generation.
 
                Start               ready             ended, ok and finite
     WAITING ──────────▶ STARTING ─────────▶ READY ──────────────────────▶ COMPLETED
        ▲                   │                  │
        │◀── failed, and the rule allows it ───┤──── failed, and final ──▶ FAILED
        │                   │                  │
-       │                   └────── EndReplica ───────┤
+       │                   └─── EndReplica ───┤
        │   its gang restarts                  ▼         the program ends
        └──────────────────────────────────  ENDING ─────────────────────▶ STOPPED
                                               │          scaled away
                                               └─────────────────────────▶ REMOVED
 
-What happens while ENDING is never a failure: a process that is being killed may end in any way.
-COMPLETED, FAILED, STOPPED and REMOVED go back to WAITING when their gang or the user restarts
-them, for as long as the program runs. The program's own states only go down:
+Any end in state ENDING is no failure: a process that is being killed may end in any way. COMPLETED, FAILED, STOPPED and
+REMOVED go back to WAITING when their gang or the user restarts them, while the program runs. The program's own states
+never go back:
 
-    RUNNING ──▶ COMPLETED   all essential finite replicas have completed, but for those that wait for the stop,
+    RUNNING ──▶ COMPLETED   all essential finite replicas have completed, except those that wait for the stop,
             │               or nothing is left that could run
-            ├─▶ STOPPED     somebody asked
+            ├─▶ STOPPED     a stop was requested
             └─▶ FAILED      an essential replica failed for good; `failure` says which failure came first
 """
 
@@ -54,14 +53,14 @@ from ropewalk.supervision.restart import GiveUp
 class Supervisor:
     """The supervisor of one program.
 
-    Events of an earlier generation of a replica change nothing: its successor has been started.
+    Events of an earlier generation of a replica are ignored: its successor has been started.
 
     Args:
         rules: the nodes, in the order in which they are to be started.
-        seed: of the waits' jitter.
+        seed: of the random jitter of waits.
 
     Raises:
-        ValueError: two rules of one name, a negative number of replicas, or a gang with two restart rules.
+        ValueError: two rules have one name, a number of replicas is negative, or a gang has two restart rules.
     """
 
     def __init__(self, rules: Sequence[NodeRule], *, seed: int = 0) -> None:
@@ -73,7 +72,7 @@ class Supervisor:
         self._begun = False
         self.outcome = ProgramOutcome.RUNNING
         self.failure: Failed | None = None
-        """What the program failed of; None unless the outcome is FAILED."""
+        """The failure that ended the program; None unless the outcome is FAILED."""
         self.stop_reason = ""
         for rule in rules:
             if rule.name in self._nodes:
@@ -95,7 +94,7 @@ class Supervisor:
         return self._settle()
 
     def ready(self, name: str, replica: int, generation: int, now: float) -> list[Instruction]:
-        """A replica became ready. After it has ended, or while it is being ended, this changes nothing."""
+        """A replica became ready; ignored after it has ended, or while it is being ended."""
         self._now = now
         member = self._find(name, replica, generation, "ready")
         if member is not None and member.state is ReplicaState.STARTING:
@@ -105,7 +104,7 @@ class Supervisor:
         return self._settle()
 
     def waits_for_stop(self, name: str, replica: int, generation: int, now: float) -> list[Instruction]:
-        """A finite replica goes on until it is asked to end: then nobody waits for its end, if there are others."""
+        """A finite replica runs until it is asked to end; its end is not waited for if there are other finite ones."""
         self._now = now
         member = self._find(name, replica, generation, "waits for the stop")
         if member is not None and member.alive:
@@ -116,15 +115,15 @@ class Supervisor:
         """A replica has ended, or could not be started.
 
         Args:
-            name: of the node.
+            name: the node's name.
             replica: its index.
             generation: as in its `Start`.
-            ok: whether it returned; if it was not to return by itself, that is a failure too.
+            ok: whether it returned; if it should not return by itself, that is a failure too.
             cause: one line that says why it failed.
             now: monotonic time in seconds.
 
         Raises:
-            RuntimeError: it does not run; the message tells its history.
+            RuntimeError: it does not run; the message contains its history.
         """
         self._now = now
         event = "ended well" if ok else f"failed ({cause})"
@@ -142,7 +141,7 @@ class Supervisor:
         return self._settle()
 
     def stop(self, now: float, reason: str = "") -> list[Instruction]:
-        """End everything; nothing is started any more. A second call changes nothing, nor does one after the end."""
+        """End everything; nothing is started any more. Ignored after the first call and after the program's end."""
         self._now = now
         if self.outcome is ProgramOutcome.RUNNING:
             self.stop_reason = reason
@@ -150,12 +149,12 @@ class Supervisor:
         return self._settle()
 
     def scale(self, name: str, replicas: int, now: float) -> list[Instruction]:
-        """Change the number of replicas: the highest ones are ended, new ones are started.
+        """Change the number of replicas: the highest ones are ended, or new ones started.
 
-        The size of a gang is part of it: with strategy "together" all of it restarts.
+        A gang with strategy "together" restarts as a whole, because its size is part of it.
 
         Raises:
-            ValueError: no node has this name, or the number is negative.
+            ValueError: there is no such node, or the number is negative.
         """
         self._now = now
         node = self._node(name)
@@ -174,12 +173,13 @@ class Supervisor:
         return self._settle()
 
     def restart(self, name: str, now: float) -> list[Instruction]:
-        """Start all replicas of a node anew, also those that have completed or failed; waits are cut short.
+        """Restart all replicas of a node, including completed and failed ones; waits are cut short.
 
-        Healthy ones are ended first; no budget is touched. With strategy "together" the whole gang restarts.
+        Healthy replicas are ended first; restart budgets are not used. With strategy "together" the whole gang
+        restarts.
 
         Raises:
-            ValueError: no node has this name.
+            ValueError: there is no such node.
         """
         self._now = now
         node = self._node(name)
@@ -190,7 +190,7 @@ class Supervisor:
         return self._settle()
 
     def leaves(self, name: str, replica: int, generation: int, why: str, now: float) -> list[Instruction]:
-        """A replica must leave its host: it is ended, and started again, with its gang; no budget is touched."""
+        """A replica must leave its host: it is restarted elsewhere, with its gang, without using its restart budget."""
         self._now = now
         member = self._find(name, replica, generation, f"has to leave its host ({why})")
         if (
@@ -203,20 +203,20 @@ class Supervisor:
         return self._settle()
 
     def tick(self, now: float) -> list[Instruction]:
-        """Time has passed: start what waited for it."""
+        """Start the replicas whose wait is over."""
         self._now = now
         return self._settle()
 
-    # What it knows
+    # Its state
 
     @property
     def next_due(self) -> float | None:
-        """When `tick` will have something to do; None if only events can bring that about."""
+        """The time at which `tick` will have something to do; None if it depends on events only."""
         return min((gang.due for gang in self._gangs.values() if gang.due is not None and not gang.alive), default=None)
 
     @property
     def done(self) -> bool:
-        """Whether the program has an outcome and nothing of it lives."""
+        """Whether the program has an outcome and none of its replicas lives."""
         return self.outcome is not ProgramOutcome.RUNNING and not any(gang.alive for gang in self._gangs.values())
 
     @property
@@ -228,13 +228,13 @@ class Supervisor:
         """The replicas of one node.
 
         Raises:
-            ValueError: no node has this name.
+            ValueError: there is no such node.
         """
         return [member.status for member in self._node(name).replicas if member.state is not ReplicaState.REMOVED]
 
     @property
     def awaited(self) -> list[ReplicaStatus]:
-        """The replicas for whose completion the program waits, as far as they have not completed."""
+        """The replicas that have to complete before the program does, and have not completed."""
         return [
             member.status
             for node in self._nodes.values()
@@ -284,7 +284,7 @@ class Supervisor:
     def _give_up(self, gang: Gang, answer: GiveUp) -> None:
         first = dataclasses.replace(gang.failures[-len(answer.deaths)], reason=answer.reason, deaths=answer.deaths)
         why = f"{first.name}/{first.replica} failed: {first.cause}"
-        gang.renew_budget()  # if the user restarts it by hand, it gets its chances again
+        gang.renew_budget()  # a restart by the user gets the full budget again
         if self.outcome is ProgramOutcome.RUNNING and any(member.node.rule.essential for member in gang.members):
             self.failure = first
             self._said.append(first)
@@ -312,13 +312,13 @@ class Supervisor:
                 self._end(member, why)
 
     def _end(self, member: Replica, why: str) -> None:
-        """Have it ended, unless it has ended or is being ended already."""
+        """End a replica, unless it has ended or is being ended already."""
         if member.alive and member.state is not ReplicaState.ENDING:
             self._enter(member, ReplicaState.ENDING, why)
             self._said.append(EndReplica(member.node.rule.name, member.index, member.generation, why))
 
     def _settle(self) -> list[Instruction]:
-        """After each event: see whether the program is complete, start what is due, and return what is to be done."""
+        """After each event: see whether the program is complete, start due replicas, and return the instructions."""
         if self._begun and self.outcome is ProgramOutcome.RUNNING:
             if self._is_complete():
                 self._said.append(Completed())
@@ -345,14 +345,14 @@ class Supervisor:
         awaited = [member for member in members if member.awaited]
         if awaited:
             return all(member.state is ReplicaState.COMPLETED for member in awaited)
-        # Nothing to wait for: it runs until it is stopped, or until nothing is left (of what is not essential).
+        # Without an awaited replica the program runs until it is stopped, or until no (inessential) replica is left.
         over = (ReplicaState.COMPLETED, ReplicaState.FAILED, ReplicaState.STOPPED)
         return bool(members) and all(member.state in over for member in members)
 
     # Smaller steps
 
     def _grow(self, node: SupervisedNode) -> None:
-        """Make records for the replicas that are wanted and have none."""
+        """Make records for wanted replicas that have none."""
         for index in range(len(node.replicas), node.wanted):
             rule = node.rule
             together = rule.restart.strategy == "together"

@@ -1,4 +1,4 @@
-"""Units: what lives and dies together, one node or the nodes that share a process, and each start of them."""
+"""Units, which start and end as a whole: one node, or the nodes that share a process; and each start of a unit."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class UnitReplica:
         self.name = name
         self.started = time.monotonic()
         self.address = ""
-        """Where its host listens; empty until it is up."""
+        """The address on which its host listens; empty until it is up."""
         self.missing = {spec.name for spec in nodes}
-        """Nodes of it that are not ready yet."""
+        """Its nodes that are not ready yet."""
         self.ending: UnitEnded | None = None
-        """Its last words."""
+        """Its final report."""
         self.timer: Timer | None = None
-        """What happens to it if it does not end when it is asked to."""
+        """The next step if it does not end when it is asked to."""
 
     @property
     def label(self) -> str:
-        """Its name for people, such as "actor.3"."""
+        """Its name in messages, such as "actor.3"."""
         return f"{self.name.unit}.{self.name.replica}"
 
 
 class Units:
-    """The units of a program, and which of them live."""
+    """The units of a program, and their living replicas."""
 
     def __init__(self, specs: Sequence[NodeSpec]) -> None:
         self.nodes: dict[str, list[NodeSpec]] = {}
@@ -44,28 +44,28 @@ class Units:
         self._live: dict[tuple[str, int], UnitReplica] = {}
 
     def __iter__(self) -> Iterator[UnitReplica]:
-        """Those that live, or are being started."""
+        """The replicas that live or are being started."""
         return iter(list(self._live.values()))
 
     def __len__(self) -> int:
         return len(self._live)
 
     def begin(self, name: UnitName) -> UnitReplica:
-        """A unit is started."""
+        """Record the start of a unit's replica."""
         unit = self._live[name.unit, name.replica] = UnitReplica(name, self.nodes[name.unit])
         return unit
 
     def end(self, unit: UnitReplica) -> None:
-        """A unit is gone."""
+        """Record the end of a unit's replica."""
         del self._live[unit.name.unit, unit.name.replica]
 
     def find(self, name: UnitName) -> UnitReplica | None:
-        """The unit of that name, unless it is gone, or its successor has been started."""
+        """The unit's replica with this name, unless it is gone or its successor has been started."""
         unit = self._live.get((name.unit, name.replica))
         return unit if unit is not None and unit.name == name else None
 
     def at(self, name: str, replica: int) -> UnitReplica | None:
-        """The replica of a unit that lives."""
+        """The living replica of a unit with this index."""
         return self._live.get((name, replica))
 
     def is_finite(self, name: str) -> bool:
@@ -73,23 +73,23 @@ class Units:
         return any(spec.node.finite for spec in self.nodes[name])
 
     def is_worker(self, name: str) -> bool:
-        """Whether a unit has nodes that are called by nobody and end by themselves."""
+        """Whether a unit has nodes that cannot be called and end by themselves."""
         return any(spec.node.finite and spec.node.methods() is None for spec in self.nodes[name])
 
     def resources(self, name: str) -> Resources:
-        """What the process of a unit asks for."""
+        """The resources that the process of a unit requests."""
         return max((spec.resources for spec in self.nodes[name]), key=lambda each: each.cpus)
 
     def environment(self, name: str) -> dict[str, str]:
-        """Variables for the process of a unit."""
+        """Environment variables for the process of a unit."""
         return {key: value for spec in self.nodes[name] for key, value in spec.environment.items()}
 
     def preload(self, name: str) -> tuple[str, ...]:
-        """Modules that the process of a unit has from the start."""
+        """Modules that the process of a unit shares from the start."""
         return tuple(dict.fromkeys(module for spec in self.nodes[name] for module in spec.preload))
 
     def rules(self) -> list[NodeRule]:
-        """What the supervisor must know."""
+        """The supervisor's rules for the nodes."""
         return [
             NodeRule(
                 name=name,

@@ -1,6 +1,6 @@
-"""What is wrong with a program, found before anything starts: every problem at once, each with the node's name.
+"""Finds the problems of a program before anything starts: all of them at once, each with the node's name.
 
-Nothing here is started or called. Arguments are pickled, because only trying tells whether they can be.
+Nothing is started or called. Arguments are pickled, because only trying shows whether they can be.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Mode = Literal["processes", "threads"]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What there is for the nodes of a program that runs on one machine."""
+    """The resources of one machine for the nodes of a program."""
 
     cpus: int
     memory_bytes: int
@@ -38,18 +38,18 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """The CPUs that may be used here, all memory, and the GPUs whose device files are here."""
+    """The CPUs that this process may use, all memory, and the GPUs with a device file."""
     gpus = len(list(Path("/dev").glob("nvidia[0-9]*")))
     return Machine(usable_cpus(), psutil.virtual_memory().total, gpus)
 
 
 def problems_of(program: Program, *, mode: Mode, machine: Machine | None, copy: bool = True) -> Iterator[str]:
-    """Everything that keeps a program from being launched, one line each.
+    """Everything that prevents a program from being launched, one line each.
 
     Args:
-        program: what to look at.
-        mode: whether nodes shall be processes, or threads of one process.
-        machine: where all of it shall run; None if an engine finds places, and knows them.
+        program: the program to check.
+        mode: whether nodes will be processes, or threads of one process.
+        machine: the machine on which all of it will run; None if an engine chooses the hosts.
         copy: whether anything will be pickled.
     """
     specs = program.specs
@@ -72,7 +72,7 @@ def problems_of(program: Program, *, mode: Mode, machine: Machine | None, copy: 
 
 
 def _units(specs: Iterable[NodeSpec]) -> Iterable[NodeSpec]:
-    """One node of each process; what the user said of the process is the same in all of them."""
+    """One node of each process; options of the process are the same in all of its nodes."""
     return {spec.unit: spec for spec in reversed(list(specs))}.values()
 
 
@@ -134,7 +134,7 @@ def _handles(program: Program, spec: NodeSpec) -> Iterator[str]:
 
 
 def _misplaced(program: Program, spec: NodeSpec) -> dict[str, str]:
-    """Nodes and clients where a handle belongs: what is wrong, by the argument that holds one."""
+    """Nodes and clients that were passed in place of a handle: the problem, by argument."""
     found: dict[str, str] = {}
     for path, value in spec.node.arguments().items():
         for step, node in of_kind_in(value, cast("type[Node[Any]]", Node)):
@@ -153,7 +153,7 @@ def _misplaced(program: Program, spec: NodeSpec) -> dict[str, str]:
 
 
 def specs_named(program: Program, name: str) -> Iterator[NodeSpec]:
-    """The nodes that have a name; more than one is a mistake."""
+    """The nodes with a given name; more than one is an error."""
     return (spec for spec in program.specs if spec.name == name)
 
 
@@ -164,7 +164,7 @@ def _handles_of(spec: NodeSpec) -> Iterator[tuple[str, Handle[Any]]]:
 
 
 def _pickles(spec: NodeSpec, copy: bool, known: Collection[str]) -> Iterator[str]:
-    """What cannot be pickled, but for arguments of which something worse is known."""
+    """Arguments that cannot be pickled, except those with a worse problem."""
     for path, value in spec.node.arguments().items():
         if path in known:
             continue
@@ -172,9 +172,9 @@ def _pickles(spec: NodeSpec, copy: bool, known: Collection[str]) -> Iterator[str
         try:
             dumps_code(value, what=path)
         except NotPicklable as error:
-            if copy:  # else this only looks for hidden handles, as far as it gets
+            if copy:  # otherwise this only looks for hidden handles, as far as it gets
                 yield f"{error}. Build it where the node runs instead: Deferred(function, *args)"
-        except Exception as error:  # what a `__reduce__` of the user raises
+        except Exception as error:  # raised by a user's `__reduce__`
             if copy:
                 yield f"{path} cannot be pickled: {type(error).__name__}: {error}"
         finally:

@@ -1,20 +1,22 @@
-"""Finds calls that wait for each other in a circle, of what processes say of their calls. Pure.
+"""Finds calls that wait for each other in a cycle, from what processes report about their calls. Pure.
 
-A call that runs waits for the one call that it has made (an AND edge); a call that waits for its turn waits until fewer
-calls run than may (an OR edge, if several may). So what can never go on is a knot, not any circle: the largest set of
-calls in which each that runs waits for one of the set, and each that waits is held up by enough of the set. It is what
-remains when everything is taken away that may still go on.
+A running call waits for the one call that it has made (an AND edge); a call that waits for its turn waits until fewer
+calls run than the limit (an OR edge, if the limit is above one). So a deadlock is a knot, not just any cycle: the
+largest set of calls in which each running call waits for one of the set, and each waiting call is held up by enough of
+the set. It is the rest after removing every call that may still go on.
 
     a.step (runs) ─▶ b.push (waits) ─▶ b.sync (runs) ─▶ a.pull (waits) ─▶ a.step
 
-Each process speaks of a moment of its own, and still what is found was true. For suppose that some of the knot went on
-after it was reported, and take the first that did. If it ran, the call that it waited for had returned; but that was
-reported as part of the knot by the other process, so it had gone on before. If it waited for its turn, one of those
-that held it up had returned, and these were reported in the same moment. So nobody was the first. What this needs is
-that a wait is known at both of its ends by one name, which is never used again, and that those who wait have no limit.
+The reports of the processes are of different moments, and still a knot that is found is real. Suppose that some call of
+the knot went on after it was reported, and take the first that did. If it ran, the call that it waited for had
+returned; but the other process reported that call as part of the knot, so that call had gone on before. If it waited
+for its turn, one of the calls that held it up had returned, and these were reported at the same moment. So no call was
+the first. This requires that a wait is known at both of its ends by one name, which is never reused, and that waiting
+calls have no timeout.
 
-The model is that of Chandy, Misra and Haas, "Distributed Deadlock Detection" (1983), https://doi.org/10.1145/357360.357365;
-as programs have a launcher that all know, it asks along the edges, in place of probes that the processes pass on.
+The model is that of Chandy, Misra and Haas, "Distributed Deadlock Detection" (1983),
+https://doi.org/10.1145/357360.357365; since the launcher of a program is known to all of its processes, it asks along
+the edges, in place of probes that the processes pass on.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from dataclasses import dataclass
 
 from ropewalk.calls.waits import LaneWaits, RunningCall, WaitingCall
 
-#: What processes say of their calls, by their addresses.
+#: The processes' reports of their calls, by address.
 Reports = Mapping[str, Sequence[LaneWaits]]
-#: A call, as both of its ends know it: where it is made to, the key of the call that made it, its number.
+#: A call, as both of its ends know it: address of the callee, key of the call that made it, number.
 Name = tuple[str, int, int]
 
 
@@ -35,9 +37,9 @@ class Stuck:
     """A call that cannot go on unless others do."""
 
     address: str
-    """Of the process in which it is."""
+    """Address of the process that it is in."""
     target: int
-    """The object."""
+    """The object's number."""
     call: RunningCall | WaitingCall
 
     @property
@@ -48,19 +50,19 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Circle:
-    """Calls each of which waits for the next one, and the last one for the first, which waits for its turn."""
+    """Calls that each wait for the next, the last for the first; the first waits for its turn."""
 
     calls: tuple[Stuck, ...]
 
     @property
     def last_comer(self) -> Stuck:
-        """The call that has waited for its turn the shortest: when it came, it closed the circle."""
+        """The call that has waited for its turn for the shortest time: its arrival closed the cycle."""
         waiting = [stuck for stuck in self.calls if isinstance(stuck.call, WaitingCall)]
         return min(waiting, key=lambda stuck: (stuck.call.waited_s, stuck.call.label))  # type: ignore[union-attr]
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Service and method of each call, the first one again at the end."""
+        """Service and method of each call, with the first one again at the end."""
         labels = [stuck.call.label for stuck in self.calls]
         return (*labels, labels[0])
 
@@ -75,12 +77,12 @@ class Circle:
 
 
 def addresses(lanes: Sequence[LaneWaits]) -> set[str]:
-    """The processes that calls wait for."""
+    """The addresses of the processes that calls wait for."""
     return {call.address for lane in lanes for call in lane.running}
 
 
 def find_circle(reports: Reports) -> Circle | None:
-    """A circle of calls none of which can ever go on; None if there is no such."""
+    """A cycle of calls none of which can ever go on; None if there is none."""
     lanes = [(address, lane) for address, those in reports.items() for lane in those]
     held: dict[Name, tuple[int, WaitingCall]] = {}
     running: dict[Name, tuple[int, RunningCall]] = {}
@@ -119,7 +121,7 @@ def _circle_from(
     running: Mapping[Name, tuple[int, RunningCall]],
     held: Mapping[Name, tuple[int, WaitingCall]],
 ) -> Circle:
-    """Follow a call of a knot until the way comes back to where it was."""
+    """Follow a call of a knot until it comes back to a call that was visited before."""
     path: list[Stuck] = []
     seen: dict[tuple[int, int], int] = {}
     while (index, call.key) not in seen:
@@ -134,7 +136,7 @@ def _circle_from(
             path.append(Stuck(lanes[index][0], lanes[index][1].target, waiting))
             call = alive[index][0]
     circle = path[seen[index, call.key] :]
-    # It begins with a call that waits for its turn; there is one, as calls that only run are a chain with an end.
+    # It begins with a call that waits for its turn; there is one, because running calls alone form a chain with an end.
     first = next((at for at, stuck in enumerate(circle) if not stuck.runs), 0)
     return Circle((*circle[first:], *circle[:first]))
 

@@ -1,11 +1,11 @@
-"""Decides whom to ask about calls that wait, and which call to end when they wait for each other. Pure.
+"""Decides which processes to ask about waiting calls, and which call to end when calls wait for each other. Pure.
 
     a process: calls have waited here for a while for calls that wait for others ─▶ look
-    look:       ask that process, then those that its calls wait for, and so on ─▶ a circle?
-                  no ─▶ nothing: somebody works, and the others wait for that
+    look:       ask that process, then those that its calls wait for, and so on ─▶ a cycle?
+                  no ─▶ nothing: a call is making progress, and the others wait for it
                   yes ─▶ end the call that came last
 
-A process says so again while it is so, which begins another look.
+A process repeats its report while calls are held up, which begins another look.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from ropewalk.calls.waits import LaneWaits
 from ropewalk.program.wait_graph import Circle, addresses, find_circle
 
-#: A look that has not come to its end in this time is given up.
+#: Timeout in seconds after which a look is abandoned.
 ANSWER_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class QueryWaits:
-    """Ask a process which of its calls wait; told by `answered`."""
+    """Ask a process which of its calls wait; `answered` takes the reply."""
 
     address: str
     number: int
@@ -30,13 +30,13 @@ class QueryWaits:
 
 @dataclass(frozen=True, slots=True)
 class BreakCircle:
-    """End the call of a circle that came last."""
+    """End the last call of a cycle to arrive."""
 
     circle: Circle
 
 
 class WaitWatch:
-    """One look at a time."""
+    """Runs one look at a time."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -50,7 +50,7 @@ class WaitWatch:
         return bool(self._missing)
 
     def held_up(self, address: str, now: float) -> list[QueryWaits]:
-        """A process says that calls are held up there by calls that wait for others."""
+        """A process reports that calls are held up there by calls that wait for others."""
         if self.is_looking and now < self._begun + ANSWER_S:
             return []
         self._number += 1
@@ -59,7 +59,7 @@ class WaitWatch:
         return [QueryWaits(address, self._number)]
 
     def answered(self, address: str, number: int, lanes: Sequence[LaneWaits]) -> list[QueryWaits | BreakCircle]:
-        """A process has said which of its calls wait."""
+        """A process has reported its waiting calls."""
         if number != self._number or address not in self._missing:
             return []
         self._missing.discard(address)
@@ -72,9 +72,9 @@ class WaitWatch:
         return [BreakCircle(circle)] if circle else []
 
     def gone(self, address: str) -> None:
-        """There is no such process (any more)."""
+        """A process is gone."""
         if address in self._missing:
-            self._missing.clear()  # if there is a circle without it, somebody will say so again
+            self._missing.clear()  # if there is a cycle without it, a process will report it again
 
 
 __all__ = ["ANSWER_S", "BreakCircle", "QueryWaits", "WaitWatch"]

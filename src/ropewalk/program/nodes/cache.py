@@ -1,10 +1,9 @@
-"""`Cache`: answers calls that are mostly the same from memory, near those who ask.
+"""`Cache`: answers repeated calls from memory, near the callers.
 
     many actors ──▶ Cache ──▶ Service        one upstream call per `ttl_s` and set of arguments
 
-Callers that ask the same at the same time share one upstream call. A failure is
-told to all who shared it, and the next call tries again. Answers in memory are never
-changed, so callers on one host share a large one (`Frozen`).
+Concurrent calls with equal arguments share one upstream call. If it fails, all of them fail, and the next call tries
+again. Answers in memory are never changed, so callers on one host share a large one (`Frozen`).
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ if TYPE_CHECKING:
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: Calls that wait for the same upstream answer each hold one of these.
+#: Maximum number of calls at once; each call that waits for an upstream answer counts.
 _CONCURRENCY = 64
-#: The cache is not the service: its state is not the service's state.
+#: The cache's state is not the service's state.
 _NOT_SERVED = frozenset({"state_dict", "load_state_dict"})
 
 
 class Cache(Node[T_co]):
     """Serves the methods of another service, and answers repeated calls with equal arguments from memory.
 
-    A call whose answer is in memory does not reach the service, so a method that changes it must not be
-    cached: name those that only read in `only`. Generators always reach the service. Callers on the host of
-    the cache share the memory of large answers, as of any answer that is `Frozen`.
+    A call whose answer is in memory does not reach the service, so methods that change the service must not be cached:
+    list the methods that only read in `only`. Generators always reach the service. Callers on the cache's host share
+    the memory of large answers, as of any `Frozen` answer.
 
     Args:
         target: the handle of the service.
-        ttl_s: for how many seconds an answer is given again.
+        ttl_s: seconds for which an answer is reused.
         only: the methods to cache; the others are passed on. All by default.
-        max_entries: how many answers are kept, the newest.
+        max_entries: maximum number of answers kept; the oldest are dropped first.
 
     Raises:
-        TypeError: `target` is not a handle.
+        TypeError: `target` is not a handle, or `only` is a string.
         ValueError: a number is out of its range.
     """
 
@@ -105,13 +104,13 @@ class Cache(Node[T_co]):
 
 
 class CachedClient:
-    """The methods of a client, with a memory. What it remembers, it returns as `Frozen`.
+    """The methods of a client, with a memory. Remembered answers are returned as `Frozen`.
 
     Args:
-        client: where calls go whose answer is not known.
-        methods: what it has.
+        client: receives the calls whose answers are not known.
+        methods: its methods, by name.
         ttl_s, only, max_entries: as in `Cache`.
-        clock: seconds that never go back.
+        clock: returns monotonic time in seconds.
     """
 
     def __init__(
@@ -129,7 +128,7 @@ class CachedClient:
         self._max_entries = max_entries
         self._clock = clock
         self._lock = threading.Lock()
-        #: Answers and when they expire, the oldest first; those on their way expire never.
+        #: Answers and their expiry times, the oldest first; answers still under way do not expire.
         self._answers: collections.OrderedDict[bytes, tuple[Future[Frozen[Any]], float]] = collections.OrderedDict()
         self._cached = {name for name, facts in methods.items() if not facts.streams and (only is None or name in only)}
         for name in methods:
@@ -153,10 +152,10 @@ class CachedClient:
             try:
                 return answer.result()
             except DeadlineExceeded:
-                continue  # that was the deadline of the caller who asked upstream; ours may be later
+                continue  # the deadline of the caller that asked upstream; this caller's may be later
 
     def _claim(self, key: bytes) -> tuple[Future[Frozen[Any]], bool]:
-        """The answer, and whether it is ours to fetch."""
+        """Return the future of an answer, and whether this caller has to fetch the answer."""
         with self._lock:
             now = self._clock()
             while self._answers:
@@ -181,7 +180,7 @@ class CachedClient:
             raise
         with self._lock:
             self._forget(key, answer)
-            self._answers[key] = answer, self._clock() + self._ttl_s  # at the end: the order is that of expiry
+            self._answers[key] = answer, self._clock() + self._ttl_s  # at the end: entries are in order of expiry
         shared = Frozen(value)
         answer.set_result(shared)
         return shared
@@ -193,7 +192,7 @@ class CachedClient:
 
 
 def _key(name: str, args: Any, kwargs: Mapping[str, Any]) -> bytes | None:
-    """What calls with equal arguments have in common; None for arguments without pickle."""
+    """A key that calls with equal arguments share; None for arguments that cannot be pickled."""
     try:
         payload = dumps((name, args, sorted(kwargs.items())))
     except NotPicklable:
@@ -205,7 +204,7 @@ def _key(name: str, args: Any, kwargs: Mapping[str, Any]) -> bytes | None:
 
 
 def _methods_behind(handle: Handle[Any]) -> Mapping[str, MethodFacts] | None:
-    """The methods of what the handle stands for, through caches of caches; None also for a circle of them."""
+    """The methods of a handle's service, through caches of caches; None also for a cycle of caches."""
     seen: set[str] = set()
     node = vertex_of(handle).node
     while isinstance(node, Cache):

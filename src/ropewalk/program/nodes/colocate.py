@@ -14,14 +14,19 @@ Closeness = Literal["threads", "processes"]
 
 
 class Colocate(Node[Mapping[str, Any]]):
-    """Nodes that belong close together, because they talk much.
+    """Places nodes close together that exchange many calls.
 
-    As threads they share one process: it starts, dies and restarts as one. It also ends as one: if there are workers
-    among them (or services with `run`), all of it ends when the last of these has completed, and nodes elsewhere that
-    still call a service of it get `ServiceLost`, which says so. A service that shall outlive the workers beside it
-    belongs into a process of its own. As processes they share a host, and each lives for itself.
+    As threads they share one process, which starts, fails and restarts as a whole. It also ends as a whole: if there
+    are workers among the nodes (or services with `run`), the process ends when the last of these has completed, and
+    nodes elsewhere that still call one of its services get a `ServiceLost` that says so. A service that must outlive
+    the workers beside it belongs in a process of its own. As processes the nodes share a host, and each has its own
+    life cycle.
 
-    The names are names of the program, so the nodes can be given to each other by `program.declare(name)`.
+    The keys are names of the program, so the nodes can be given to each other with `program.declare(name)`.
+
+    Args:
+        nodes: the nodes by name.
+        as_: "threads" of one process, or "processes" of one host.
 
     Example:
         >>> from ropewalk.program.nodes.service import Service
@@ -77,7 +82,7 @@ class Colocate(Node[Mapping[str, Any]]):
                 yield f'{name!r} cannot share a process: {node.refuses_threads()}; use as_="processes"'
 
     def run(self, context: NodeContext) -> None:
-        """Raise: every part runs with a context of its own.
+        """Not called: every part runs with a context of its own.
 
         Raises:
             TypeError: always.

@@ -1,4 +1,4 @@
-"""`PoolNode`: an elastic pool of processes as a node, shared by all who have its handle."""
+"""`PoolNode`: an elastic pool of processes as a node, shared by all nodes that have its handle."""
 
 from __future__ import annotations
 
@@ -18,64 +18,64 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Maps wait for workers and not for each other.
+#: Maximum number of calls at once; maps wait for workers, not for each other.
 _CONCURRENCY = 64
-#: A pool node joins the session that its program runs in.
+#: Options of `Pool` that are not accepted: a pool node joins its program's session.
 _NOT_OPTIONS = ("engine", "session")
 
 
 class ServedPool:
-    """What a handle to a `PoolNode` can do; functions and results travel, the workers stay with the node."""
+    """The methods of a handle to a `PoolNode`; functions and results are sent, the workers belong to the node."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     @concurrent(_CONCURRENCY)
     def map(self, func: Callable[[S], T], iterable: Iterable[S | ConstantRef], chunksize: int | None = None) -> list[T]:
-        """`[func(item) for item in iterable]`, in the workers; the iterable is sent as a whole."""
+        """Return `[func(item) for item in iterable]`, computed in the workers; the iterable is sent as a whole."""
         return self._pool.map(func, iterable, chunksize)
 
     @concurrent(_CONCURRENCY)
     def starmap(
         self, func: Callable[..., T], iterable: Iterable[Iterable[Any]], chunksize: int | None = None
     ) -> list[T]:
-        """`[func(*item) for item in iterable]`, in the workers."""
+        """Return `[func(*item) for item in iterable]`, computed in the workers."""
         return self._pool.starmap(func, iterable, chunksize)
 
     @concurrent(_CONCURRENCY)
     def apply(self, func: Callable[..., T], args: Iterable[Any] = (), kwds: Mapping[str, Any] | None = None) -> T:
-        """`func(*args, **kwds)`, in a worker."""
+        """Return `func(*args, **kwds)`, computed in a worker."""
         return self._pool.apply(func, args, kwds)
 
     @concurrent(_CONCURRENCY)
     def imap(self, func: Callable[[S], T], iterable: Iterable[S | ConstantRef], chunksize: int = 1) -> Iterator[T]:
-        """The results of `map`, in order, as a stream."""
+        """Stream the results of `map`, in order."""
         yield from self._pool.imap(func, iterable, chunksize)
 
     @concurrent(_CONCURRENCY)
     def imap_unordered(
         self, func: Callable[[S], T], iterable: Iterable[S | ConstantRef], chunksize: int = 1
     ) -> Iterator[T]:
-        """The results of `map` as a stream, each when it is ready."""
+        """Stream the results of `map`, each as soon as it is ready."""
         yield from self._pool.imap_unordered(func, iterable, chunksize)
 
     @concurrent(_CONCURRENCY)
     def status(self) -> PoolStatus:
-        """What the pool is doing."""
+        """The state of the pool."""
         return self._pool.status()
 
     @concurrent(_CONCURRENCY)
     def resize(self, processes: int) -> None:
-        """Have so many workers from now on."""
+        """Change the number of workers."""
         self._pool.resize(processes)
 
 
 class PoolNode(Node[ServedPool]):
-    """A `Pool` whose workers run beside this node; whoever has the handle can `map`.
+    """A `Pool` whose workers run beside this node; any node with its handle can call `map`.
 
     Args:
-        processes: how many workers; by default as many as this node has CPUs (`resources`).
-        **options: those of `Pool`, but for `engine` and `session`: the pool joins its program's.
+        processes: number of workers; by default the number of CPUs that this node has (`resources`).
+        **options: those of `Pool`, except for `engine` and `session`: the pool joins its program's session.
     """
 
     kind: ClassVar[str] = "pool"

@@ -1,4 +1,4 @@
-"""`RankGroup`: the same function in each of N processes that know of each other, as torch.distributed wants it."""
+"""`RankGroup`: one function in each of N processes that know each other's addresses, for torch.distributed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 class RankGroup(Node[Any]):
     """Runs `function(*args, **kwargs)` in each of `size` processes, with the environment that `torchrun` would set.
 
-    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set before the function
-    is called, so `torch.distributed.init_process_group("gloo")` needs no address. They meet at the address of the
-    first rank's host when all of them are there; on several hosts these must reach each other. The ranks are a
-    gang: when one dies and the restart policy allows it, all begin anew with a new generation and address.
+    RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT are set before the function is called,
+    so `torch.distributed.init_process_group("gloo")` needs no address. The rendezvous is on the first rank's host and
+    waits for all ranks; if there are several hosts, they must be able to reach each other. The ranks form a gang: when
+    one dies and the restart policy allows it, all restart with a new generation and address.
 
     Args:
-        function: what each rank does.
-        size: how many ranks.
-        *args: arguments of the function; handles among them, at any depth, arrive as clients.
-        **kwargs: the same by name.
+        function: called in each rank.
+        size: number of ranks.
+        *args: positional arguments of the function; handles among them, at any depth, arrive as clients.
+        **kwargs: keyword arguments, likewise.
 
     Raises:
         TypeError: `function` cannot be called, or `size` is not a whole number.

@@ -20,16 +20,16 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Service(Node[T_co]):
-    """An object made by `cls(*args, **kwargs)` in its own process, whose public methods can be called by handle.
+    """An object made by `cls(*args, **kwargs)` in its own process; clients call its public methods.
 
-    If the class has a method `run`, that is the object's own work: it runs beside the calls, and the
-    node is complete when it returns. Otherwise, and if `run` waits in `rw.wait_for_stop`, the service serves until the
-    program stops, which it does when all other nodes with an end of their own have completed.
+    If the class has a method `run`, that is the object's own work: it runs beside the calls, and the node is complete
+    when it returns. Without `run`, or if `run` waits in `rw.wait_for_stop`, the service runs until the program stops,
+    which it does when all nodes that have an end of their own have completed.
 
     Args:
-        cls: a class, or a function that is annotated with the class that it returns.
-        *args: its arguments; handles among them, at any depth, arrive as clients.
-        **kwargs: the same by name.
+        cls: a class, or a function whose return annotation is the class.
+        *args: positional arguments; handles among them, at any depth, arrive as clients.
+        **kwargs: keyword arguments, likewise.
 
     Raises:
         TypeError: `cls` cannot be called.
@@ -95,7 +95,7 @@ class Service(Node[T_co]):
 
 
 def _class_made_by(function: Callable[..., Any]) -> type | None:
-    """The class itself, or the one that the function says it returns."""
+    """The class itself, or the class in a function's return annotation."""
     while isinstance(function, functools.partial):
         function = typing.cast("Any", function).func
     if isinstance(function, type):

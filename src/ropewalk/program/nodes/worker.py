@@ -1,4 +1,4 @@
-"""`Worker`: a function, or an object with `run`, that works to its end and is called by nobody."""
+"""`Worker`: a function, or an object with `run`, that works to its end and cannot be called."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 class Worker(Node[Any]):
-    """Runs `function(*args, **kwargs)` to its end; of a class, makes the object and runs its `run()`.
+    """Runs `function(*args, **kwargs)` to its end; for a class, makes the object and calls its `run()`.
 
-    The program is complete when all of its workers are. What a worker returns is dropped; it hands results to services.
+    The program is complete when all of its workers are. A worker's return value is dropped; a worker passes its results
+    to services.
 
     Args:
         function: a function, or a class with a method `run`.
-        *args: its arguments; handles among them, at any depth, arrive as clients.
-        **kwargs: the same by name.
+        *args: positional arguments; handles among them, at any depth, arrive as clients.
+        **kwargs: keyword arguments, likewise.
 
     Raises:
         TypeError: `function` cannot be called.
