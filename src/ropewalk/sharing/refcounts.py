@@ -1,8 +1,8 @@
 """The references to objects of a depot: an object lives while a process may still use it. Pure.
 
     hold ─▶ held by a connected process ── drop, its end ──▶ no references? ─▶ reaped
-    lend ─▶ under way in a pickle ─ hold: it has arrived ───▶
-               └─ its sender is gone, and LEASE_S over ─────▶
+    lend ─▶ under way in a pickle ─ hold: it has arrived ──▶
+               └─ its sender is gone, and LEASE_S over ────▶
 
 A process counts once, however many handles it has. Each pickle has a ticket, because messages about it come over two
 links: its arrival may be reported before its sending. A pickle that is loaded again finds its ticket used.
