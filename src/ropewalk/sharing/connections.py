@@ -140,6 +140,9 @@ class Connection(SharedObject):
     def send(self, obj: Any) -> None:
         """Send an object.
 
+        Args:
+            obj: pickled before this returns.
+
         Raises:
             BrokenPipeError: no process holds the other end any more.
             OSError: this handle is closed, or only receives.
@@ -210,6 +213,9 @@ class Connection(SharedObject):
 
         Args:
             maxlength: in bytes; a longer message is an error, after which the connection cannot receive any more.
+
+        Returns:
+            The message.
 
         Raises:
             OSError: the message was longer, or as `recv`.

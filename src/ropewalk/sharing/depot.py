@@ -124,6 +124,10 @@ class Depot:
     def create(self, kind: str, *args: Any) -> tuple[str, list[int]]:
         """Make an object, held by the caller; returns this host and the object's target, for a pipe those of both ends.
 
+        Args:
+            kind: a member of the family in `sharing/states`.
+            args: arguments of its constructor.
+
         Raises:
             ValueError, TypeError: the state does not accept the arguments.
         """

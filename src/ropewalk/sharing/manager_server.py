@@ -111,6 +111,11 @@ class ManagerServer:
     def make(self, typeid: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> ServedObject:
         """Make an object of a registered type, with the methods that the type exposes.
 
+        Args:
+            typeid: the name of the registered type.
+            args: positional arguments of its callable.
+            kwds: keyword arguments of its callable.
+
         Raises:
             RemoteError: there is no such type.
             Exception: raised by its callable.

@@ -331,6 +331,9 @@ class SyncManager(BaseManager):
     def Condition(self, lock: managed.ManagedLock | None = None) -> managed.ManagedCondition:
         """Make a condition, over a lock of this manager.
 
+        Args:
+            lock: the lock that it releases and acquires again; a new RLock by default.
+
         Raises:
             TypeError: the lock is not one of this manager.
         """

@@ -127,6 +127,11 @@ class SharingMember:
     def ask(self, address: str, method: str, *args: object) -> Any:
         """Call a method of a depot itself.
 
+        Args:
+            address: the address of the depot.
+            method: the name of the method.
+            args: plain values.
+
         Raises:
             PeerLost: the depot is gone.
             Exception: raised by the depot.
@@ -283,6 +288,9 @@ _lock = threading.Lock()
 def member_of(session: Session | None = None) -> SharingMember:
     """Return this process's member in the run of a session; by default its own run, or the launcher's default session.
 
+    Args:
+        session: the session of the run; None: the default.
+
     Raises:
         StartFailed, PoolClosed: there is no session and none can be opened.
     """
@@ -333,6 +341,9 @@ def using(session: Session | None = None) -> Generator[SharingMember]:
 
 def member_of_run(run_id: str) -> SharingMember:
     """Return this process's member in the run of an object that was sent here.
+
+    Args:
+        run_id: the id of the run.
 
     Raises:
         PeerLost: this process belongs to another run, or to none, or the run has ended.

@@ -112,10 +112,13 @@ class Blueprint:
             graph: not changed.
             evaluates: include the graph of evaluation mode, which may have to be traced for it.
 
+        Returns:
+            The blueprint, without weights.
+
         Raises:
             NotTraceable: a module that runs untraced cannot be copied.
         """
-        # The memo of deepcopy: what replaces the model's tensors, wherever shells and inputs hold them.
+        # The memo of deepcopy: the replacements of the model's tensors, wherever shells and inputs hold them.
         on_meta: dict[int, Any] = {}
         for tensor in (*graph.parameters.values(), *graph.buffers.values()):
             on_meta[id(tensor)] = _on_meta(tensor)

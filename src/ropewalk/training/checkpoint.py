@@ -108,6 +108,12 @@ class Checkpoint:
     def load(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Read the state of these parameters and buffers, in the form that `saved_training.give_back` takes.
 
+        Args:
+            names: names of parameters and buffers of the model.
+
+        Returns:
+            The state by kind, then by name; tensors are on the CPU.
+
         Raises:
             ValueError: the checkpoint has no such name, so it belongs to another model.
             CheckpointCorrupt: the bytes read are not those that were written; names the file.
@@ -136,6 +142,9 @@ class Checkpoint:
     def take(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Read parameters and buffers only, like a `TensorSource`: tensors on the CPU that the caller owns.
 
+        Args:
+            names: names of parameters and buffers of the model.
+
         Raises:
             ValueError, CheckpointCorrupt, FileNotFoundError: as `load`.
         """
@@ -144,6 +153,9 @@ class Checkpoint:
 
     def extra(self, part: str) -> Any:
         """Return the extra value that a part was written with.
+
+        Args:
+            part: the name of the part.
 
         Raises:
             ValueError: there is no such part.
@@ -156,6 +168,10 @@ class Checkpoint:
 
     def check_fits(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
         """Check, without reading tensors, that the checkpoint has exactly these, which may be on the device meta.
+
+        Args:
+            parameters: all parameters of the model, by name.
+            buffers: all buffers that the checkpoint should have, by name.
 
         Raises:
             ValueError: a tensor is missing, unexpected, or of another shape or dtype; names it.
@@ -223,6 +239,12 @@ class Checkpoint:
 
 def read_manifest(path: Path | str) -> Checkpoint:
     """Open the newest checkpoint in the folder `path`, or the checkpoint at `path` itself.
+
+    Args:
+        path: a folder of checkpoints, or one checkpoint.
+
+    Returns:
+        The checkpoint; its tensors are not read yet.
 
     Raises:
         FileNotFoundError: there is no checkpoint.

@@ -139,6 +139,9 @@ def saves(folder: Path) -> list[Path]:
 def read(path: Path | str) -> tuple[Path, Manifest]:
     """Return a checkpoint and its manifest: the newest in the folder `path`, or `path` itself if it is one.
 
+    Args:
+        path: a folder of checkpoints, or one checkpoint.
+
     Raises:
         FileNotFoundError: there is no checkpoint.
         CheckpointCorrupt: its manifest is damaged; lists the older checkpoints.

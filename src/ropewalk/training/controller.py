@@ -231,6 +231,11 @@ class Controller:
     def redeploy(self, plan: Plan, origin: Origin, *, seed: int | None = None) -> None:
         """Go on with another plan or from another state; nothing is in flight.
 
+        Args:
+            plan: the plan to go on with.
+            origin: the state to go on from.
+            seed: the seed of the run's random numbers; None: unchanged.
+
         Raises:
             StageLost: the processes for it did not start; nothing has changed.
         """

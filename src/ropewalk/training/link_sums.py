@@ -1,6 +1,6 @@
 """Sums between workers over their links: every worker sends its part to all others, and adds up all parts itself.
 
-All add in the order of the members, so all have the same sum to the bit, and it is that of `InMemorySums`.
+All add in the order of the members, so all get bit-identical sums, equal to those of `InMemorySums`.
 """
 
 from __future__ import annotations

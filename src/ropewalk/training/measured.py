@@ -181,7 +181,7 @@ def _last_pieces(plan: Plan, records: Mapping[PlanWorker, WorkerRecord], num: in
 def window(
     plan: Plan, records: Mapping[PlanWorker, WorkerRecord], offsets: Mapping[PlanWorker, int], first: int, last: int
 ) -> dict[PlanWorker, range]:
-    """Return what lies between the forward of the first piece and the backward of the last, at the first stage."""
+    """Return the actions between the forward of the first piece and the backward of the last, at the first stage."""
     begins, ends = math.inf, -math.inf
     for worker in plan.workers:
         record, offset = records[worker], offsets.get(worker, 0)

@@ -65,6 +65,9 @@ class OwnData:
     def batch(self, step: int) -> tuple[Any, Any]:
         """Return the mini-batch of a step, or the part of it that is in the shard.
 
+        Args:
+            step: the number of the step in the run.
+
         Raises:
             ValueError: the data has ended, or an item is not a pair.
         """
@@ -83,6 +86,9 @@ class OwnData:
 
     def pieces(self, step: int) -> dict[int, MicroBatchPiece]:
         """Return the micro-batches of a step by their index in it; with shards, only those of this replica.
+
+        Args:
+            step: the number of the step in the run.
 
         Raises:
             ValueError: the data has ended, or a mini-batch has too few samples.

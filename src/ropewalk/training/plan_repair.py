@@ -32,6 +32,11 @@ def without_workers(plan: Plan, lost: Collection[PlanWorker]) -> Plan | None:
 def with_replicas(plan: Plan, stage: int, replicas: int) -> Plan:
     """Return the plan with `replicas` replicas of a stage, and of stages on its devices; new replicas get new devices.
 
+    Args:
+        plan: not changed.
+        stage: the id of the stage.
+        replicas: the number of replicas that it shall have, at least 1.
+
     Raises:
         PlanInvalid: there is no such stage, or it would have no replicas.
     """

@@ -69,6 +69,9 @@ def ideal_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimel
         plan: the plan that ran.
         schedule: the schedule that ran.
         measured: the steps that give the times, a median for each kind of action and stage.
+
+    Returns:
+        The simulated timeline.
     """
     schedule = make_schedule(schedule)
     operators: list[Operator] = []

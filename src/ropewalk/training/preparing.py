@@ -89,6 +89,16 @@ def plan_for(
 ) -> Plan:
     """Profile a model with the first micro-batch of `x`, and plan it for a number of processes of this kind.
 
+    Args:
+        num_devices: the number of processes.
+        model: the model, from which `graph` was traced.
+        graph: the graph of the model.
+        x: inputs of a mini-batch.
+        schedule: a schedule, whose stages then use all devices; None: the planner chooses stages and replicas.
+        micro_batches: the number per step; None: four for each device.
+        device: the kind of device that the stages compute on.
+        resources: the resources of each process; without a memory size, each gets a share of this machine's.
+
     Raises:
         NoPlanFits: no plan fits into the memory given in `resources`.
     """

@@ -65,7 +65,7 @@ class Recorder:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, as for a new run whose versions count from 0."""
+        """Forget all records, for a new run whose versions count from 0."""
         blank = Action(ActionKind.FORWARD, 0)
         self._actions = [blank] * self._capacity
         self._causes = [""] * self._capacity

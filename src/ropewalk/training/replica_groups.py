@@ -41,6 +41,9 @@ class Inboxes:
 def check_exchange(exchange: object) -> None:
     """Check that stages can make an exchange from the user's setting.
 
+    Args:
+        exchange: the user's setting.
+
     Raises:
         ExchangeInvalid: they cannot.
     """

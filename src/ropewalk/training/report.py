@@ -1,6 +1,6 @@
 """The report of a training run: where the time of each worker went, compared with the plan's prediction.
 
-records  ──▶ the last whole steps ──▶ shares of computing, passing, updating, waiting (for whom), other
+records  ──▶ the last whole steps ──▶ shares of computing, passing, updating, waiting (and its causes), other
 counters ──▶ bytes over links, memory, versions, copies, snapshots
 plan     ──▶ the same, predicted           all of it ──▶ TrainingReport ──▶ table, JSON
 """

@@ -60,6 +60,9 @@ class SnapshotPace:
         Args:
             size_bytes: the size of the retained step.
             can_cut: whether there is a cut after it (`resuming.can_cut`).
+
+        Returns:
+            Whether a snapshot is due after the step.
         """
         self._num_since += 1
         self._step_bytes = max(self._step_bytes, size_bytes)

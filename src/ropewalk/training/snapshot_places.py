@@ -145,7 +145,7 @@ def one_per_group(workers: Iterable[PlanWorker]) -> list[PlanWorker]:
 
 
 def missing_groups(plan: Plan, there: Collection[PlanWorker], *, same_plan: bool) -> list[int]:
-    """Return the groups that lack a snapshot: the same plan needs those of all workers, another one of one each."""
+    """Return the groups that lack a snapshot: the same plan needs those of all workers, another one of each."""
     if same_plan:
         return sorted({worker.group for worker in plan.workers if worker not in there})
     return sorted({worker.group for worker in plan.workers} - {worker.group for worker in there})

@@ -68,6 +68,9 @@ class Initialised:
     def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
         """Run the factory, and keep the named tensors.
 
+        Args:
+            names: names of parameters and buffers of the model.
+
         Raises:
             PlanInvalid: the factory does not make one of them, or makes one from the numbers of other parameters.
         """
@@ -148,6 +151,9 @@ class SafetensorsFiles:
 
     def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
         """Read the named tensors.
+
+        Args:
+            names: names of parameters and buffers of the model.
 
         Raises:
             PlanInvalid: a tensor is missing, or a file is damaged.

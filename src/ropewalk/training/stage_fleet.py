@@ -204,7 +204,7 @@ class StageFleet:
         Args:
             futures: calls under way.
             seats: the seat that each of them goes to.
-            what: what is waited for, in words.
+            what: a description of the calls, for messages.
 
         Returns:
             The answers.

@@ -197,6 +197,9 @@ class StageRuntime:
     def go_on(self, is_wanted_elsewhere: Callable[[], bool]) -> None:
         """Run the queued actions until they are done or the process has another command.
 
+        Args:
+            is_wanted_elsewhere: whether the process has another command; called between actions.
+
         Raises:
             StageFailed: an action raised.
         """

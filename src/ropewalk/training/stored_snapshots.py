@@ -68,6 +68,9 @@ def write(folder: str, epoch: int, snapshot: WorkerSnapshot) -> StoredSnapshot:
 def read(stored: StoredSnapshot) -> WorkerSnapshot:
     """Read a stored snapshot.
 
+    Args:
+        stored: the path and digest of the file.
+
     Raises:
         OSError: the file cannot be read.
         CheckpointCorrupt: its bytes are not those that were written.

@@ -130,6 +130,9 @@ class TensorReader:
     def read(self, name: str) -> Tensor:
         """Return a tensor, in memory of its own.
 
+        Args:
+            name: the name of the tensor in the file.
+
         Raises:
             CheckpointCorrupt: the tensor is missing, or its bytes are not those that were written.
         """

@@ -285,11 +285,28 @@ class Trainer:
         self._under_way.drain()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
-        """Return the loss over mini-batches of (x, y), in evaluation mode; drains first."""
+        """Return the loss over mini-batches, in evaluation mode; drains first.
+
+        Args:
+            batches: pairs (x, y), each as `step` takes them.
+
+        Returns:
+            The mean over all samples, weighted if the losses are; with `loss="sum"` the sum.
+
+        Raises:
+            ValueError: there are no mini-batches.
+        """
         return self._under_way.evaluate(batches)
 
     def predict(self, x: Any) -> Any:
-        """Return the model's output for x, in evaluation mode; drains first."""
+        """Return the model's output for a mini-batch, in evaluation mode; drains first.
+
+        Args:
+            x: the model's input, as `step` takes it.
+
+        Returns:
+            The output in the model's own form: tensors of the whole mini-batch.
+        """
         return self._under_way.predict(x)
 
     # --- state and weights --------------------------------------------------------------------------------------------
@@ -300,6 +317,9 @@ class Trainer:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from where `state_dict` was called, under any plan; drains first.
+
+        Args:
+            state: the result of `state_dict`, from a trainer with any plan.
 
         Raises:
             ValueError: the state belongs to another model.
@@ -320,6 +340,9 @@ class Trainer:
 
     def load(self, folder: str | Path) -> None:
         """Go on from the newest checkpoint in a folder (or from the given checkpoint), under any plan; drains first.
+
+        Args:
+            folder: the folder that was given to `save`, or one checkpoint in it.
 
         Raises:
             FileNotFoundError: there is no checkpoint.

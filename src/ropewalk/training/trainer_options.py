@@ -88,6 +88,12 @@ class ProcessOptions:
 def check_kind(name: str, given: object, kind: type | UnionType, example: str) -> None:
     """Raise unless a value is None or of the expected type.
 
+    Args:
+        name: the name of the option.
+        given: its value.
+        kind: the expected type.
+        example: an example for the message.
+
     Raises:
         TypeError: the value is of another type.
     """
