@@ -336,7 +336,7 @@ class Controller:
         self._done_at, before = time.monotonic(), self._done_at
         if self._pace is not None and before and one.num:
             self._pace.step_took(self._done_at - before)
-        if not one.was_done:  # repeating a step is no progress
+        if not one.was_done:  # repeating one is no progress if a death follows each time
             self._num_deaths, one.was_done = 0, True
         self._forget()
         self._fleet.look_for(range(self._fleet.num))

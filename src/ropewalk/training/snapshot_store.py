@@ -61,7 +61,6 @@ class SnapshotStore(Generic[S]):
         Args:
             epoch: the epoch that took it.
             snapshot: owned by this store from now on.
-            snapshot: this shelf's own from now on.
         """
         worker = snapshot.worker
         with self._lock:

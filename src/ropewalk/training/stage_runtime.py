@@ -49,7 +49,7 @@ from ropewalk.training.replicator import ReplicationJob, Replicator
 from ropewalk.training.sources import Unset
 from ropewalk.training.stage_device import on_cpu, stage_device
 
-#: Seconds between checks of an action that waits for others whether it is still wanted.
+#: Seconds between checks whether an action that waits for other workers is still wanted.
 _LOOK_S = 0.5
 
 Batch = TypeVar("Batch", MiniBatch, MicroBatchPiece)

@@ -111,7 +111,6 @@ class Trainer:
             `Snapshots`. None: no snapshots are taken, and the death of a process ends the training.
         timeouts: the timeouts of the training, and how many deaths end it; see `TrainerTimeouts`.
         progress: print a line each second: step, loss, rates.
-        progress: print a line each second: step, loss, rates.
     """
 
     def __init__(
