@@ -1,1 +1,1 @@
-"""Objects that processes share: queues, pipes, locks and memory, which live in a depot near to them."""
+"""Objects that processes share: queues, pipes, locks and memory, kept by the depot of a host."""

@@ -1,6 +1,6 @@
-"""Boxes: a value that stays on the host where it was made, and goes from there to whoever wants a copy.
+"""Boxes: a value that stays on the host where it was made, from where other processes copy it.
 
-Box(value) ─ pickled once ─▶ depot of this host ─▶ get() on this host: maps the same memory, copied where written to
+Box(value) ─ pickled once ─▶ depot of this host ─▶ get() on this host: maps the same memory, copy-on-write
      │                                        └──▶ get() on another:   its bytes, directly from here
      └─ the handle goes wherever a pickle goes; the value is freed with the last handle
 """
@@ -18,11 +18,11 @@ class Box(SharedObject):
 
     Args:
         value: pickled before this returns.
-        session: of the run it is for; by default the one that this process runs in.
+        session: the session of its run; by default that of this process.
 
     Raises:
         NotPicklable: the value cannot be sent; `path` says which part of it.
-        StartFailed: there is no process that could hold it, and none can be started.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     def __init__(self, value: Any, *, session: Session | None = None) -> None:
@@ -38,14 +38,14 @@ class Box(SharedObject):
 
     @property
     def host(self) -> str:
-        """Where the value is."""
+        """The host that holds the value."""
         return self._reference.label.rpartition(" on ")[2]
 
     def get(self) -> Any:
-        """A copy of the value; its arrays are the caller's own.
+        """Return a copy of the value; the caller owns its arrays.
 
         Raises:
-            PeerLost: the host is gone, or the depot that held it.
+            PeerLost: the host, or the depot that held the value, is gone.
         """
         return self._ask("get")
 

@@ -1,13 +1,13 @@
 """Pipes between any processes of a run: `multiprocessing.Pipe` and its two connections.
 
     on one host:      send ─▶ packet ═══ kernel ═══▶ packet ─▶ recv        the depot made the pair and keeps its ends
-    on another one:   send ─▶ link ─▶ depot ─▶ packet ═══▶ ...            several processes may hold one end
+    on another host:   send ─▶ link ─▶ depot ─▶ packet ═══▶ ...            several processes may hold one end
 
-A message is an object or bytes. As in the standard library both go through one stream: `recv` of bytes loads them as
+A message is an object or bytes. As in the standard library, both go through one stream: `recv` of bytes loads them as
 a pickle, and `recv_bytes` of an object returns a pickle of it. Two things differ. An object arrives with its arrays
-beside its pickle, so that pickle is made where it is asked for. And on a host that is not the pipe's, `fileno()` is not
-the way of the messages but tells only that there are some, and a message counts as received when it has arrived: what
-was on its way to a process that dies goes to the next one that asks there.
+beside its pickle, so that the pickle is made only when it is requested. And on another host than the pipe's,
+`fileno()` only signals that there are messages and does not carry them, and a message counts as received once it has
+arrived: a message on its way to a process that dies goes to the next one that receives there.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ _cloudpickle: Any = cloudpickle  # untyped
 class Connection(SharedObject):
     """One end of a pipe; pickling it gives another process the same end.
 
-    An end is closed when no process has a handle of it any more. The other end then reads what is left, and hears who
-    held it last.
+    An end is closed when no process has a handle of it any more. The other end then reads the remaining messages, and
+    learns which process held the closed end last.
 
     Args:
-        reference: of this end.
+        reference: the location of this end.
         readable: whether it receives.
         writable: whether it sends.
     """
 
     _packets: Packets | None = None
-    """This end itself, on the host of the pipe, from its first use on."""
+    """This end's descriptors, on the host of the pipe, from its first use on."""
     _is_far = False
-    """Whether this is known to be another host."""
+    """Whether the pipe is known to be on another host."""
     _readiness: Readiness | None = None
     _closed = False
     _readable = True
@@ -94,9 +94,9 @@ class Connection(SharedObject):
         return self._writable
 
     def fileno(self) -> int:
-        """A descriptor that can be read while `poll()` is true, for `select`, `wait` and asyncio; not for `os.read`.
+        """Return a descriptor, readable while `poll()` is true, for `select`, `wait` and asyncio; not for `os.read`.
 
-        It is there from the first use on, and closed with this handle.
+        It exists from the first call on, and is closed with this handle.
 
         Raises:
             OSError: this handle is closed, or too many descriptors are open.
@@ -106,7 +106,7 @@ class Connection(SharedObject):
         if packets:
             return packets.fileno()
         if self._readiness and self._readiness.pid != os.getpid():
-            self._readiness.abandon()  # the one of the process that forked this one
+            self._readiness.abandon()  # it belongs to the process that forked this one
             self._readiness = None
         readiness = self._readiness
         if readiness is None:
@@ -117,7 +117,7 @@ class Connection(SharedObject):
         return readiness.fileno()
 
     def close(self) -> None:
-        """Use this handle no more; if it is the last one, its end is closed when this returns. May be called twice."""
+        """Close this handle; if it is the last one, its end is closed when this returns. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -140,11 +140,14 @@ class Connection(SharedObject):
     def send(self, obj: Any) -> None:
         """Send an object.
 
+        Args:
+            obj: pickled before this returns.
+
         Raises:
-            BrokenPipeError: nobody holds the other end any more.
+            BrokenPipeError: no process holds the other end any more.
             OSError: this handle is closed, or only receives.
             NotPicklable: the object cannot be sent; `path` says which part of it.
-            PeerLost: where the pipe lived is gone.
+            PeerLost: the depot of the pipe is gone.
         """
         self._check_closed()
         self._check_writable()
@@ -162,12 +165,12 @@ class Connection(SharedObject):
         """Send bytes.
 
         Args:
-            buf: anything that has a buffer.
-            offset: where in it the message begins.
-            size: how many bytes it has; None: up to the end.
+            buf: an object with a buffer.
+            offset: the offset of the message in it, in bytes.
+            size: the number of bytes; None: up to the end.
 
         Raises:
-            ValueError: there are not so many.
+            ValueError: the buffer has fewer bytes.
             BrokenPipeError, OSError, PeerLost: as `send`.
         """
         self._check_closed()
@@ -198,9 +201,9 @@ class Connection(SharedObject):
         """Receive an object, waiting for one.
 
         Raises:
-            EOFError: nobody holds the other end any more, and nothing is left; says who held it last.
+            EOFError: no process holds the other end any more, and no message is left; names the last holder.
             OSError: this handle is closed, or only sends.
-            PeerLost: where the pipe lived is gone, with what was in it.
+            PeerLost: the depot of the pipe is gone, with its messages.
         """
         parts = self._receive()
         return loads(parts[0], parts[1:])
@@ -209,7 +212,10 @@ class Connection(SharedObject):
         """Receive bytes, waiting for them.
 
         Args:
-            maxlength: a longer message is an error, after which nothing can be received any more.
+            maxlength: in bytes; a longer message is an error, after which the connection cannot receive any more.
+
+        Returns:
+            The message.
 
         Raises:
             OSError: the message was longer, or as `recv`.
@@ -229,14 +235,14 @@ class Connection(SharedObject):
         return data
 
     def recv_bytes_into(self, buf: Any, offset: int = 0) -> int:
-        """Receive bytes into a buffer, waiting for them; returns how many there were.
+        """Receive bytes into a buffer, waiting for them; returns their number.
 
         Args:
             buf: a writable buffer.
-            offset: where in it, in bytes, the message shall begin.
+            offset: the offset in it at which the message is stored, in bytes.
 
         Raises:
-            multiprocessing.BufferTooShort: it has no room for the message, which is the error's argument.
+            multiprocessing.BufferTooShort: the buffer is too short for the message, which is the error's argument.
             EOFError, OSError, PeerLost: as `recv`.
         """
         self._check_closed()
@@ -253,10 +259,10 @@ class Connection(SharedObject):
             return len(data)
 
     def poll(self, timeout: float | None = 0.0) -> bool:
-        """Whether `recv` would not wait: there is a message, or the end.
+        """Whether `recv` would return or raise without waiting: there is a message, or the end.
 
         Args:
-            timeout: wait for that so many seconds; None: for ever.
+            timeout: seconds to wait for that; None waits for ever.
 
         Raises:
             OSError, PeerLost: as `recv`.
@@ -271,7 +277,7 @@ class Connection(SharedObject):
             left_s = LOOK_UP_S if due is None else due - time.monotonic()
             events = self._poll_for(packets, min(left_s, LOOK_UP_S))
             if events & select.POLLHUP and packets.is_at_end():
-                self._last_holders()  # if nobody can tell any more, this end knows nothing
+                self._last_holders()  # raises if the depot is gone
             if events:
                 return True
             if left_s <= LOOK_UP_S and due is not None:
@@ -291,7 +297,7 @@ class Connection(SharedObject):
     __class_getitem__: ClassVar[Any] = classmethod(cast("Any", types.GenericAlias))
 
     def _open(self) -> Packets | None:
-        """Have the depot hand out this end; None if it cannot, because it is on another host."""
+        """Get this end's descriptors from the depot; None if it is on another host."""
         if self._is_far:
             return None
         fd = self._ask("open")
@@ -299,7 +305,7 @@ class Connection(SharedObject):
             self._is_far = True
             return None
         opened = Packets(fd)
-        packets = self.__dict__.setdefault("_packets", opened)  # of two threads that do this, one was first
+        packets = self.__dict__.setdefault("_packets", opened)  # two threads may do this; the first one counts
         if packets is not opened or self._closed:
             opened.close()
             self._check_closed()
@@ -328,7 +334,7 @@ class Connection(SharedObject):
             raise
 
     def _receive(self) -> Sequence[Part]:
-        """The parts of the next message."""
+        """Return the parts of the next message."""
         self._check_closed()
         self._check_readable()
         packets = self._packets or self._open()
@@ -357,15 +363,15 @@ class Connection(SharedObject):
     def _poll_for(self, packets: Packets, timeout_s: float) -> int:
         try:
             return packets.poll(timeout_s)
-        except ValueError:  # it has no descriptor any more
+        except ValueError:  # its descriptor is closed
             self._check_closed()
             raise
 
     def _last_holders(self) -> str:
-        """Who held the other end, as the end of a sentence.
+        """Return the last holders of the other end, as the end of a sentence.
 
         Raises:
-            PeerLost: nobody can tell, because where the pipe lived is gone.
+            PeerLost: they are not known, because the depot of the pipe is gone.
         """
         return self._ask("last_holders")
 
@@ -391,14 +397,17 @@ def _bytes_of(parts: Sequence[Part]) -> Part:
 
 
 def Pipe(duplex: bool = True, *, session: Session | None = None) -> tuple[Connection, Connection]:
-    """Make a pipe, and return its two ends.
+    """Make a pipe.
 
     Args:
         duplex: whether both ends send and receive; if not, the first one only receives and the second one only sends.
-        session: of the run it is for; by default the one that this process runs in.
+        session: the session of its run; by default that of this process.
+
+    Returns:
+        Its two ends.
 
     Raises:
-        StartFailed: there is no process that could hold it, and none can be started.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
     first, second = create("pipe", bool(duplex), label="Pipe", session=session)
     return Connection(first, True, duplex), Connection(second, duplex, True)

@@ -1,11 +1,11 @@
-"""Depots: where shared objects live, and who refers to them.
+"""Depots: the shared objects of a host, and the references to them.
 
-    link ─▶ CallServer ─┬─▶ words on references: it is held, under way, let go of, one after the other   (refcounts.py)
-                        ├─▶ desk: calls to shared objects, and those that wait      (waiting_calls.py, states/)
+    link ─▶ CallServer ─┬─▶ notices of references: held, under way, released, in order        (refcounts.py)
+                        ├─▶ calls to shared objects, and those of them that wait   (waiting_calls.py, states/)
                         ├─▶ target 1, the depot itself: make an object
                         └─▶ objects of users, in a manager                          (manager_server.py)
 
-The depot does not unpickle what passes through queues and pipes. It runs on one loop; a lock is held wherever a state
+The depot does not unpickle the items of queues and pipes. It runs on one loop; a lock is held wherever a state
 or a reference changes, because objects of users are called from other threads as well.
 """
 
@@ -33,9 +33,9 @@ from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 
-#: The depot itself, among its targets.
+#: The target of the depot itself.
 DEPOT_TARGET = 1
-#: How often the depot looks for references that have expired.
+#: Seconds between checks for references that have expired.
 _LOOK_S = 5.0
 _WHICH = ("create", "num_objects", "ping")
 
@@ -45,7 +45,7 @@ class Stored:
     """One object of a depot."""
 
     served: Served | None = None
-    """An object of a user; None for one with a state of ours."""
+    """An object of a user; None for an object with a state of ours."""
     state: SharedState | None = None
     end: int | None = None
     """Which end of a pipe it is."""
@@ -55,14 +55,14 @@ class Stored:
 
 
 class _DepotCalls(WaitingCalls):
-    """A desk that hears words on references as well.
+    """Waiting calls, and notices of references.
 
-    They count in the order in which a process says them: a `lend` after the `drop` that follows it comes too late. So
-    the loop acts on each before it hears the next one, and never gives it to a deputy or a thread, as it would a call
-    that lasts: each lasts when the core is taken away in the midst of it.
+    Notices take effect in the order in which a process sends them: a `lend` after the `drop` that follows it comes too
+    late. So the loop acts on each before it reads the next one, and never gives it to a deputy or a thread, as it
+    would a call that takes long: any of them takes long when the core is taken away in the middle of it.
 
     Args:
-        words: what acts on each, by name; given the caller.
+        words: the handler of each notice, by name; called with the caller.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class _DepotCalls(WaitingCalls):
         with self.lock:
             try:
                 word(self.caller(link), *unpack(received, message.shared))
-            except Exception as error:  # wrong arguments: the caller's fault, and not ours to die of
+            except Exception as error:  # wrong arguments: the caller's fault, which must not end the depot
                 answer = Raised(message.number, failure_of(error, __name__))
         self._reply(link, answer)
         return True
 
 
 class Depot:
-    """Objects, and who refers to them.
+    """Holds shared objects, and the references to them.
 
     Args:
-        loop: hears the calls.
+        loop: receives the calls.
         server: serves them.
-        host: that it is on.
+        host: the host that it runs on.
     """
 
     def __init__(self, loop: Loop, server: CallServer, host: str = "") -> None:
@@ -116,16 +116,20 @@ class Depot:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody needs it."""
+        """Whether it has no objects and no callers."""
         return not self.stored and not self.desk.callers
 
-    # What processes ask the depot itself
+    # Methods of the depot itself
 
     def create(self, kind: str, *args: Any) -> tuple[str, list[int]]:
-        """Make an object and hold it for the caller; returns this host, and its target, for a pipe those of both ends.
+        """Make an object, held by the caller; returns this host and the object's target, for a pipe those of both ends.
+
+        Args:
+            kind: a member of the family in `sharing/states`.
+            args: arguments of its constructor.
 
         Raises:
-            ValueError, TypeError: the arguments are not as the state wants them.
+            ValueError, TypeError: the state does not accept the arguments.
         """
         with self.lock:
             needs = self.stored[args[0]] if kind == "condition" else None
@@ -138,7 +142,7 @@ class Depot:
             return self._host, [self.keep(Stored(state=state, end=end, needs=needs)) for end in ends]
 
     def keep(self, stored: Stored) -> int:
-        """Take in an object, held by the caller of the call that runs; returns its target."""
+        """Add an object, held by the present caller; returns its target."""
         caller = _caller(self)
         with self.lock:
             if stored.state:
@@ -153,42 +157,42 @@ class Depot:
         return target
 
     def num_objects(self) -> int:
-        """How many objects it holds."""
+        """Return the number of its objects."""
         return len(self.stored)
 
     def ping(self) -> None:
-        """Say that the depot is there."""
+        """Show that the depot is there."""
 
-    # Words on references; with the lock, in the order in which each process says them
+    # Notices of references; with the lock, in the order in which each process sends them
 
     def hold(self, caller: DepotCaller, target: int, ticket: int) -> None:
-        """A process has a handle of an object, from a pickle with that ticket; 0: from none."""
+        """Record that a process has a handle of an object, from a pickle with that ticket; 0: from none."""
         stored = self.stored.get(target)
         if stored:
             stored.kept.hold(caller, caller.party.name, ticket, time.monotonic())
 
     def drop(self, caller: DepotCaller, target: int) -> None:
-        """A process has no handle of an object any more."""
+        """Record that a process has no handle of an object any more."""
         stored = self.stored.get(target)
         if stored:
             stored.kept.drop(caller)
             self._reap(target, stored)
 
     def lend(self, caller: DepotCaller, target: int, ticket: int) -> None:
-        """A process has pickled a handle of an object, which is under way now."""
+        """Record that a process has pickled a handle of an object, which is under way now."""
         stored = self.stored.get(target)
         if stored:
             stored.kept.lend(caller, ticket)
 
     def take_back(self, _: DepotCaller, target: int, ticket: int) -> None:
-        """A process has given up a pickle of a handle: it never arrives."""
+        """Record that a process has discarded a pickle of a handle, which will never arrive."""
         stored = self.stored.get(target)
         if stored:
             stored.kept.arrive(ticket, time.monotonic())
             self._reap(target, stored)
 
     def _gone(self, caller: DepotCaller) -> None:
-        """A process has hung up, or is dead, and its calls have ended."""
+        """Handle the end of a process or its connection, after its calls have ended."""
         now = time.monotonic()
         for target, stored in list(self.stored.items()):
             stored.kept.gone(caller, now)
@@ -201,7 +205,7 @@ class Depot:
         self._loop.call_later(_LOOK_S, self._look)
 
     def _reap(self, target: int, stored: Stored) -> None:
-        """Let go of an object that nobody refers to."""
+        """Remove an object without references."""
         if stored.kept.is_wanted(time.monotonic()) or target not in self.stored:
             return
         del self.stored[target]
@@ -220,7 +224,7 @@ class Depot:
 
 
 def _caller(depot: Depot) -> DepotCaller:
-    """Who made the call that runs."""
+    """Return the caller of the present call."""
     call = current.get()
     assert isinstance(call, Incoming)
     return depot.desk.caller(call.link)

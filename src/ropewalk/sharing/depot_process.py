@@ -1,4 +1,4 @@
-"""The entry of a depot: listen, say where, serve until nobody needs it."""
+"""The entry of a depot process: listen, report the address, serve until no process needs it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.tokens import TokenList, socket_of
 
-#: A depot without objects and callers ends after so long, so that its host can be given back.
+#: Seconds after which a depot without objects and callers ends, so that its host can be released.
 _IDLE_S = 10.0
-#: A caller on another host that has not even sent a ping for so long is gone: it sends one each second.
+#: Seconds without a message after which a caller on another host counts as gone: it sends a ping each second.
 SILENT_S = 6.0
 
 
 class DepotServer:
-    """A depot that can be called: its loop, its server, its listener.
+    """A callable depot: its loop, its server, its listener.
 
     Args:
         context: of this process.
@@ -50,21 +50,21 @@ class DepotServer:
             self._attend,
         )
         self.address = str(self._listener.address)
-        """Where it is reached."""
+        """The address of the depot."""
         self.loop.call_soon(self._listener.open)
         self.loop.call_soon(self._look)
 
     def retire(self, news: Retired) -> None:
-        """Refuse some processes from now on, and hang up on those that are cut off; from the loop's thread."""
+        """Refuse some processes from now on, and disconnect those that are cut off; from the loop's thread."""
         for process in news.processes:
             self._members.retire(process.id, process.fingerprint)
         cut = {process.id for process in news.processes if process.is_cut}
         self.server.hang_up_on(cut)
 
     def hear_out(self, news: Retired) -> None:
-        """Hang up on those that have ended, after what they have said; from the loop's thread.
+        """Disconnect processes that have ended, after their last messages; from the loop's thread.
 
-        A child that one of them has forked may keep its link open, and so what it holds here.
+        A child that one of them has forked may keep its link open, and so its objects here.
         """
         ended = {process.id for process in news.processes if not process.is_cut}
         for link in [link for link in self.depot.desk.callers if link.peer in ended]:
@@ -72,7 +72,7 @@ class DepotServer:
             self.server.hang_up(link)
 
     def close(self) -> None:
-        """Hear nobody any more; from the loop's thread."""
+        """Close all links; from the loop's thread."""
         self._listener.close()
         self.server.close()
 
@@ -82,7 +82,7 @@ class DepotServer:
         self.server.attend(link)
 
     def _look(self) -> None:
-        """Hang up on callers of other hosts that are silent: nobody else says that their host is gone."""
+        """Disconnect silent callers on other hosts: nothing else reports that their host is gone."""
         for link, (num_bytes, num_looks) in list(self._heard.items()):
             if link.closed:
                 del self._heard[link]
@@ -115,14 +115,14 @@ def main(context: ProcessContext) -> None:
 
     hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
     hall.loop.call_soon(look)
-    with contextlib.suppress(LinkClosed):  # the loop notices at once
+    with contextlib.suppress(LinkClosed):  # the loop notices by itself
         link.send(ServiceUp(hall.address))
     hall.loop.start("ropewalk-depot", deputies=True)
     hall.loop.ended.wait()
 
 
 def raise_descriptor_limit() -> None:
-    """A large item on its way holds a descriptor."""
+    """Raise the limit of open descriptors: a large item on its way holds one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard) if soft < hard else (soft, hard))

@@ -1,12 +1,12 @@
-"""The lock of a value or array, between the processes of one host, in the memory that they share anyway.
+"""The lock of a value or array, between the processes of one host, in the memory that they share.
 
     sheet   │ value │ pid of its owner │ ...           the record lock is on the pid; the next value has its own
                          ▲
-    thread ─▶ mutex of this process ─▶ record lock of the kernel (fcntl, F_OFD_SETLKW) ─▶ mine: two system calls, ~1 µs
+    thread ─▶ mutex of this process ─▶ record lock of the kernel (fcntl, F_OFD_SETLKW) ─▶ owned: two system calls, ~1 µs
 
-A record lock of an open file description is everybody's who has that description. So each process opens one for each
-memory file, a forked child another one at once, and threads settle it with a mutex before. The kernel releases it at
-the end of its process, however that ends, while the pid stays: the next owner logs who died with it.
+A record lock of an open file description belongs to every process that has the description. So each process opens one
+for each memory file, a forked child immediately another one, and threads first take a mutex. The kernel releases the
+record lock at the end of its process, however that ends, while the pid stays: the next owner logs which process died.
 """
 
 from __future__ import annotations
@@ -31,24 +31,23 @@ if TYPE_CHECKING:
     from ropewalk.sharing.memory import Memory
     from ropewalk.sharing.shared_object import ObjectLocation
 
-#: What a lock takes in the memory, and the alignment of that.
+#: Bytes of a lock in the memory, and their alignment.
 HOST_LOCK_BYTES = 8
-#: `struct flock`: type, whence, start, length, and a pid that is zero.
-#: Who waits with a time limit asks again after so long at first, and at last.
+#: Seconds between attempts of an acquire with a timeout: the first pause, and the longest.
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.0001, 0.005
 
 logger = logging.getLogger(__name__)
 
 
 class HostLock:
-    """A lock that its owner, a thread, may acquire again; nobody else may release it. See `host_lock`.
+    """A lock that its owner, a thread, may acquire again, and no other thread may release. See `host_lock`.
 
     A process has one object for each lock, which goes with its last value there. If its owner dies, or has no value
-    with it any more, it is free again, and its next owner logs that.
+    with it any more, it becomes free, and its next owner logs that.
 
     Args:
-        memory: where it is.
-        at: at which byte.
+        memory: the memory that it is in.
+        at: its offset there, in bytes.
     """
 
     def __init__(self, memory: Memory, at: int) -> None:
@@ -63,9 +62,9 @@ class HostLock:
     def _start_free(self) -> None:
         self._mutex = threading.RLock()
         self._depth = 0
-        """How often the owner of the mutex has entered."""
+        """How many times the owner of the mutex has acquired it."""
         self._is_ours = False
-        """Whether it has got the record lock as well."""
+        """Whether it has the record lock as well."""
 
     def __del__(self) -> None:
         if self.__dict__.get("_is_ours"):
@@ -75,11 +74,11 @@ class HostLock:
         return host_lock, (self._memory, self._at)
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """Wait until it can be had, and have it.
+        """Acquire it, waiting if necessary.
 
         Args:
-            block: False to have it at once or not at all.
-            timeout: how many seconds to wait at most; below zero is as zero.
+            block: False: do not wait.
+            timeout: seconds to wait at most; negative values count as zero; None waits for ever.
 
         Returns:
             Whether it was acquired.
@@ -93,7 +92,7 @@ class HostLock:
         try:
             if not self._mutex.acquire(timeout=-1 if limit_s is None else min(limit_s, threading.TIMEOUT_MAX)):
                 return False
-        except BaseException:  # Ctrl-C, perhaps in the moment in which it was had
+        except BaseException:  # Ctrl-C, perhaps at the moment when it was acquired
             if not self._depth and self._owns_mutex():
                 self._mutex.release()
             raise
@@ -118,7 +117,7 @@ class HostLock:
         return True
 
     def _lock_until(self, deadline: float) -> bool:
-        """The kernel knows no time limit, so ask it again and again, at least once."""
+        """Poll the lock until the deadline, at least once, because the kernel's wait has no timeout."""
         pause_s = _FIRST_PAUSE_S
         while True:
             with contextlib.suppress(BlockingIOError):
@@ -131,7 +130,7 @@ class HostLock:
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
     def release(self) -> None:
-        """Undo one `acquire`; with the last one, whoever waits may have it.
+        """Undo one `acquire`; after the last one, another thread or process may acquire it.
 
         Raises:
             AssertionError: this thread does not own it.
@@ -165,11 +164,11 @@ class HostLock:
         self.release()
 
     def locked(self) -> bool:
-        """Whether anybody owns it just now."""
+        """Whether it has an owner at this moment."""
         return self._is_ours or self._is_theirs()
 
     def holder(self) -> str:
-        """Who owns it just now, for people; "" if nobody does."""
+        """Return the description of its present owner; "" if there is none."""
         return f"pid {self._owner.value}" if self.locked() else ""
 
     def _is_theirs(self) -> bool:
@@ -191,11 +190,11 @@ _SO = "what it guards may be half done"
 
 
 def host_lock(memory: Memory, at: int) -> HostLock:
-    """The lock at a place: in one process always the same object.
+    """Return the lock at a place: in one process always the same object.
 
     Args:
-        memory: of this host.
-        at: where in it `HOST_LOCK_BYTES` that began as zeros are for this lock; a multiple of that.
+        memory: memory of this host.
+        at: the offset of `HOST_LOCK_BYTES` bytes that began as zeros and are for this lock; a multiple of that number.
 
     Raises:
         PeerLost: the depot that holds the memory is gone, and this process had no lock in it before.
@@ -210,11 +209,11 @@ def host_lock(memory: Memory, at: int) -> HostLock:
 
 @functools.cache
 def are_host_locks_possible() -> bool:
-    """Whether the kernel has locks of open file descriptions: some sandboxes do not."""
+    """Whether the kernel has locks of open file descriptions, which some sandboxes lack."""
     return refusal(RECORD_LOCKS) is None
 
 
-# What this process has
+# The state of this process
 
 
 class _LockFile:
@@ -228,11 +227,11 @@ class _LockFile:
             os.close(self.fd)
 
     def open_again(self) -> None:
-        """In a forked child: have a description of its own behind the number, and let go of the parent's."""
+        """Open a new description under the same number, in a forked child, and close the parent's."""
         inherited = self.fd
         try:
             self.fd = os.open(f"/proc/self/fd/{inherited}", os.O_RDWR | os.O_CLOEXEC)
-        except OSError:  # no descriptor is left: to acquire raises, which is better than to own what the parent owns
+        except OSError:  # no descriptor is left: acquiring then raises, which is better than sharing the parent's locks
             del self.fd
         os.close(inherited)
 
@@ -255,7 +254,7 @@ def _reference(memory: Memory) -> ObjectLocation:
 
 
 def _own_nothing() -> None:
-    """In a forked child: what its parent owns, it does not."""
+    """Own no locks in a forked child: its parent still owns them."""
     global _making, _pid
     _making, _pid = threading.Lock(), os.getpid()
     for lock in list(_locks.values()):

@@ -1,9 +1,9 @@
 """Locks and semaphores between any processes of a run, as in `multiprocessing`.
 
-    with lock: ─ acquire ─▶ depot: one owner, the others in line ─ release ─▶ the next
+    with lock: ─ acquire ─▶ depot: one owner, the others queued ─ release ─▶ the next
 
-Each is a handle; what it stands for lives in a depot, and so its waits cost no processor and end with those who wait.
-What differs from `multiprocessing`: everybody is served in turn, and a lock whose owner dies is free again; the next
+Each is a handle of a state in a depot, so waiting costs no processor time, and ends if the waiting process dies.
+Unlike in `multiprocessing`, acquirers are served in turn, and a lock whose owner dies becomes free; the next
 owner logs a warning about that.
 """
 
@@ -24,15 +24,15 @@ logger = logging.getLogger(__name__)
 
 
 class Synchronizer(SharedObject):
-    """What locks, semaphores, conditions, events and barriers have in common."""
+    """The common base of locks, semaphores, conditions, events and barriers."""
 
     @classmethod
     def at(cls, reference: ObjectLocation, **facts: Any) -> Self:
-        """A handle of what this process has just made elsewhere than in its depot, such as in a manager.
+        """Return a handle of a state that this process has just made elsewhere than in its depot, such as in a manager.
 
         Args:
-            reference: where that is.
-            facts: the attributes that go with a handle; see `_facts` of the class.
+            reference: the location of the state.
+            facts: the attributes that are sent with a handle; see `_facts` of the class.
         """
         made = cls.__new__(cls)
         SharedObject.__init__(made, reference, is_new=True)
@@ -41,30 +41,30 @@ class Synchronizer(SharedObject):
 
 
 class _Acquirable(Synchronizer):
-    """What is acquired and released, also by `with`."""
+    """A synchronizer with `acquire` and `release`, which `with` calls."""
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """Wait until it can be had, and have it.
+        """Acquire it, waiting if necessary.
 
         Args:
-            block: False to have it at once or not at all.
-            timeout: how many seconds to wait at most; below zero is as zero.
+            block: False: do not wait.
+            timeout: seconds to wait at most; negative values count as zero; None waits for ever.
 
         Returns:
             Whether it was acquired.
 
         Raises:
-            PeerLost: where it lived is gone.
+            PeerLost: its depot is gone.
         """
         return owned(self, self._ask("acquire", timeout=timeout if block else 0.0))
 
     def release(self) -> None:
-        """Give it to the next in line.
+        """Release it, for the next in the queue.
 
         Raises:
             ValueError: it was released more often than acquired.
             AssertionError: it is a recursive lock, and this thread does not own it.
-            PeerLost: where it lived is gone.
+            PeerLost: its depot is gone.
         """
         self._ask("release")
 
@@ -78,14 +78,14 @@ class _Acquirable(Synchronizer):
 
 
 class Lock(_Acquirable):
-    """A lock, which anybody may release. If its owner dies, it is free again, and its next owner logs who died.
+    """A lock, which any thread may release. If its owner dies, it becomes free, and the next owner logs the death.
 
     Args:
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 
     Raises:
-        StartFailed: there is no process that could hold it, and none can be started.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     _RECURSIVE = False
@@ -96,18 +96,18 @@ class Lock(_Acquirable):
         SharedObject.__init__(self, reference, is_new=True)
 
     def locked(self) -> bool:
-        """Whether anybody owns it just now."""
+        """Whether it has an owner at this moment."""
         return self._ask("locked")
 
     def holder(self) -> str:
-        """Who owns it just now, for people; "" if nobody does."""
+        """Return the description of its present owner; "" if there is none."""
         return self._ask("holder")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(owner={self._standing()[0]})>"
 
     def _standing(self) -> tuple[str, int | str]:
-        """Who owns it and how often, in the words of `multiprocessing`."""
+        """Return its owner and how often it is acquired, in the words of `multiprocessing`."""
         try:
             who, depth = self._ask("standing")
         except PeerLost:
@@ -121,14 +121,14 @@ class Lock(_Acquirable):
 
 
 class RLock(Lock):
-    """A lock that its owner may acquire again, and that nobody else may release.
+    """A lock that its owner may acquire again, and that no other thread may release.
 
     Args:
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 
     Raises:
-        StartFailed: there is no process that could hold it, and none can be started.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     _RECURSIVE = True
@@ -139,18 +139,18 @@ class RLock(Lock):
 
 
 class Semaphore(_Acquirable):
-    """A count that `acquire` takes from, and waits while it is zero.
+    """A counter that `acquire` decrements, waiting while it is zero.
 
-    What a process acquired is not given back when it dies: a semaphore is a signal as often as it is a permit.
+    The count that a process acquired is not returned when it dies: a semaphore is as often a signal as a permit.
 
     Args:
-        value: the count at first.
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        value: the initial count.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 
     Raises:
-        ValueError: the value is below zero.
-        StartFailed: there is no process that could hold it, and none can be started.
+        ValueError: the value is negative.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     def __init__(self, value: int = 1, *, session: Session | None = None, ctx: Any = None) -> None:
@@ -161,7 +161,7 @@ class Semaphore(_Acquirable):
         SharedObject.__init__(self, reference, is_new=True)
 
     def get_value(self) -> int:
-        """The count."""
+        """Return the present count."""
         return self._ask("get_value")
 
     def __repr__(self) -> str:
@@ -175,16 +175,16 @@ class Semaphore(_Acquirable):
 
 
 class BoundedSemaphore(Semaphore):
-    """A semaphore that is not released more often than it was acquired.
+    """A semaphore that cannot be released more often than it was acquired.
 
     Args:
-        value: the count at first, and the highest.
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        value: the initial count, and the highest.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 
     Raises:
-        ValueError: the value is below zero.
-        StartFailed: there is no process that could hold it, and none can be started.
+        ValueError: the value is negative.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     def __init__(self, value: int = 1, *, session: Session | None = None, ctx: Any = None) -> None:
@@ -199,7 +199,7 @@ class BoundedSemaphore(Semaphore):
 
 
 def owned(what: SharedObject, outcome: bool | str) -> bool:
-    """Say whether it is owned now, and in the log if its owner before died with it."""
+    """Return whether an acquire succeeded; logs a warning if the previous owner died with the lock."""
     if isinstance(outcome, str):
         label = what._reference.label  # pyright: ignore[reportPrivateUsage]
         logger.warning("%s was %s; what it guards may be half done", label, outcome)

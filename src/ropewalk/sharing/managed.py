@@ -1,7 +1,7 @@
-"""The queues, locks and conditions of managers: those of every depot, with the manners of `queue` and `threading`.
+"""The queues, locks and conditions of managers: those of a depot, with the signatures of `queue` and `threading`.
 
-In the standard library a manager's lock is a `threading.Lock` behind a proxy. So its `acquire` takes `blocking`, and
-what is released too often raises RuntimeError, while `multiprocessing.Lock` has `block` and ValueError.
+In the standard library, a manager's lock is a `threading.Lock` behind a proxy. So its `acquire` takes `blocking`, and
+too many releases raise RuntimeError, while `multiprocessing.Lock` has `block` and ValueError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ropewalk.sharing import locks, proxies, queues, shared_object, synchronize
 
 
 class _Managed(shared_object.SharedObject):
-    """A handle that knows when it is pickled in the process of its very manager, and is shown as proxies are."""
+    """A handle that supports being pickled in the process of its own manager, and is shown as proxies are."""
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -26,27 +26,27 @@ class _Managed(shared_object.SharedObject):
         reference = self._reference
         if proxies.here is None or proxies.here.address != reference.address:
             return super().__reduce__()
-        # It is counted for who called, and not for this process, which would have to dial itself.
+        # The handle is counted for the caller, and not for this process, which would have to connect to itself.
         reference = replace(reference, ticket=proxies.here.lend(reference.target))
         return shared_object._rebuild, (type(self), reference, self._facts())  # pyright: ignore[reportPrivateUsage]
 
 
 class ManagedQueue(_Managed, queues.JoinableQueue):
-    """A queue of a manager; as `queue.Queue` it counts what was worked on."""
+    """A queue of a manager; like `queue.Queue`, it counts processed items."""
 
 
 class ManagedLock(_Managed, locks.Lock):
     """A lock of a manager."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
-        """Wait until it can be had, for `timeout` seconds at most, and have it; says whether."""
+        """Acquire the lock, waiting at most `timeout` seconds; returns whether it was acquired."""
         return super().acquire(blocking, _seconds(timeout))
 
     def release(self) -> None:
-        """Give it to the next in line.
+        """Release the lock, for the next in the queue.
 
         Raises:
-            RuntimeError: nobody has it, or, of a recursive one, another thread.
+            RuntimeError: the lock is free, or it is recursive and another thread owns it.
         """
         try:
             super().release()
@@ -62,37 +62,37 @@ class ManagedSemaphore(_Managed, locks.Semaphore):
     """A semaphore of a manager."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
-        """Wait until it is above zero, for `timeout` seconds at most, and take one; says whether."""
+        """Decrement the count, waiting at most `timeout` seconds until it is positive; returns whether it did."""
         return super().acquire(blocking, _seconds(timeout))
 
 
 class ManagedBoundedSemaphore(ManagedSemaphore, locks.BoundedSemaphore):  # pyright: ignore[reportIncompatibleMethodOverride]
-    """A semaphore of a manager that is not released more often than acquired."""
+    """A semaphore of a manager that cannot be released more often than acquired."""
 
 
 class ManagedCondition(_Managed, synchronize.Condition):
     """A condition of a manager."""
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:  # type: ignore[override]
-        """Acquire its lock; says whether."""
+        """Acquire its lock; returns whether it was acquired."""
         return super().acquire(blocking, _seconds(timeout))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """As in `multiprocessing`, but RuntimeError without the lock."""
+        """Wait as in `multiprocessing`, but raise RuntimeError without the lock."""
         try:
             return super().wait(timeout)
         except AssertionError:
             raise RuntimeError("cannot wait on un-acquired lock") from None
 
     def notify(self, n: int = 1) -> None:
-        """As in `multiprocessing`, but RuntimeError without the lock."""
+        """Notify as in `multiprocessing`, but raise RuntimeError without the lock."""
         try:
             super().notify(n)
         except AssertionError:
             raise RuntimeError("cannot notify on un-acquired lock") from None
 
     def notify_all(self) -> None:
-        """As in `multiprocessing`, but RuntimeError without the lock."""
+        """Notify all as in `multiprocessing`, but raise RuntimeError without the lock."""
         try:
             super().notify_all()
         except AssertionError:
@@ -108,7 +108,7 @@ class ManagedBarrier(_Managed, synchronize.Barrier):
 
 
 def _seconds(timeout: float | None) -> float | None:
-    """As `threading` counts: -1 is for ever."""
+    """Convert a timeout of `threading`: -1 means for ever."""
     return None if timeout == -1 else timeout
 
 

@@ -1,4 +1,4 @@
-"""What passes between a manager and the process that started it.
+"""The messages between a manager and the process that started it.
 
 starter ──▶ manager    BeginManager (with the registry and the initializer), Retired, StopManager
 manager ──▶ starter    ManagerReady, or NotReady
@@ -26,7 +26,7 @@ _PATH = re.compile(r"\[([012])\](?:\['(.*?)'\](?:\[0\])?)?(.*)")
 
 
 class BeginManager(msgspec.Struct, tag=0, array_like=True, frozen=True):
-    """Be a manager. The parts: `Contents` with its buffers, then each definition likewise."""
+    """Start as a manager. The parts: `Contents` with its buffers, then each definition likewise."""
 
     main: bytes
     """Facts of the starter's `__main__`."""
@@ -35,22 +35,22 @@ class BeginManager(msgspec.Struct, tag=0, array_like=True, frozen=True):
     authkey: bytes
     num_buffers: int
     definitions: list[tuple[str, int]]
-    """Names of `__main__`, with the number of their buffers."""
+    """Names of `__main__`, with the numbers of their buffers."""
 
 
 class StopManager(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """End."""
+    """End the manager."""
 
 
 class ManagerReady(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """Can be called, at this address."""
+    """The manager can be called, at this address."""
 
     pid: int
     address: str
 
 
 class NotReady(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    """Cannot begin: the types could not be unpickled here, or the initializer raised."""
+    """The manager cannot start: the types could not be unpickled there, or the initializer raised."""
 
     failure: Failure
     by_initializer: bool
@@ -60,10 +60,10 @@ MANAGER = Codec(BeginManager | StopManager | Retired | ManagerReady | NotReady)
 
 
 def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[BeginManager, list[Part]]:
-    """The first message to a manager.
+    """Pack the first message to a manager.
 
     Raises:
-        NotPicklable: a callable, or what it refers to, cannot be sent.
+        NotPicklable: a callable, or an object that it refers to, cannot be sent.
     """
     try:
         code = dumps_code(contents, what=name)
@@ -82,10 +82,10 @@ def pack(contents: Contents, name: str, run_id: str, authkey: bytes) -> tuple[Be
 
 
 def unpack(received: Received) -> Contents:
-    """The same in the manager; gives `__main__` what it refers to.
+    """Unpack the message in the manager, and add the definitions that it refers to to `__main__`.
 
     Raises:
-        Exception: what unpickling raised.
+        Exception: raised by unpickling.
     """
     begin: BeginManager = received.message
     parts: Iterator[Part] = iter(received.parts)
@@ -100,7 +100,7 @@ def unpack(received: Received) -> Contents:
 
 
 def _in_words_of_the_user(error: NotPicklable, name: str) -> NotPicklable:
-    """With `initargs[1]` instead of `manager-1 (Shelf)[2][1]`."""
+    """Replace `manager-1 (Shelf)[2][1]` in the error by the user's term `initargs[1]`."""
     found = _PATH.fullmatch(error.path.removeprefix(name))
     if found is None:
         return error

@@ -1,6 +1,6 @@
-"""A manager's process, as the process knows it that has started it.
+"""A manager's process, as the process that started it sees it.
 
-start ─▶ asked for ──ManagerReady──▶ up ── StopManager, SIGTERM, SIGKILL ──▶ ended
+start ─▶ requested ──ManagerReady──▶ up ── StopManager, SIGTERM, SIGKILL ──▶ ended
              └──NotReady, NotStarted, Exited────────────────────▲
 """
 
@@ -30,7 +30,7 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 
 _ENTRY = "ropewalk.sharing.manager_process:main"
-#: When a link to a manager ends, its host is given so long to say why.
+#: Seconds that a manager's host has to report the reason when the manager's link ends.
 _NEWS_S = 2.0
 _SHUT_DOWN = "its manager was shut down"
 _numbers = itertools.count(1)
@@ -40,16 +40,16 @@ class ManagerProcess:
     """One manager's process, and its owner in the session.
 
     Args:
-        kind: of the manager, for people.
-        contents: what the manager is to know.
-        authkey: of the manager.
-        session: that gives the process; by default the one of the engine.
-        engine: whose session that is.
-        resources: what the process needs.
+        kind: the kind of the manager, for messages.
+        contents: the registry and the initializer.
+        authkey: the key of the manager.
+        session: the session that starts the process; by default that of the engine.
+        engine: the engine whose session is used.
+        resources: the resources that the process requests.
 
     Raises:
         NotPicklable: the contents cannot be sent.
-        StartFailed: the session gives no processes.
+        StartFailed: the session starts no processes.
     """
 
     def __init__(
@@ -67,11 +67,11 @@ class ManagerProcess:
             group = f"{inside.name}/{group}"
         self.name = f"{group} ({kind})"
         self.address = ""
-        """Where it is reached; empty until it is up."""
+        """The address of the manager; empty until it is up."""
         self.exitcode: int | None = None
-        """What it ended with, or a negative signal number; None while it has not ended."""
+        """Its exit code, or a negative signal number; None while it has not ended."""
         self.failure = ""
-        """How it ended, in one line."""
+        """A description of its end, in one line."""
         self._pid = 0
         self._host = os.uname().nodename
         self._owner_pid = os.getpid()
@@ -98,7 +98,7 @@ class ManagerProcess:
             self.session.release()
             raise
 
-    # As a process
+    # Methods of a process
 
     @property
     def pid(self) -> int | None:
@@ -109,7 +109,7 @@ class ManagerProcess:
         """Wait until it can be called.
 
         Raises:
-            InitializerFailed: its initializer raised; that is the cause.
+            InitializerFailed: its initializer raised; the cause is that exception.
             StartFailed: it could not be started.
         """
         try:
@@ -125,7 +125,7 @@ class ManagerProcess:
         return self.exitcode is None
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait for its end, for so many seconds at most."""
+        """Wait for its end, at most `timeout` seconds."""
         if self._owner_pid == os.getpid():
             self._ended.wait(timeout)
 
@@ -134,48 +134,48 @@ class ManagerProcess:
         self._end_with(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL, which also ends all that it has started."""
+        """Send SIGKILL, which also ends all processes that it has started."""
         self._end_with(signal.SIGKILL)
 
     def stop(self, timeout_s: float) -> None:
-        """End it: gently, after so many seconds with SIGTERM, and after as many again with SIGKILL."""
+        """End it: ask it to, send SIGTERM after `timeout_s` seconds, and SIGKILL after as many again."""
         if self._owner_pid != os.getpid():
             return
         self.told_to_end = True
         if not self.is_alive():
             return
         if self._link:
-            with contextlib.suppress(LinkClosed):  # it has ended just now
+            with contextlib.suppress(LinkClosed):  # it has just ended
                 self._link.send(StopManager())
         for end in (self.terminate, self.kill):
             self.join(timeout_s)
             if self.is_alive():
                 end()
-        self.join(max(timeout_s, _NEWS_S))  # the agent ends what does not want to
+        self.join(max(timeout_s, _NEWS_S))  # the agent kills a process that does not end
 
     def how_it_ended(self) -> str:
-        """Why it cannot be reached any more, as far as that is known within a moment; empty if it is not."""
+        """Return why it cannot be reached any more, as far as that is known within a moment; empty if it is not."""
         if not self.told_to_end:
             self.join(_NEWS_S)
         return self.failure or (_SHUT_DOWN if self.told_to_end else "")
 
     def _tell(self, news: Retired) -> None:
         if self._link:
-            with contextlib.suppress(LinkClosed):  # its end is reported in a moment
+            with contextlib.suppress(LinkClosed):  # its end is reported soon
                 self._link.send(news)
 
     def _end_with(self, number: int) -> None:
         if self.is_alive() and self._owner_pid == os.getpid():
             self.session.processes.signal(self._id, number)
 
-    # As the owner, on the loop
+    # Methods of the owner, on the loop
 
     def on_link(self, id: str, link: Link) -> None:
         self._link = link
         self._host = self.session.processes.host_of(id) or self._host
         parts: Sequence[Part] = self._parts
         self._parts = []
-        with contextlib.suppress(LinkClosed):  # its end is reported in a moment
+        with contextlib.suppress(LinkClosed):  # its end is reported soon
             link.send(self._begin, parts)
         self._hear_no_more = self.session.retirements.listen(self._tell)
 
@@ -211,10 +211,10 @@ class ManagerProcess:
             self._finish(1)
 
     def on_report(self, id: str, report: TaskReport) -> None:
-        pass  # only pools peek
+        pass  # only pools use reports
 
     def on_draining(self, id: str, why: str, left_s: float) -> None:
-        pass  # what it holds goes with its host
+        pass  # its objects are lost with its host
 
     def on_event(self, text: str) -> None:
         pass  # the session has logged it

@@ -1,4 +1,4 @@
-"""The entry of a manager's process: meet the starter, take the types, serve until it says stop or is gone."""
+"""The entry of a manager's process: connect to the starter, get the types, serve until told to stop or left alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ropewalk.transport.link import Link, Received
 
 #: Unpickling a registry imports it. Here that is done once, in the fork server, instead of in every process.
 _LOADED = managers
-#: Last words are given so long to leave.
+#: Seconds to send a last message.
 _FAREWELL_S = 5.0
 
 
@@ -36,7 +36,7 @@ def main(context: ProcessContext) -> None:
     os.register_at_fork(after_in_child=link.close_copy)
     received = link.receive()
     if received is None or not isinstance(received.message, BeginManager):
-        return  # it was ended before it was there
+        return  # it was ended before it started
     begin = received.message
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it must outlive the code that has to clean up
     current = multiprocessing.current_process()
@@ -62,17 +62,17 @@ def main(context: ProcessContext) -> None:
             case Retired() as news:
                 hall.retire(news)
             case _:
-                hall.loop.stop()  # there is nothing else that the starter says then
+                hall.loop.stop()  # the starter sends nothing else then
 
     hall.loop.call_soon(lambda: hall.loop.add_link(link, hear, lambda _why: hall.loop.stop()))
-    with contextlib.suppress(LinkClosed):  # the loop notices at once
+    with contextlib.suppress(LinkClosed):  # the loop notices by itself
         link.send(ManagerReady(os.getpid(), hall.address))
     hall.loop.start("ropewalk-manager", deputies=True)
     hall.loop.ended.wait()
 
 
 def _say_last(link: Link, message: NotReady) -> None:
-    with contextlib.suppress(LinkClosed):  # nobody listens
+    with contextlib.suppress(LinkClosed):  # the starter is gone
         link.send(message)
         link.write_out(_FAREWELL_S)
     link.close()

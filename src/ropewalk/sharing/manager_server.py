@@ -1,11 +1,11 @@
-"""The objects of a manager, in its process: made by their type's callable, served, and let go with their last proxy.
+"""The objects of a manager, in its process: made by their type's callable, served, and released with their last proxy.
 
     create("Simulator", seed) ─▶ registry: callable(seed) ─▶ ServedObject ─ served in the manager's depot ─▶ proxies
                                                                 │
     a proxy that arrives here (a dict in a list) ─ refers to ──┘    no link, no count: an ordinary reference
 
-So what only objects of the manager refer to lives as long as these, and circles of them are collected as any other
-objects are. When such an inner proxy goes out again, its object is served anew if it was not.
+So an object that only objects of the manager refer to lives as long as these, and reference cycles are collected like
+any others. When such an inner proxy is sent out again, its object is served anew if it was not.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from ropewalk.sharing.shared_object import new_ticket
 from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import loads
 
-#: The cabinet itself, among the targets of its manager: after the depot.
+#: The target of the server itself in its manager: the one after the depot.
 CABINET_TARGET = 2
 _WHICH = ("create", "greet", "num_objects", "describe")
-#: What a dictionary calls its contents; they arrive as lists.
+#: The types of a dictionary's views; they arrive as lists.
 _EMPTY: dict[str, str] = {}
 _VIEWS = frozenset((type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())))
 
@@ -54,10 +54,10 @@ class ManagerServer:
     """Makes and serves the objects of a manager.
 
     Args:
-        hall: by which they are called.
+        hall: the depot server through which they are called.
         registry: the registered types.
-        token: of the manager itself.
-        authkey: what those who connect have to know.
+        token: the token of the manager itself.
+        authkey: the key that connecting processes must know.
     """
 
     def __init__(self, hall: DepotServer, registry: Mapping[str, RegisteredType], token: Token, authkey: bytes) -> None:
@@ -65,14 +65,14 @@ class ManagerServer:
         self.token = token
         self.depot = hall.depot
         self.exhibits: WeakValueDictionary[int, ServedObject] = WeakValueDictionary()
-        """Those that are served, by target; the server holds them."""
+        """The served objects, by target; the depot holds them."""
         self.registry = registry
         self._authkey = authkey
         self._server = hall.server
         served = hall.server.serve(self, {name: facts_of(name) for name in _WHICH}, token.manager)
         assert served.target == CABINET_TARGET
 
-    # What processes ask the manager itself
+    # Methods of the manager itself
 
     def create(self, typeid: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
         """Make an object, held by the caller; returns its target and its methods; raises as `make`."""
@@ -82,21 +82,21 @@ class ManagerServer:
         return exhibit.target, exhibit.exposed
 
     def greet(self, proof: bytes) -> str:
-        """What people call the manager, for those who know its key.
+        """Return the manager's name for messages, to callers that know its key.
 
         Raises:
-            AuthenticationError: the caller does not.
+            AuthenticationError: the caller does not know the key.
         """
         if not hmac.compare_digest(proof, proof_of(self._authkey, self.address)):
             raise AuthenticationError("digest sent was rejected: the authkey is not that of this manager")
         return self.token.manager
 
     def num_objects(self) -> int:
-        """How many objects somebody outside refers to."""
+        """Return the number of objects that other processes refer to."""
         return len(self.depot.stored)
 
     def describe(self) -> str:
-        """Each of them, and who refers to it."""
+        """Describe each of them, with the processes that refer to it."""
         lines: list[str] = []
         with self.depot.lock:
             stored = dict(self.depot.stored)
@@ -106,14 +106,19 @@ class ManagerServer:
             lines.append(f"  {target:x}:       held by {', '.join(each.kept.holders.values())}\n    {what}")
         return "\n".join(lines)
 
-    # Exhibits
+    # Objects
 
     def make(self, typeid: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> ServedObject:
-        """An object of a registered type, with the methods that this exposes.
+        """Make an object of a registered type, with the methods that the type exposes.
+
+        Args:
+            typeid: the name of the registered type.
+            args: positional arguments of its callable.
+            kwds: keyword arguments of its callable.
 
         Raises:
             RemoteError: there is no such type.
-            Exception: what its callable raised.
+            Exception: raised by its callable.
         """
         kind = self.registry.get(typeid)
         if kind is None:
@@ -125,20 +130,20 @@ class ManagerServer:
         return ServedObject(self, typeid, obj, (*exposed, *(kind.method_to_typeid or ())), kind.method_to_typeid or {})
 
     def token_of(self, typeid: str, id: str) -> Token:
-        """What its proxies know it by."""
+        """Return the token that its proxies hold."""
         return Token(typeid, self.address, id, self.token.run_id, self.token.manager)
 
     def serve(self, exhibit: ServedObject) -> Stored:
-        """Let the methods of an object be called."""
+        """Make the methods of an object callable."""
         names = {*exhibit.exposed, *ALWAYS}
         ways = types.SimpleNamespace(**{name: exhibit.method(name) for name in names})
         return Stored(served=self._server.serve(ways, {name: facts_of(name) for name in sorted(names)}, exhibit.typeid))
 
     def arrived(self, id: str, ticket: int) -> ServedObject:
-        """A proxy of one of these objects was unpickled here.
+        """Record that a proxy of one of these objects was unpickled here.
 
         Raises:
-            PeerLost: nobody referred to the object, and it is gone.
+            PeerLost: the object had no references left, and is gone.
         """
         with self.depot.lock:
             target = int(id, 16)
@@ -150,7 +155,7 @@ class ManagerServer:
         return exhibit
 
     def lend(self, target: int) -> int:
-        """A handle of one of these objects is being pickled here, most likely for the caller of the call that runs."""
+        """Record that a handle of one of these objects is being pickled here, usually for the present caller."""
         ticket = new_ticket()
         call = call_context.current.get()
         lender: object = self.depot.desk.caller(call.link) if isinstance(call, Incoming) else self
@@ -175,11 +180,11 @@ class ServedObject:
         self._typeids = typeids
 
     def stored(self) -> Stored:
-        """The object, ready to be kept by the depot."""
+        """Return the object in the form that the depot keeps."""
         return self._cabinet.serve(self)
 
     def method(self, name: str) -> Any:
-        """What is called for one of its methods."""
+        """Return the function that is called for one of its methods."""
         if name == "#GETVALUE":
             return lambda: self.object
 
@@ -199,7 +204,7 @@ class ServedObject:
         kind = cabinet.registry[typeid]
         return _ProxyOf(kind.proxytype, cabinet.token_of(typeid, f"{target:x}"), "pickle", exposed)
 
-    # For proxies of the manager's own process
+    # For proxies in the manager's own process
 
     def call(self, method: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> Any:
         args, kwds = _copy((tuple(args), dict(kwds)))
@@ -225,7 +230,7 @@ class ServedObject:
 
 
 class _ProxyOf:
-    """Stands for a proxy in what a method returns, and becomes it when that is loaded."""
+    """Stands for a proxy in a method's result, and becomes one when the result is loaded."""
 
     def __init__(self, *parts: Any) -> None:
         self._parts = parts
@@ -235,7 +240,7 @@ class _ProxyOf:
 
 
 def proof_of(authkey: bytes, address: str) -> bytes:
-    """What shows that one knows the key of a manager."""
+    """Return the proof that a process knows the key of a manager."""
     return hmac.digest(authkey, b"ropewalk manager at " + address.encode(), "sha256")
 
 

@@ -3,10 +3,10 @@
     manager.Simulator(seed) ─▶ made in the manager's process ─▶ proxy ─▶ any process of the run
     manager.Queue()         ─▶ one of ours, kept there ───────▶ handle ─▶ any process of the run
 
-A manager belongs to the process that has called `start`, and ends with it. It is reached from within its run only, by
-proxies that were sent, or with `connect`. What is there beyond the standard library: types may be lambdas or live in
+A manager belongs to the process that called `start`, and ends with it. It is reachable from within its run only, by
+proxies that were sent, or with `connect`. Beyond the standard library, types may be lambdas or be defined in
 `__main__`, proxies may be called without waiting (`proxy.step.future(...)`), proxies and managers may be sent
-anywhere, and a lock whose holder dies is free again.
+anywhere, and a lock whose holder dies becomes free.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ropewalk.sharing.proxies import AutoProxy, BaseProxy, MakeProxyType, Token
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create_at
 from ropewalk.transport.address import parse_address
 
-_standard: Any = multiprocessing.managers  # the stubs do not know all of it
+_standard: Any = multiprocessing.managers  # the stubs are incomplete
 Value: Any = _standard.Value
 Array: Any = _standard.Array
 _STRANGERS = (
@@ -44,7 +44,7 @@ _STRANGERS = (
 
 
 class State(enum.Enum):
-    """What a manager can be asked for."""
+    """The states of a manager."""
 
     INITIAL = 0
     STARTED = 1
@@ -55,14 +55,14 @@ class BaseManager:
     """A process that keeps objects of registered types; see `register`.
 
     Args:
-        address: of a manager to `connect` to. One that is started finds an address itself.
-        authkey: what those who connect have to know; by default that of this process.
-        serializer: "pickle", or "xmlrpclib" for proxies that carry only what XML-RPC can.
-        ctx: a context whose session it is for; one of multiprocessing's changes nothing.
-        shutdown_timeout: how many seconds the process is given to end, before it is made to.
+        address: the address of a manager to `connect` to. A manager that is started chooses an address itself.
+        authkey: the key that connecting processes must know; by default that of this process.
+        serializer: "pickle", or "xmlrpclib" for proxies that carry only values that XML-RPC supports.
+        ctx: a context whose session is used; a context of multiprocessing has no effect.
+        shutdown_timeout: seconds that the process is given to end before it is killed.
         engine: where the process runs, such as "local"; the setting `engine` by default.
         session: a session to share, instead.
-        resources: what the process needs.
+        resources: the resources that the process requests.
 
     Example:
         >>> from ropewalk.managers import BaseManager
@@ -113,15 +113,15 @@ class BaseManager:
         method_to_typeid: Mapping[str, str] | None = None,
         create_method: bool = True,
     ) -> None:
-        """Let managers of this class, and of those that are derived from it from now on, keep objects of a type.
+        """Register a type of objects for managers of this class, and of classes derived from it from now on.
 
         Args:
-            typeid: the name of the type, and of the method of managers that makes one.
+            typeid: the name of the type, and of the manager method that makes an object.
             callable: makes an object, in the manager; None for managers that only connect.
-            proxytype: of its proxies; by default one with the methods that are exposed.
-            exposed: names of its methods that can be called; by default `proxytype._exposed_`, or all that are public.
-            method_to_typeid: methods that return proxies, with the types of these.
-            create_method: whether managers get a method to make one.
+            proxytype: the type of its proxies; by default one with the exposed methods.
+            exposed: names of the methods that can be called; by default `proxytype._exposed_`, or all public ones.
+            method_to_typeid: maps methods that return proxies to the types of these.
+            create_method: whether managers get a method to make an object.
         """
         if "_registry" not in cls.__dict__:
             cls._registry = cls._registry.copy()
@@ -145,14 +145,14 @@ class BaseManager:
         """Start the manager's process.
 
         Args:
-            initializer: called in it first.
+            initializer: called in the process first.
             initargs: its arguments.
 
         Raises:
-            ProcessError: it was started already, or has been shut down.
-            ValueError: it was given an address with a port, at which strangers could reach it.
+            ProcessError: the manager was started already, or has been shut down.
+            ValueError: it was given an address with a port, which strangers could reach.
             TypeError: the initializer cannot be called.
-            NotPicklable: a registered callable, or the initializer, cannot be sent to it.
+            NotPicklable: a registered callable, or the initializer, cannot be sent to the process.
             InitializerFailed: the initializer raised.
             StartFailed: the process could not be started.
         """
@@ -172,13 +172,13 @@ class BaseManager:
         process.wait_until_up()
         self._use(process.address, process.name, process.session.run_id)
         self._end = weakref.finalize(self, process.stop, self._shutdown_timeout)
-        member_of(process.session)  # by which this process reaches it
+        member_of(process.session)  # the membership by which this process reaches it
 
     def connect(self) -> None:
-        """Use a manager that another process of the run has started, at the address that was given.
+        """Connect to a manager that another process of the run has started, at the given address.
 
         Raises:
-            ValueError: the address is not one of a manager of Ropewalk.
+            ValueError: the address is not that of a manager of Ropewalk.
             AuthenticationError: the authkey is not that of the manager.
             PeerLost: there is no manager at the address.
         """
@@ -193,35 +193,35 @@ class BaseManager:
             raise
 
     def get_server(self) -> Server:
-        """What stands for the server in the standard library, for programs that look for a free port before `start`.
+        """Return a stand-in for the standard library's server, for programs that look for a free port before `start`.
 
         Raises:
-            ValueError: the address is not one with port 0, so that strangers are to be served.
+            ValueError: the address is not one with port 0, so strangers would have to be served.
             ProcessError: the manager was started already, or has been shut down.
         """
         self._check_initial()
-        if not _leaves_port_open(self._address):  # at once: `serve_forever` would raise in a thread of the user's
+        if not _leaves_port_open(self._address):  # early: `serve_forever` would raise in a user's thread
             raise ValueError(f"address={self._address!r}: a server would serve strangers, and {_STRANGERS}")
         return Server(self._address)
 
     def shutdown(self) -> None:
-        """End the manager's process, with all that it keeps; may be called twice.
+        """End the manager's process and all its objects; may be called twice.
 
         Raises:
-            AttributeError: this process has not started it.
+            AttributeError: this process has not started the manager.
         """
         if self._end is None:
             raise AttributeError("shutdown() is for the process that has started a manager, after start()")
         self._end()
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the manager's process has ended, for so many seconds at most, if this process has started it."""
+        """Wait until the manager's process has ended, at most `timeout` seconds, if this process has started it."""
         if self._process:
             self._process.join(timeout)
 
     @property
     def address(self) -> Any:
-        """Where it is reached, from within its run."""
+        """The address of the manager, reachable from within its run."""
         return self._address
 
     def __enter__(self) -> Self:
@@ -254,15 +254,15 @@ class BaseManager:
         return Token(typeid, self._address, f"{target:x}", self._run_id, self._name, fresh=True), exposed
 
     def _number_of_objects(self) -> int:
-        """How many objects of the manager somebody refers to."""
+        """Return the number of the manager's objects that are referred to."""
         return self._ask("num_objects")
 
     def _debug_info(self) -> str:
-        """The objects of the manager and who refers to them."""
+        """Return a description of the manager's objects and of the processes that refer to them."""
         return self._ask("describe")
 
     def _ask(self, method: str, *args: Any) -> Any:
-        """Call the manager itself."""
+        """Call a method of the manager itself."""
         self._check_started()
         reference = ObjectLocation(self._run_id, self._address, CABINET_TARGET, f"manager {self._name}")
         return ObjectCalls(reference, self._name).call(facts_of(method), args, {})
@@ -279,10 +279,10 @@ class BaseManager:
 
 
 class Server:
-    """What `get_server` returns; managers of Ropewalk are served by processes of their own.
+    """The object that `get_server` returns; managers of Ropewalk are served by processes of their own.
 
     Args:
-        address: as it was given to the manager.
+        address: the address given to the manager.
     """
 
     def __init__(self, address: Any) -> None:
@@ -290,46 +290,49 @@ class Server:
         self.listener = self
 
     def serve_forever(self) -> None:
-        """Refuse.
+        """Raise, because managers of Ropewalk are not served this way.
 
         Raises:
-            ProcessError: always; it says what to do instead.
+            ProcessError: always; the message says what to do instead.
         """
         raise ProcessError(f"serve_forever() would serve strangers, and {_STRANGERS}")
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no socket is open."""
 
 
 class SyncManager(BaseManager):
-    """A manager with lists, dictionaries, queues, locks and the like; `Manager()` returns one that is started."""
+    """A manager with lists, dictionaries, queues, locks and the like; `Manager()` returns a started one."""
 
     def Queue(self, maxsize: int = 0) -> managed.ManagedQueue:
-        """A queue with `task_done` and `join`."""
+        """Make a queue with `task_done` and `join`."""
         return self._keep(managed.ManagedQueue, "queue", (maxsize, True), _maxsize=maxsize)
 
     def JoinableQueue(self, maxsize: int = 0) -> managed.ManagedQueue:
-        """The same."""
+        """Make a queue, as `Queue` does."""
         return self.Queue(maxsize)
 
     def Lock(self) -> managed.ManagedLock:
-        """A lock, which is free again when its holder dies."""
+        """Make a lock, which becomes free when its holder dies."""
         return self._keep(managed.ManagedLock, "lock", (False,))
 
     def RLock(self) -> managed.ManagedRLock:
-        """A lock that its owner may acquire again."""
+        """Make a lock that its owner may acquire again."""
         return self._keep(managed.ManagedRLock, "lock", (True,))
 
     def Semaphore(self, value: int = 1) -> managed.ManagedSemaphore:
-        """A count that `acquire` takes from."""
+        """Make a semaphore: a counter that `acquire` decrements."""
         return self._keep(managed.ManagedSemaphore, "semaphore", (value, None))
 
     def BoundedSemaphore(self, value: int = 1) -> managed.ManagedBoundedSemaphore:
-        """A semaphore that is not released more often than acquired."""
+        """Make a semaphore that cannot be released more often than acquired."""
         return self._keep(managed.ManagedBoundedSemaphore, "semaphore", (value, value), _bound=value)
 
     def Condition(self, lock: managed.ManagedLock | None = None) -> managed.ManagedCondition:
-        """A condition, over a lock of this manager.
+        """Make a condition, over a lock of this manager.
+
+        Args:
+            lock: the lock that it releases and acquires again; a new RLock by default.
 
         Raises:
             TypeError: the lock is not one of this manager.
@@ -341,13 +344,13 @@ class SyncManager(BaseManager):
         return self._keep(managed.ManagedCondition, "condition", (reference.target,), _lock=lock)
 
     def Event(self) -> managed.ManagedEvent:
-        """A flag that many wait for."""
+        """Make an event: a flag that threads and processes wait for."""
         return self._keep(managed.ManagedEvent, "event", ())
 
     def Barrier(
         self, parties: int, action: Callable[[], object] | None = None, timeout: float | None = None
     ) -> managed.ManagedBarrier:
-        """A number of parties that wait for each other; the action runs in the party that comes last."""
+        """Make a barrier for a number of parties; the action runs in the party that comes last."""
         return self._keep(
             managed.ManagedBarrier, "barrier", (parties,), _parties=parties, _action=action, _timeout=timeout
         )
@@ -358,10 +361,10 @@ class SyncManager(BaseManager):
         label = f"{handle.__name__} of {self._name}"
         (reference,) = create_at(member_of_run(self._run_id), self._address, kind, *args, label=label)
         made: SharedObject = handle.at(reference, *facts.values()) if kind == "queue" else handle.at(reference, **facts)
-        made.__dict__["_manager"] = self  # keeps it alive, and does not go along when the handle is sent
+        made.__dict__["_manager"] = self  # keeps the manager alive; not sent with the handle
         return made
 
-    if TYPE_CHECKING:  # what is registered below, for checkers
+    if TYPE_CHECKING:  # the types registered below, for type checkers
 
         def Namespace(self, **kwds: Any) -> proxy_types.NamespaceProxy: ...
         def Value(self, typecode: Any, value: Any, lock: bool = True) -> proxy_types.ValueProxy: ...
@@ -383,7 +386,7 @@ SyncManager.register("AsyncResult", create_method=False)
 
 # Named as in the standard library.
 def Manager(*, engine: str | None = None, session: Session | None = None) -> SyncManager:
-    """A `SyncManager` that is started.
+    """Return a started `SyncManager`.
 
     Args:
         engine: where its process runs; the setting `engine` by default.
@@ -395,19 +398,19 @@ def Manager(*, engine: str | None = None, session: Session | None = None) -> Syn
 
 
 def _leaves_port_open(address: Any) -> bool:
-    """Whether an address says no more than that a port has to be found."""
+    """Whether an address only asks for a port to be chosen."""
     return isinstance(address, tuple) and cast("Any", address[1:]) == (0,)
 
 
 def _is_ours(address: Any) -> bool:
-    """Whether an address may be one that a manager has found."""
+    """Whether an address may be one that a manager has chosen."""
     with contextlib.suppress(ValueError):
         return isinstance(address, str) and bool(parse_address(address))
     return False
 
 
 def _connected(kind: type[BaseManager], address: str, name: str, run_id: str, serializer: str) -> BaseManager:
-    """A manager that has arrived; whoever was sent it needs no key."""
+    """Rebuild a manager that was sent; the receiver needs no key."""
     made = kind(serializer=serializer)
     made._use(address, name, run_id)  # pyright: ignore[reportPrivateUsage]
     return made

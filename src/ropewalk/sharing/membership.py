@@ -1,9 +1,9 @@
-"""How this process takes part in its run, or, in a launcher, in each of its runs: links to depots and managers.
+"""The membership of this process in its run, or, in a launcher, in each of its runs: links to depots and managers.
 
 Queue ─┐
 Lock  ─┼─▶ SharingMember (one for each run) ──▶ Caller ──▶ one link to each depot and manager
 proxy ─┘        │ one loop, in a thread, from the first shared object on
-                └ each second: a ping to those on other hosts, which else might fall silent unseen
+                └ each second: a ping to those on other hosts, whose silence would go unnoticed otherwise
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from ropewalk.transport.loop import Loop
 if TYPE_CHECKING:
     from ropewalk.transport.passport import Passport
 
-#: The process that is a depot.
+#: The entry of a depot process.
 DEPOT = "ropewalk.sharing.depot_process:main"
-#: A depot on another host that has not even answered a ping for so long is gone.
+#: Seconds without a message, not even an answer to a ping, after which a depot on another host counts as gone.
 SILENT_S = 5.0
-#: Nobody dials it again for so long.
+#: Seconds in which no connection to it is attempted.
 _SHUN_S = 10.0
-#: So many depots are tried, one after the other, each of which ends before it answers.
+#: The number of depots tried, one after the other, if each ends before it answers.
 _ATTEMPTS = 5
-#: The loop is waited for so long at the end; it never lasts.
+#: Seconds to wait for the loop at the end; it ends much sooner.
 _JOIN_S = 2.0
 
 
@@ -57,9 +57,9 @@ class SharingMember:
     Args:
         run_id: the run.
         process_id: its name in the run.
-        tokens: finds the token for the service at an address.
-        passport: where it is, in a run of several hosts.
-        session: of the run, if this is its launcher.
+        tokens: returns the token for the service at an address.
+        passport: the passport of this process, in a run of several hosts.
+        session: the session of the run, if this is its launcher.
     """
 
     def __init__(
@@ -71,19 +71,19 @@ class SharingMember:
         session: Session | None,
     ) -> None:
         self.identity = run_id, process_id, tokens, passport
-        """By which a forked child makes its own."""
+        """The arguments from which a forked child makes its own member."""
         self.run_id = run_id
         self.session = session
         self.loop = Loop()
         self.caller = Caller(self.loop, ProxyDirectory(), run_id, process_id, passport=passport)
         self._find_token = tokens
         self._tokens: dict[str, str] = {}
-        """By address; they are good for as long as the service is there."""
+        """Tokens by address; they are valid as long as the service is there."""
         self._depot = ""
         self._finding = threading.Lock()
         """Held while a depot is looked for, which takes seconds if its host is silent."""
         self._lock = threading.Lock()
-        """Held for moments, by the loop as well."""
+        """Held briefly, by the loop as well."""
         self._introduced: dict[RpcConnection, tuple[int, float]] = {}
         self._silent: dict[str, tuple[float, str]] = {}
         self._num_users = 0
@@ -91,18 +91,18 @@ class SharingMember:
         self.loop.start("ropewalk-sharing")
 
     def place(self, address: str, target: int) -> ReplicaLocation:
-        """Where an object is, with what opens the door, if that was found before (`converse`)."""
+        """Return where an object is, with its token, if that was found before (`converse`)."""
         return ReplicaLocation("up", address, target, self._tokens.get(address, ""))
 
     def converse(self, address: str, wanted: str = "depot") -> RpcConnection:
-        """The link to a depot; dials it if there is none yet.
+        """Return the link to a depot; connects to it if there is none yet.
 
         Args:
-            address: of the depot.
-            wanted: what is called there, for people.
+            address: the address of the depot.
+            wanted: the service that is called there, for messages.
 
         Raises:
-            PeerLost: nobody answers there.
+            PeerLost: there is no answer from there.
         """
         now = time.monotonic()
         until, why = self._silent.get(address, (0.0, ""))
@@ -125,11 +125,16 @@ class SharingMember:
         return conversation
 
     def ask(self, address: str, method: str, *args: object) -> Any:
-        """Call a depot itself.
+        """Call a method of a depot itself.
+
+        Args:
+            address: the address of the depot.
+            method: the name of the method.
+            args: plain values.
 
         Raises:
-            PeerLost: it is gone.
-            Exception: what the depot raised.
+            PeerLost: the depot is gone.
+            Exception: raised by the depot.
         """
         packed = pack_arguments(None, args, {}, keep=False)
         message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
@@ -137,11 +142,11 @@ class SharingMember:
             return self.converse(address).exchange(message, packed)
         except (Lost, NotServed) as error:
             if isinstance(error, Lost):
-                self.caller.lose(address, str(error))  # or the next one would try the same link again
+                self.caller.lose(address, str(error))  # otherwise the next call would try the same link again
             raise PeerLost(f"the depot at {shown(address)} is gone: {error}", peer=address) from None
 
     def tell(self, conversation: RpcConnection, method: str, *args: object) -> None:
-        """Call a depot itself without waiting, also not for room; what cannot be sent any more is dropped."""
+        """Call a method of a depot itself without waiting, not even for room; dropped if it cannot be sent any more."""
         packed = pack_arguments(None, args, {}, keep=True) if args else PackedValue(())
         message = Call(0, DEPOT_TARGET, method, False, None, (), packed.shared, 0)
         with contextlib.suppress(Lost):
@@ -149,10 +154,10 @@ class SharingMember:
             conversation.flush()
 
     def depot(self) -> str:
-        """The address of the depot for objects that are made here: that of this host.
+        """Return the address of the depot for objects that are made here: that of this host.
 
         Raises:
-            StartFailed: it could not be started.
+            StartFailed: the depot could not be started.
             PeerLost: its agent is gone, or it runs and does not answer.
         """
         silence: PeerLost | None = None
@@ -160,7 +165,7 @@ class SharingMember:
             for _ in range(_ATTEMPTS):
                 if self._depot and not (silence := self._silence_of(self._depot)):
                     return self._depot
-                # A depot that nobody needs ends, perhaps just now, and the launcher may not have heard of that yet.
+                # A depot that is not needed ends, perhaps at this moment, and the launcher may not know of that yet.
                 last, self._depot = self._depot, self._find_depot(unanswered=self._depot)
                 if self._depot == last:
                     break
@@ -168,9 +173,9 @@ class SharingMember:
         raise silence
 
     def _silence_of(self, address: str) -> PeerLost | None:
-        """Why nobody answers at a depot; None if it does."""
+        """Return why a depot does not answer; None if it does."""
         try:
-            if self.caller.known(address) is None:  # it may just be ending, and hear nobody any more
+            if self.caller.known(address) is None:  # it may be ending, and read no messages any more
                 self.ask(address, "ping")
         except PeerLost as error:
             return error
@@ -184,23 +189,23 @@ class SharingMember:
             raise PeerLost(f"no depot can be had: {error}", peer="the agent of this host") from error
 
     def let_go(self, address: str, target: int) -> None:
-        """This process has no handle of an object any more."""
+        """Record that this process has no handle of an object any more."""
         conversation = self.caller.known(address)
         if conversation:
             self.tell(conversation, "drop", target)
 
     def settle(self) -> None:
-        """Wait until everything that was sent has arrived, where anybody is there to receive it."""
+        """Wait until everything that was sent has arrived, except at depots that are gone."""
         for address, conversation in self.caller.conversations():
             if conversation.num_pending and not conversation.closed:
                 with contextlib.suppress(PeerLost):
                     self.ask(address, "ping")
 
     def used(self) -> None:
-        """One more handle is here: the session of the run stays open.
+        """Count one more handle here, so that the session of the run stays open.
 
         Raises:
-            PoolClosed: it has ended.
+            PoolClosed: the session has ended.
         """
         with interrupts_deferred, self._lock:
             if not self._num_users and self.session:
@@ -208,7 +213,7 @@ class SharingMember:
             self._num_users += 1
 
     def unused(self) -> None:
-        """One handle less."""
+        """Count one handle less."""
         with interrupts_deferred, self._lock:
             self._num_users -= 1
             if not self._num_users and self.session and not self.session.closed:
@@ -220,7 +225,7 @@ class SharingMember:
         return self.session is not None and self.session.closed
 
     def close(self) -> None:
-        """Hang up; may be called twice."""
+        """Close the links; may be called twice."""
         _members.pop(self.run_id, None)
         with contextlib.suppress(PeerLost):
             self.settle()
@@ -230,12 +235,12 @@ class SharingMember:
             self.loop.thread.join(_JOIN_S)
 
     def forget(self) -> None:
-        """In a forked child: the links are the parent's."""
+        """Drop the links in a forked child: they are the parent's."""
         self.caller.forget()
         self.loop.forget()
 
     def _look(self) -> None:
-        """Ping depots of other hosts, and give up those that are silent."""
+        """Ping depots of other hosts, and disconnect silent ones."""
         now = time.monotonic()
         for conversation, (num_bytes, heard) in list(self._introduced.items()):
             link = conversation.link
@@ -256,12 +261,12 @@ class SharingMember:
         self.loop.call_later(1.0, self._look)
 
     def _shun(self, address: str, why: str) -> None:
-        """Do not dial a silent host again at once: each attempt takes seconds."""
+        """Do not connect to a silent host again immediately: each attempt takes seconds."""
         self._silent[address] = (time.monotonic() + _SHUN_S, why)
 
 
 class ProxyDirectory:
-    """The directory of a member's proxies, which know themselves where their objects are: these do not move."""
+    """The directory of a member's proxies, which know where their objects are: these do not move."""
 
     def find(self, name: str, replica: int) -> ReplicaLocation:
         return ReplicaLocation("failed", cause="it was given back")
@@ -270,18 +275,21 @@ class ProxyDirectory:
         return 1
 
     def wait_for_news(self, name: str, replica: int, seen: ReplicaLocation, timeout_s: float) -> ReplicaLocation:
-        """There are none: what was there and does not answer is gone."""
+        """Raise: an object does not move, so one that does not answer is gone."""
         return ReplicaLocation("failed", seen.address, seen.target, seen.token, cause=seen.cause)
 
 
 _members: dict[str, SharingMember] = {}
 _inherited: dict[str, tuple[str, str, Callable[[str], str], Passport | None]] = {}
-"""In a forked child: what its parent was in each run. It can use what is there, and make nothing new."""
+"""In a forked child, the identities of its parent in each run. It can use existing objects, and make none."""
 _lock = threading.Lock()
 
 
 def member_of(session: Session | None = None) -> SharingMember:
-    """This process in the run of a session; by default the one that it runs in, or the launcher's default.
+    """Return this process's member in the run of a session; by default its own run, or the launcher's default session.
+
+    Args:
+        session: the session of the run; None: the default.
 
     Raises:
         StartFailed, PoolClosed: there is no session and none can be opened.
@@ -312,7 +320,7 @@ def member_of(session: Session | None = None) -> SharingMember:
 
 @contextlib.contextmanager
 def using(session: Session | None = None) -> Generator[SharingMember]:
-    """As `member_of`, with the session held open; by default the one that there is, or a new one.
+    """Yield the member like `member_of`, with the session held open; by default the present session, or a new one.
 
     Raises:
         StartFailed, PoolClosed: as `member_of`.
@@ -322,7 +330,7 @@ def using(session: Session | None = None) -> Generator[SharingMember]:
         try:
             member.used()
             break
-        except PoolClosed:  # it ended for idleness just now: the next one will be new
+        except PoolClosed:  # it has just ended because it was idle: the next one is new
             if session:
                 raise
     try:
@@ -332,10 +340,13 @@ def using(session: Session | None = None) -> Generator[SharingMember]:
 
 
 def member_of_run(run_id: str) -> SharingMember:
-    """This process in a run, of which something came here.
+    """Return this process's member in the run of an object that was sent here.
+
+    Args:
+        run_id: the id of the run.
 
     Raises:
-        PeerLost: it does not belong to that run, or to none, or the run has ended.
+        PeerLost: this process belongs to another run, or to none, or the run has ended.
     """
     here = bootstrap.current
     if here is not None and here.credentials.run_id == run_id:
@@ -347,7 +358,7 @@ def member_of_run(run_id: str) -> SharingMember:
                 _members[run_id] = SharingMember(*_inherited[run_id], None)
             member = _members.get(run_id)
     if member is None:
-        session = session_of_run(run_id)  # something that others made, before this process made anything
+        session = session_of_run(run_id)  # an object of another process, before this process made any
         member = member_of(session) if session else None
     if member is None and here is None and _is_of_multiprocessing() and not _inherited:
         raise PeerLost(
@@ -365,24 +376,24 @@ def member_of_run(run_id: str) -> SharingMember:
 
 
 def _is_of_multiprocessing() -> bool:
-    """Whether multiprocessing has started this process, or is just starting it."""
+    """Whether multiprocessing has started this process, or is starting it."""
     process: Any = multiprocessing.current_process()
     return multiprocessing.parent_process() is not None or getattr(process, "_inheriting", False)
 
 
 def known_member(run_id: str) -> SharingMember | None:
-    """This process in a run, if it has taken part in it; takes no lock, and so may be called anywhere."""
+    """Return this process's member in a run, if it has one; takes no lock, so it can be called anywhere."""
     return _members.get(run_id)
 
 
 def shown(address: str) -> str:
-    """An address for people: the way for other hosts if there is one, without the fingerprint."""
+    """Format an address for messages: the one for other hosts if there is one, without the fingerprint."""
     way = address.rpartition("|")[2]
     return way.partition("/")[0] if way.startswith("tls:") else way
 
 
 def _silence(address: str, why: str) -> str:
-    """That nobody answers at an address, said once: who dials says so as well."""
+    """Describe the silence of an address once, because the connecting code describes it as well."""
     if why.startswith("nobody answers at "):
         return why
     return f"nobody answers at {shown(address)}: {why.removeprefix(f'{shown(address)} ')}"
@@ -390,7 +401,7 @@ def _silence(address: str, why: str) -> str:
 
 @functools.cache
 def who_we_are() -> str:
-    """This process, for people of other processes."""
+    """Describe this process in messages of other processes."""
     here = bootstrap.current
     name = here.name if here else "the launcher"
     return f"{name} (pid {os.getpid()} on {here.host if here else platform.node()})"
@@ -408,9 +419,9 @@ def _forget_all() -> None:
         forget()
 
 
-#: What else has to be forgotten in a forked child.
+#: Called in a forked child, to forget the parent's state.
 on_fork: list[Callable[[], object]] = []
-#: Told of each new link to a depot: the member, the address, the link.
+#: Called for each new link to a depot, with the member, the address and the link.
 on_dialled: list[Callable[[SharingMember, str, RpcConnection], object]] = []
 
 
@@ -421,7 +432,7 @@ def _settle_all() -> None:
 
 os.register_at_fork(after_in_child=_forget_all)
 atexit.register(_settle_all)
-# A child that multiprocessing has forked ends without atexit, and knows only what it has registered itself.
+# A child that multiprocessing has forked ends without atexit, and runs only finalizers that it has registered itself.
 util.register_after_fork(_settle_all, lambda settle: util.Finalize(None, settle, exitpriority=0))
 
 

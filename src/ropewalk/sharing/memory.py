@@ -3,8 +3,8 @@
     RawValue ─ ctypes over ─▶ mapping ◀─ ctypes over ─ its copy in another process       reading and writing is memory
     Value    = RawValue + a lock in the same memory                                       see `host_lock.py`
 
-They are bound to their host. Where they arrive on another one, or where this process has no host of the run beneath
-it, `WrongHost` says what to take instead. Small values share a page, as mappings and descriptors are few.
+They are bound to their host. If they arrive on another one, or if this process runs on no host of the run, `WrongHost`
+says what to use instead. Small values share a page, because mappings and descriptors are limited.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 from ropewalk.sharing.synchronized import synchronized
 from ropewalk.transport.address import HostAddress, parse_address
 
-#: What small values are cut from; none of it is used twice.
+#: Small values are cut from sheets of this size; no part of a sheet is reused.
 _SHEET_BYTES = 64 << 10
-#: A larger value has memory of its own.
+#: A larger value gets memory of its own.
 _SMALL_BYTES = 4 << 10
-#: No two values lie in one cache line.
+#: No two values share a cache line.
 _ALIGN = 64
 _TYPES: dict[str, Any] = {
     "c": ctypes.c_char,
@@ -56,12 +56,12 @@ class Memory(SharedObject):
     """A handle of memory of this host.
 
     Args:
-        size_bytes: how much.
-        session: of the run it is for; by default the one that this process runs in.
+        size_bytes: the size of the memory.
+        session: the session of its run; by default that of this process.
 
     Raises:
-        WrongHost: this process is on no host of the run where it could be.
-        StartFailed: there is no process that could hold it, and none can be started.
+        WrongHost: this process is on no host of the run.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     def __init__(self, size_bytes: int, *, session: Session | None = None) -> None:
@@ -79,7 +79,7 @@ class Memory(SharedObject):
         self.place = place
         self.size_bytes = size_bytes
         self.num_used = 0
-        """Of a sheet: so many bytes belong to values."""
+        """How many bytes of a sheet are given to values."""
         mapping = _mappings.get(self._reference)
         if mapping is None:
             mapping = _mappings[self._reference] = self._mapped()
@@ -93,7 +93,7 @@ class Memory(SharedObject):
             os.close(fd)
 
     def open(self) -> int:
-        """A descriptor of its file, with an open file description of its own; whoever asks closes it.
+        """Return a descriptor of its file, with an open file description of its own; the caller closes it.
 
         Raises:
             PeerLost: the depot that held it is gone.
@@ -123,15 +123,15 @@ def _arrived(reference: ObjectLocation, place: str, size_bytes: int) -> Memory:
 _INSTEAD = (
     "use ropewalk.Manager().Value(...) or .Array(...), which all hosts reach, or send arrays through a ropewalk.Queue()"
 )
-#: The memory that this process has mapped, once each.
+#: The memory that this process has mapped, each object once.
 _mappings: weakref.WeakValueDictionary[ObjectLocation, mmap.mmap] = weakref.WeakValueDictionary()
-#: For each run the sheet that is being cut up, which lives as long as its values.
+#: For each run, the sheet that is being cut up, which lives as long as its values.
 _sheets: weakref.WeakValueDictionary[str, Memory] = weakref.WeakValueDictionary()
 _cutting = threading.Lock()
 
 
 def _host_of_this_process(run_id: str) -> str:
-    """The id of its host in the run; "" if the run has only one."""
+    """Return the id of this process's host in the run; "" if the run has only one host."""
     here = bootstrap.current
     if here is not None:
         return here.passport.host if here.passport else ""
@@ -145,7 +145,7 @@ def _host_of(reference: ObjectLocation) -> str:
 
 
 def _allocate(size_bytes: int, session: Session | None) -> tuple[Memory, int]:
-    """Memory full of zeros, and where in it so many bytes are free."""
+    """Return zeroed memory, and the offset of `size_bytes` free bytes in it."""
     if size_bytes > _SMALL_BYTES:
         return Memory(size_bytes, session=session), 0
     member = member_of(session)
@@ -160,7 +160,7 @@ def _allocate(size_bytes: int, session: Session | None) -> tuple[Memory, int]:
 
 
 def _forget_sheets() -> None:
-    """In a forked child: its parent goes on cutting them up."""
+    """Forget the sheets in a forked child: its parent goes on cutting them up."""
     global _cutting
     _cutting = threading.Lock()
     _sheets.clear()
@@ -177,7 +177,7 @@ def _new(type_: Any, session: Session | None) -> Any:
 
 
 def _lock_after(offset: int, type_: Any) -> int:
-    """Where the lock of an object is, if it has one: next to it, as a process that has the one writes the other."""
+    """Return the offset of an object's lock: next to it, because a process that owns the lock accesses the object."""
     return -(-(offset + ctypes.sizeof(type_)) // HOST_LOCK_BYTES) * HOST_LOCK_BYTES
 
 
@@ -189,13 +189,13 @@ def _over(memory: Memory, offset: int, type_: Any) -> Any:
 
 
 def _reduce(obj: Any) -> Any:
-    """How objects of types that were shared once are pickled: those that are not shared as ever."""
+    """Pickle objects of types that have been shared; objects that are not shared are pickled as usual."""
     place = obj.__dict__.get("_ropewalk_memory")
     return (_rebuild, (*place, _lengths_of(type(obj)))) if place else obj.__reduce_ex__(5)
 
 
 def _lengths_of(type_: Any) -> tuple[Any, ...]:
-    """An array type as its element's type and lengths: it has no name by which it could be found."""
+    """Describe an array type by its element's type and its lengths: it has no name by which it could be found."""
     lengths: list[int] = []
     while issubclass(type_, ctypes.Array):
         kind = cast("Any", type_)
@@ -211,20 +211,23 @@ def _rebuild(memory: Memory, offset: int, kind: tuple[Any, ...]) -> Any:
     return _over(memory, offset, type_)
 
 
-# What users call
+# Public functions
 
 
 def RawValue(typecode_or_type: Any, *args: Any, session: Session | None = None) -> Any:
-    """A ctypes object in shared memory.
+    """Make a ctypes object in shared memory.
 
     Args:
-        typecode_or_type: a ctypes type, or a letter as of `array.array`.
-        args: of its constructor; zeros if there are none.
-        session: of the run it is for; by default the one that this process runs in.
+        typecode_or_type: a ctypes type, or a type code of `array.array`.
+        args: arguments of its constructor; without any it is zeroed.
+        session: the session of its run; by default that of this process.
+
+    Returns:
+        The ctypes object.
 
     Raises:
         WrongHost: this process is on no host of the run.
-        StartFailed: there is no process that could hold it, and none can be started.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
     made = _new(_TYPES.get(typecode_or_type, typecode_or_type), session)
     made.__init__(*args)
@@ -232,12 +235,15 @@ def RawValue(typecode_or_type: Any, *args: Any, session: Session | None = None) 
 
 
 def RawArray(typecode_or_type: Any, size_or_initializer: Any, *, session: Session | None = None) -> Any:
-    """An array of ctypes objects in shared memory.
+    """Make an array of ctypes objects in shared memory.
 
     Args:
-        typecode_or_type: of its elements: a ctypes type, or a letter as of `array.array`.
-        size_or_initializer: how many, all zero; or what it begins with.
-        session: of the run it is for; by default the one that this process runs in.
+        typecode_or_type: the type of its elements: a ctypes type, or a type code of `array.array`.
+        size_or_initializer: the number of elements, all zero; or a sequence of their initial values.
+        session: the session of its run; by default that of this process.
+
+    Returns:
+        The ctypes array.
 
     Raises:
         WrongHost, StartFailed: as `RawValue`.
@@ -251,20 +257,22 @@ def RawArray(typecode_or_type: Any, size_or_initializer: Any, *, session: Sessio
 
 
 def Value(typecode_or_type: Any, *args: Any, lock: Any = True, session: Session | None = None, ctx: Any = None) -> Any:
-    """A ctypes object in shared memory with a lock around it.
+    """Make a ctypes object in shared memory with a lock around it.
 
     `value += 1` reads and writes, each under the lock but not both: write `with value.get_lock(): value.value += 1`.
 
     Args:
-        typecode_or_type: a ctypes type, or a letter as of `array.array`.
-        args: of its constructor; zeros if there are none.
-        lock: True for one of its own, an RLock in the same memory; a lock; or False for none, which is what `RawValue`
-            returns.
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        typecode_or_type: a ctypes type, or a type code of `array.array`.
+        args: arguments of its constructor; without any it is zeroed.
+        lock: True for a new RLock in the same memory; a lock; or False for none, as `RawValue` does.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
+
+    Returns:
+        The object in its `Synchronized` wrapper.
 
     Raises:
-        AttributeError: the lock is none.
+        AttributeError: `lock` is not a lock.
         WrongHost, StartFailed: as `RawValue`.
     """
     session = session or session_of(ctx)
@@ -279,14 +287,17 @@ def Array(
     session: Session | None = None,
     ctx: Any = None,
 ) -> Any:
-    """An array of ctypes objects in shared memory with a lock around it.
+    """Make an array of ctypes objects in shared memory with a lock around it.
 
     Args:
-        typecode_or_type: of its elements: a ctypes type, or a letter as of `array.array`.
-        size_or_initializer: how many, all zero; or what it begins with.
-        lock: as of `Value`.
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        typecode_or_type: the type of its elements: a ctypes type, or a type code of `array.array`.
+        size_or_initializer: the number of elements, all zero; or a sequence of their initial values.
+        lock: as in `Value`.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
+
+    Returns:
+        The array in its `SynchronizedArray` or `SynchronizedString` wrapper.
 
     Raises:
         AttributeError, WrongHost, StartFailed: as `Value`.
@@ -309,7 +320,7 @@ def _locked(obj: Any, lock: Any, session: Session | None) -> Any:
 
 
 def copy(obj: Any, *, session: Session | None = None) -> Any:
-    """A copy of a ctypes object, in shared memory of its own; see `multiprocessing.sharedctypes.copy`."""
+    """Copy a ctypes object into new shared memory; see `multiprocessing.sharedctypes.copy`."""
     made = _new(type(obj), session)
     ctypes.pointer(made)[0] = obj
     return made

@@ -1,9 +1,9 @@
-"""Calls to one object of a manager: those of `calls/`, in the words of managers.
+"""Calls to one object of a manager: those of `calls/`, with the errors of managers.
 
-    proxy ─▶ ObjectCalls ── the short way of ReplicaClient ──▶ link ══▶ manager
-                 └─ nobody answers ─▶ what is known of its end ─▶ PeerLost
+    proxy ─▶ ObjectCalls ── the fast path of ReplicaClient ──▶ link ══▶ manager
+                 └─ no answer ─▶ what is known of its end ─▶ PeerLost
 
-An object of a manager does not move and does not come back: whoever does not reach it is told so at once.
+An object of a manager does not move and does not come back: a call that does not reach it fails immediately.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from ropewalk.sharing.membership import SharingMember, member_of_run
 from ropewalk.sharing.shared_object import ObjectLocation
 from ropewalk.transport.serialization import dumps_plain
 
-#: Larger arguments go the long way, which knows what to do with them.
+#: Larger arguments take the slow path, which supports them.
 _SMALL_BYTES = 1 << 16
-#: How the managers that this process has started ended: by address, what says so, waiting a moment for news.
+#: Descriptions of how the managers that this process has started ended, by address; waits a moment for news.
 ends: dict[str, Callable[[], str]] = {}
 
 
 class ObjectCalls(ReplicaClient):
-    """Calls one object, from any thread, in each of the ways of calling.
+    """Calls one object, from any thread, with or without waiting.
 
     Args:
-        reference: where the object is.
-        manager: what people call its manager.
+        reference: the location of the object.
+        manager: the manager's name for messages.
 
     Raises:
-        PeerLost: it belongs to another run.
+        PeerLost: the object belongs to another run.
     """
 
     def __init__(self, reference: ObjectLocation, manager: str) -> None:
@@ -49,7 +49,7 @@ class ObjectCalls(ReplicaClient):
         self._target = reference.target
 
     def call(self, facts: MethodFacts, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        # Most calls have a few plain arguments and no deadline: for them this does the same in half the steps.
+        # Most calls have a few plain arguments and no deadline: for these, this does the same in half the steps.
         connection = self._where.connection
         if connection is None or kwargs or call_context.current.get() is not None:
             return super().call(facts, args, kwargs)
@@ -71,12 +71,12 @@ class ObjectCalls(ReplicaClient):
 
 @functools.lru_cache(maxsize=1024)
 def facts_of(method: str) -> MethodFacts:
-    """How a method of an object of a manager is called."""
+    """Return how a method of an object of a manager is called."""
     return MethodFacts(method, free=True, with_code=True)
 
 
 class _Where(ReplicaResolver):
-    """Where the object is, and what to raise if that is nowhere."""
+    """Finds the object, and the error to raise if it is gone."""
 
     def __init__(self, member: SharingMember, reference: ObjectLocation, manager: str) -> None:
         super().__init__(member.caller, reference.label, 0)

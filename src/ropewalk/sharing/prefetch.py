@@ -1,9 +1,9 @@
-"""Items that came with an answer of a queue, and are taken without asking again.
+"""Items that came with a queue's answer, and are taken without asking again.
 
-    get ─▶ depot ─▶ item 1, and a lot (2 3 4)       get, get ─▶ 2, 3      another process: get ─▶ depot takes 4 back
+    get ─▶ depot ─▶ item 1, and a lease (2 3 4)       get, get ─▶ 2, 3      another process: get ─▶ depot takes 4 back
 
-Each is claimed in shared memory before it is used, and the depot can have back those that are not (`AckLease`): it asks
-nobody for that. So what is here never keeps others waiting, and what is here when a process dies is not lost.
+Each item is claimed in shared memory before it is used, and the depot can take back unclaimed ones (`AckLease`)
+without asking. So items here never keep other readers waiting, and are not lost when this process dies.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ropewalk.transport.serialization import loads
 
 
 class PrefetchBuffer:
-    """What one handle of a queue may take. Any thread may take; one at a time may ask for more.
+    """The items that one handle of a queue may take. Any thread may take; one at a time may ask for more.
 
     Args:
-        conversation: with the depot.
-        place: of the lot; given back with this object.
-        lot: where items are claimed.
-        target: the queue.
+        conversation: the connection to the depot.
+        place: the place of the lease; given back with this object.
+        lot: the lease, where items are claimed.
+        target: the id of the queue.
     """
 
     def __init__(self, conversation: RpcConnection, place: int, lot: AckLease, target: int) -> None:
         self.conversation = conversation
         self.place = place
         self.asking = threading.Lock()
-        """Held by the thread that asks for more; it looks first whether there is nothing left."""
+        """Held by the thread that asks for more; it checks first that no items are left."""
         self._lot = lot
         self._target = target
         self._parts: Sequence[Part] = ()
@@ -49,25 +49,25 @@ class PrefetchBuffer:
 
     @property
     def is_mine(self) -> bool:
-        """Whether it is not a forked child's copy of what is its parent's."""
+        """Whether this is not a forked child's copy of its parent's buffer."""
         return self._pid == os.getpid()
 
     def keep(self, parts: Sequence[Part]) -> None:
-        """Have these to take; for who is `asking`."""
+        """Add items to take; for the thread that holds `asking`."""
         with self._lock:
             self._parts, self._next = parts, 0
 
     def take(self, settle: Callable[[], object]) -> Part | None:
-        """Claim the next one; None if there is none.
+        """Claim the next item; None if there is none.
 
         Args:
-            settle: waits until the depot has done all that it has begun.
+            settle: waits until the depot has done everything that it has begun.
         """
         if self._next >= len(self._parts) and not self._again:
             return None
         if may_serve():
             return self._take(settle)
-        with interrupts_deferred:  # there are handlers of signals, which may take as well
+        with interrupts_deferred:  # signal handlers may take items as well
             return self._take(settle)
 
     def _take(self, settle: Callable[[], object]) -> Part | None:
@@ -77,10 +77,10 @@ class PrefetchBuffer:
             at = self._next
             if at >= len(self._parts):
                 return None
-            # What this process has made of the items before is on its way now: who is killed loses the one in hand.
+            # The results of earlier items are sent now: a process that is killed then loses only the item in hand.
             if self.conversation.posting.has_some:
                 self.conversation.posting.send()
-            if not self._begin(at + 1, settle):  # (the first of the lot came as the answer)
+            if not self._begin(at + 1, settle):  # (the first of the lease came as the answer)
                 self._parts, self._next = (), 0
                 return None
             part = self._parts[at]
@@ -102,7 +102,7 @@ class PrefetchBuffer:
             return False
 
     def value(self, part: Part) -> Any:
-        """Unpickle what was taken; what an interrupt keeps from being used is taken next."""
+        """Unpickle an item; an item that an interrupt keeps from being used is taken next."""
         try:
             return loads(part)
         except Exception:

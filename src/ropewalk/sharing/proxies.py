@@ -1,10 +1,10 @@
-"""Proxies of objects that live in managers: what they are in a process that uses them.
+"""Proxies of objects that a manager keeps, as the processes that use them see them.
 
     proxy.step(x) ─▶ _callmethod ─▶ ObjectCalls ══▶ manager: getattr(object, "step")(x)
     proxy.step.future(x)   await proxy.step.aio(x)   proxy.step.send(x)       the same without waiting
 
-A proxy may be sent wherever a pickle goes, also into another object of its manager. It stays a proxy there, and
-refers to the object without a link; see `manager_server.py`. The object lives while there is a proxy of it.
+A proxy can be pickled and sent anywhere, also into another object of its manager. There it remains a proxy, and refers
+to the object without a link; see `manager_server.py`. The object lives while it has a proxy.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ ALWAYS = frozenset({"__str__", "__repr__", "#GETVALUE"})
 
 @dataclass(slots=True)
 class Token:
-    """Which object of which manager."""
+    """Identifies an object of a manager."""
 
     typeid: str
     address: str
     id: str
     run_id: str
     manager: str
-    """What people call the manager."""
+    """The manager's name for messages."""
     fresh: bool = field(default=False, compare=False)
-    """Whether the manager counts this process as a holder of the object already."""
+    """Whether the manager already counts this process as a holder of the object."""
     ticket: int = field(default=0, compare=False)
-    """Of the pickle that it came in; see `refcounts.py`."""
+    """The ticket of the pickle that it arrived in; see `refcounts.py`."""
 
     @property
     def reference(self) -> ObjectLocation:
-        """The same, as other shared objects say it."""
+        """Return the token as the location that other shared objects use."""
         return ObjectLocation(
             self.run_id, self.address, int(self.id, 16), f"{self.typeid} of {self.manager}", self.ticket
         )
 
 
 class Referent(Protocol):
-    """An object, in the process of its manager."""
+    """An object of a manager, as the manager's own process sees it."""
 
     def call(self, method: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> Any:
-        """Call one of its methods; values are copied, as on the way to and from another process."""
+        """Call one of its methods; values are copied, as between processes."""
         ...
 
     def lend(self) -> tuple[str, int]:
-        """A proxy of it is being pickled: keep it until that has arrived; returns its id, and the pickle's ticket."""
+        """Keep the object until a proxy that is being pickled has arrived; returns its id, and the pickle's ticket."""
         ...
 
 
@@ -67,15 +67,15 @@ class Manager(Protocol):
     address: str
 
     def arrived(self, id: str, ticket: int) -> Referent:
-        """A proxy of one of its objects was unpickled here."""
+        """Record that a proxy of one of its objects was unpickled here."""
         ...
 
     def lend(self, target: int) -> int:
-        """A handle of one of its objects is being pickled here; returns the pickle's ticket."""
+        """Record that a handle of one of its objects is being pickled here; returns the pickle's ticket."""
         ...
 
 
-#: The manager that this process is.
+#: The manager that this process runs, if it runs one.
 here: Manager | None = None
 
 
@@ -83,13 +83,13 @@ class BaseProxy(SharedObject):
     """A proxy of an object of a manager; the interface of `multiprocessing.managers.BaseProxy`.
 
     Args:
-        token: which object.
+        token: identifies the object.
         serializer: "pickle", or "xmlrpclib" for values that XML-RPC can carry.
         manager: kept alive as long as the proxy.
-        authkey: not needed; it is there as in the standard library.
+        authkey: ignored; accepted as in the standard library.
         exposed: names of the methods that can be called.
-        incref: False if the manager counts this process as a holder already.
-        manager_owned: not needed either.
+        incref: False if the manager already counts this process as a holder.
+        manager_owned: ignored.
     """
 
     _exposed_: ClassVar[Sequence[str]] = ()
@@ -125,7 +125,7 @@ class BaseProxy(SharedObject):
         Raises:
             RemoteError: the method is not exposed, or its result or exception cannot be sent.
             PeerLost: the manager is gone.
-            Exception: what the method raised.
+            Exception: raised by the method.
         """
         try:
             if self._referent is None and self._serializer == "pickle" and methodname in self._names:
@@ -136,18 +136,18 @@ class BaseProxy(SharedObject):
             raise
 
     def _getvalue(self) -> Any:
-        """A copy of the referent."""
+        """Return a copy of the referent."""
         return self._callmethod("#GETVALUE")
 
     def _future(self, method: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> Future[Any]:
-        """As `_callmethod`, without waiting."""
+        """Call a method without waiting; the future gives the result of `_callmethod`."""
         if self._referent is not None:
             return _done(lambda: self._callmethod(method, args, kwds))
         self._check(method)
         return self._way().future(facts_of(method), *self._plain(args, kwds))
 
     def _send(self, method: str, args: Sequence[Any], kwds: Mapping[str, Any]) -> None:
-        """As `_callmethod`, without waiting and without a result."""
+        """Call a method without waiting and without a result."""
         if self._referent is not None:
             self._callmethod(method, args, kwds)
             return
@@ -157,7 +157,7 @@ class BaseProxy(SharedObject):
     def _way(self) -> ObjectCalls:
         calls = self._calls
         if calls is None or self._pid != os.getpid():
-            self._conversation()  # in a forked child: it has no link yet, and counts anew
+            self._conversation()  # in a forked child: it has no link yet, and counts its own handles
             calls = self._calls = ObjectCalls(self._reference, self._token.manager)
         return calls
 
@@ -201,7 +201,7 @@ class BaseProxy(SharedObject):
 
 
 class ProxyMethod:
-    """A method of a proxy type: the proxy has it with all ways of calling."""
+    """A method of a proxy type, which also gives the proxy the calls that do not wait."""
 
     __slots__ = ("__name__",)
 
@@ -216,7 +216,7 @@ class ProxyMethod:
 
 
 class MethodOfProxy:
-    """A method of one object of a manager, with the ways to call it; picklable as the proxy is."""
+    """A bound method of a proxy, with `future`, `aio` and `send`; can be pickled like the proxy."""
 
     __slots__ = ("__name__", "__self__")
 
@@ -225,21 +225,21 @@ class MethodOfProxy:
         self.__name__ = name
 
     def __call__(self, *args: Any, **kwds: Any) -> Any:
-        """Call, and wait for what it returns."""
+        """Call, and wait for the result."""
         return self.__self__._callmethod(self.__name__, args, kwds)  # pyright: ignore[reportPrivateUsage]
 
     def future(self, *args: Any, **kwds: Any) -> Future[Any]:
-        """Call without waiting; the future can also be awaited. Cancelling it gives up the result."""
+        """Call without waiting; the future can also be awaited. Cancelling it discards the result."""
         return self.__self__._future(self.__name__, args, kwds)  # pyright: ignore[reportPrivateUsage]
 
     def aio(self, *args: Any, **kwds: Any) -> Awaitable[Any]:
         """Call from a coroutine."""
-        import asyncio  # a slow import, which whoever awaits has made already
+        import asyncio  # a slow import, which a caller that awaits has done already
 
         return asyncio.wrap_future(self.future(*args, **kwds))
 
     def send(self, *args: Any, **kwds: Any) -> None:
-        """Call and do not wait; what the method returns or raises is dropped."""
+        """Call without waiting; the result or exception of the method is dropped."""
         self.__self__._send(self.__name__, args, kwds)  # pyright: ignore[reportPrivateUsage]
 
     def __reduce__(self) -> Any:
@@ -262,7 +262,7 @@ _types: dict[tuple[str, tuple[str, ...]], type[BaseProxy]] = {}
 
 # Named as in the standard library, like `RebuildProxy` and `AutoProxy`.
 def MakeProxyType(name: str, exposed: Sequence[str]) -> type[BaseProxy]:
-    """A proxy type whose methods are those that are exposed; the same type for the same arguments."""
+    """Return a proxy type with the exposed methods; the same type for the same arguments."""
     exposed = tuple(exposed)
     made = _types.get((name, exposed))
     if made is None:
@@ -280,7 +280,7 @@ def AutoProxy(
     incref: bool = True,
     manager_owned: bool = False,
 ) -> BaseProxy:
-    """A proxy with the methods that its object exposes."""
+    """Return a proxy with the methods that its object exposes."""
     kind = MakeProxyType(f"AutoProxy[{token.typeid}]", exposed or ())
     proxy = kind(token, serializer, manager=manager, authkey=authkey, incref=incref)
     proxy._isauto = True  # pyright: ignore[reportPrivateUsage]
@@ -288,12 +288,12 @@ def AutoProxy(
 
 
 def RebuildProxy(func: Callable[..., Any], token: Token, serializer: str, kwds: dict[str, Any]) -> Any:
-    """A proxy that has arrived, made by its type or by `AutoProxy`."""
+    """Rebuild a proxy that was sent, by its type or by `AutoProxy`."""
     return func(token, serializer, **kwds)
 
 
 def proxy_of_result(func: Callable[..., Any], token: Token, serializer: str, exposed: Sequence[str]) -> Any:
-    """A proxy of what a method returned; the manager counts the caller as its holder."""
+    """Return a proxy of a method's result; the manager counts the caller as its holder."""
     token.fresh = True
     return func(token, serializer, exposed=exposed)
 
@@ -303,7 +303,7 @@ def _is_dunder(name: str) -> bool:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    """A method that Python calls by itself: a plain function, because nothing else is as quick."""
+    """Return a method that Python calls implicitly: a plain function, because nothing else is as fast."""
 
     def method(self: BaseProxy, /, *args: Any, **kwds: Any) -> Any:
         return self._callmethod(name, args, kwds)  # pyright: ignore[reportPrivateUsage]
@@ -322,7 +322,7 @@ def _done(call: Callable[[], Any]) -> Future[Any]:
 
 
 def _as_remote_error(error: Exception) -> None:
-    """Raise what multiprocessing calls `RemoteError` in its place, if it is that."""
+    """Raise multiprocessing's `RemoteError` instead, if the error corresponds to it."""
     is_unsendable = type(error).__name__ == "MaybeEncodingError"
     if is_unsendable or isinstance(error, errors.RemoteError):
         text = f"Unserializable message: {error}\n" if is_unsendable else f"{error}\n"
@@ -332,7 +332,7 @@ def _as_remote_error(error: Exception) -> None:
 
 
 def _through_xml(value: Any) -> Any:
-    """What arrives of a value that XML-RPC carries, as managers with serializer="xmlrpclib" do: a list of a tuple.
+    """Convert a value as XML-RPC does, for managers with serializer="xmlrpclib": a tuple becomes a list.
 
     Raises:
         TypeError: XML-RPC cannot carry it.

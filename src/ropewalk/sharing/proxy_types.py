@@ -11,7 +11,7 @@ from ropewalk.sharing.proxies import BaseProxy, MakeProxyType, ProxyMethod
 
 
 class IteratorProxy(BaseProxy):
-    """A proxy of an iterator or generator; any number of processes may take from it."""
+    """A proxy of an iterator or generator, which any number of processes may advance."""
 
     _exposed_ = ("__next__", "send", "throw", "close")
 
@@ -27,7 +27,7 @@ class IteratorProxy(BaseProxy):
 
 
 class NamespaceProxy(BaseProxy):
-    """A proxy whose attributes are those of its referent, but for those that begin with an underscore."""
+    """A proxy whose attributes are those of its referent, except those that begin with an underscore."""
 
     _exposed_ = ("__getattribute__", "__setattr__", "__delattr__")
 
@@ -58,7 +58,7 @@ class ValueProxy(BaseProxy):
 
     @property
     def value(self) -> Any:
-        """The value, as it is now."""
+        """The present value."""
         return self._callmethod("get")
 
     @value.setter
@@ -68,7 +68,7 @@ class ValueProxy(BaseProxy):
     __class_getitem__: ClassVar[Any] = classmethod(cast("Any", types.GenericAlias))
 
 
-if TYPE_CHECKING:  # the same, for checkers
+if TYPE_CHECKING:  # the same, for type checkers
 
     class BaseListProxy(BaseProxy):
         """See `MakeProxyType`."""
@@ -127,13 +127,13 @@ else:
 
 
 class AcquirerProxy(BaseProxy):
-    """A proxy of a lock or semaphore of `threading` that a manager of your own keeps; `SyncManager` has better ones."""
+    """A proxy of a `threading` lock or semaphore that your own manager keeps; `SyncManager` has better ones."""
 
     _exposed_ = ("acquire", "release")
     release: ProxyMethod = ProxyMethod("release")
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """Acquire it; says whether it could."""
+        """Acquire it; returns whether it was acquired."""
         return self._callmethod("acquire", (blocking,) if timeout is None else (blocking, timeout))
 
     def __enter__(self) -> bool:
@@ -144,18 +144,18 @@ class AcquirerProxy(BaseProxy):
 
 
 class ConditionProxy(AcquirerProxy):
-    """A proxy of a condition of `threading` over a `Lock`; one over an `RLock` belongs to a thread, not to a caller."""
+    """A proxy of a `threading` condition over a `Lock`; one over an `RLock` belongs to a thread, not to a caller."""
 
     _exposed_ = ("acquire", "release", "wait", "notify", "notify_all")
     notify: ProxyMethod = ProxyMethod("notify")
     notify_all: ProxyMethod = ProxyMethod("notify_all")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for a notification, for so many seconds at most; says whether it came."""
+        """Wait for a notification, at most `timeout` seconds; returns whether it came."""
         return self._callmethod("wait", (timeout,))
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait until the predicate, which is called here, is true, for so many seconds at most; returns its value."""
+        """Wait until the predicate, called here, is true, at most `timeout` seconds; returns its last value."""
         due = None if timeout is None else time.monotonic() + timeout
         while not (result := predicate()):
             left_s = None if due is None else due - time.monotonic()
@@ -174,7 +174,7 @@ class EventProxy(BaseProxy):
     clear: ProxyMethod = ProxyMethod("clear")
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, for so many seconds at most; says whether it is."""
+        """Wait until it is set, at most `timeout` seconds; returns whether it is."""
         return self._callmethod("wait", (timeout,))
 
 
@@ -186,22 +186,22 @@ class BarrierProxy(BaseProxy):
     reset: ProxyMethod = ProxyMethod("reset")
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the other parties, for so many seconds at most; returns the place in which this one came."""
+        """Wait for the other parties, at most `timeout` seconds; returns the order in which this one arrived."""
         return self._callmethod("wait", (timeout,))
 
     @property
     def parties(self) -> int:
-        """How many parties wait for each other."""
+        """The number of parties that wait for each other."""
         return self._callmethod("__getattribute__", ("parties",))
 
     @property
     def n_waiting(self) -> int:
-        """How many wait just now."""
+        """The number of parties that are waiting at this moment."""
         return self._callmethod("__getattribute__", ("n_waiting",))
 
     @property
     def broken(self) -> bool:
-        """Whether it is broken."""
+        """Whether the barrier is broken."""
         return self._callmethod("__getattribute__", ("broken",))
 
 
@@ -217,7 +217,7 @@ class ListProxy(BaseListProxy):
         return self
 
 
-if TYPE_CHECKING:  # the same, for checkers
+if TYPE_CHECKING:  # the same, for type checkers
 
     class BaseDictProxy(BaseProxy):
         """See `MakeProxyType`."""
@@ -251,12 +251,12 @@ else:
 
 
 class DictProxy(BaseDictProxy):
-    """A proxy of a dictionary; `keys`, `values` and `items` are lists of that moment."""
+    """A proxy of a dictionary; `keys`, `values` and `items` return lists, copied at the moment of the call."""
 
     _method_to_typeid_: ClassVar[dict[str, str]] = {"__iter__": "Iterator"}
 
 
-if TYPE_CHECKING:  # the same, for checkers
+if TYPE_CHECKING:  # the same, for type checkers
 
     class BaseArrayProxy(BaseProxy):
         """See `MakeProxyType`."""
@@ -272,7 +272,7 @@ class ArrayProxy(BaseArrayProxy):
     """A proxy of an `array.array`."""
 
 
-if TYPE_CHECKING:  # the same, for checkers
+if TYPE_CHECKING:  # the same, for type checkers
 
     class BasePoolProxy(BaseProxy):
         """See `MakeProxyType`."""
@@ -300,7 +300,7 @@ else:
 
 
 class PoolProxy(BasePoolProxy):
-    """A proxy of a pool, whose workers run on the host of the manager; leaving its `with` block terminates it."""
+    """A proxy of a pool whose workers run on the manager's host; leaving its `with` block terminates it."""
 
     _method_to_typeid_: ClassVar[dict[str, str]] = {
         "apply_async": "AsyncResult",

@@ -1,9 +1,9 @@
-"""Room in a queue with bounds that came with an answer of it, and is filled without asking again.
+"""Room in a bounded queue that came with its answer, and is filled without asking again.
 
     put ─▶ depot ─▶ room for 3 more     put, put ─▶ sent, not waited for     another process: put ─▶ depot takes 1 back
 
-Each place is claimed in shared memory before its item is sent, and the depot can have back those that are not
-(`AckLease`): it asks none. So what is here keeps nobody waiting, and a place that was claimed counts as filled for all.
+Each place is claimed in shared memory before its item is sent, and the depot can take back unclaimed ones (`AckLease`)
+without asking. So places here keep no other writer waiting, and a claimed place counts as filled for all.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from ropewalk.transport.ack_page import AckLease
 
 
 class PutCredit:
-    """What one handle of a queue may fill. Any thread may claim; one at a time may ask for more.
+    """The places that one handle of a queue may fill. Any thread may claim; one at a time may ask for more.
 
     Args:
-        conversation: with the depot.
-        place: of the lot; given back with this object.
-        lot: where places are claimed: 1, 2, 3, ...
+        conversation: the connection to the depot.
+        place: the place of the lease; given back with this object.
+        lot: the lease, where places are claimed: 1, 2, 3, ...
     """
 
     def __init__(self, conversation: RpcConnection, place: int, lot: AckLease) -> None:
         self.conversation = conversation
         self.place = place
         self.asking = threading.Lock()
-        """Held by the thread that asks for more; it looks first whether there is nothing left."""
+        """Held by the thread that asks for more; it checks first that no places are left."""
         self._lot = lot
         self._next, self._last = 1, 0
 
@@ -36,19 +36,19 @@ class PutCredit:
 
     @property
     def is_left(self) -> bool:
-        """Whether there may be something to claim."""
+        """Whether there may be a place to claim."""
         return self._next <= self._last
 
     def keep(self, num: int) -> None:
-        """Have so many places to claim; for who is `asking`."""
-        self._next = 1  # nothing is left, so nobody looks at it
+        """Add `num` places to claim; for the thread that holds `asking`."""
+        self._next = 1  # no place is left, so no thread reads it
         self._last = num
 
     def claim(self) -> bool | None:
         """Claim a place, from one thread at a time.
 
         Returns:
-            Whether there is one; None while the depot does not say, which it does once it has done all that it began.
+            Whether there is one; None while the depot does not say, which it does once its pending work is done.
         """
         if self._next > self._last:
             return False

@@ -1,12 +1,13 @@
 """Queues between any processes of a run: `multiprocessing.Queue`, `JoinableQueue` and `SimpleQueue`.
 
-    put ─ pickled here, once ─▶ depot: a line of items that nobody looks into ─▶ get ─ unpickled there
+    put ─ pickled here, once ─▶ depot: a queue of opaque items ─▶ get ─ unpickled there
 
-`put` pickles at once, so an item that cannot be pickled raises where it is put. It returns when the item is in the
-queue; small items of a queue without bounds are only sent, many at once, about 1000 ahead at most, and the end of a
-process waits for them. So are those for which a queue with bounds has told that there is room (`put_credit.py`). Items
-go to readers in the order they asked; what was on its way to a reader that dies goes to the next one. A reader that
-asks often has some items at hand before it asks (`prefetch.py`), for as long as nobody else wants them.
+`put` pickles immediately, so an item that cannot be pickled raises where it is put. It returns when the item is in the
+queue; small items of an unbounded queue are only sent, many at a time, with at most about 1000 unconfirmed, and a
+process waits for them before it ends. The same holds for items of a bounded queue that has granted room for them
+(`put_credit.py`). Readers get items in the order in which they asked; an item that was being sent to a reader that dies
+goes to the next one. A reader that asks often gets some items before it asks (`prefetch.py`), unless another reader
+wants them.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ class Queue(SharedObject):
     """A first in, first out queue; any process that it is passed to may put and get.
 
     Args:
-        maxsize: `put` waits while it holds so many items; 0 or less: never.
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        maxsize: `put` waits while the queue holds this many items; 0 or less: never.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 
     Raises:
-        StartFailed: there is no process that could hold it, and none can be started.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     _JOINABLE = False
@@ -51,7 +52,7 @@ class Queue(SharedObject):
 
     @classmethod
     def at(cls, reference: ObjectLocation, maxsize: int) -> Queue:
-        """A handle of a queue that this process has made at `reference`, such as that of a manager."""
+        """Return a handle of a queue that this process has made at `reference`, for example in a manager."""
         made = cls.__new__(cls)
         made._attach(reference, maxsize)
         return made
@@ -69,13 +70,13 @@ class Queue(SharedObject):
         Args:
             obj: pickled before this returns.
             block: wait while the queue is full.
-            timeout: wait for so many seconds at most.
+            timeout: seconds to wait at most; None waits for ever.
 
         Raises:
-            queue.Full: it was full, for so long.
+            queue.Full: there was no room, within `timeout` seconds if it waited.
             ValueError: this handle is closed.
             NotPicklable: the item cannot be sent; `path` says which part of it.
-            PeerLost: where the queue lived is gone.
+            PeerLost: the depot of the queue is gone.
         """
         self._check_open()
         timeout_s = timeout if block else 0.0
@@ -86,7 +87,7 @@ class Queue(SharedObject):
             self._put_with_bounds(obj, timeout_s)
 
     def _put_with_bounds(self, obj: Any, timeout: float | None) -> None:
-        """Put an item where there is room; ask the depot for an item's room, and then for that of further ones."""
+        """Put an item where there is room; ask the depot for the item's room, then for further room."""
         conversation = self._conversation()
         packed = pack_item(conversation.link, obj)
         room = self._room_at(conversation) if is_small(packed) else None
@@ -96,7 +97,7 @@ class Queue(SharedObject):
         is_asking = room is not None and room.asking.acquire(blocking=False)
         try:
             if room and is_asking:
-                if self._fills(room, packed):  # another thread has asked just before
+                if self._fills(room, packed):  # another thread has just asked
                     return
                 place = room.place
             num_more = self._call(conversation, "put", packed, timeout, place=place)
@@ -109,13 +110,13 @@ class Queue(SharedObject):
 
     def _room_at(self, conversation: RpcConnection) -> PutCredit | None:
         room = self._room
-        if room is None or room.conversation is not conversation:  # a forked child has another one
+        if room is None or room.conversation is not conversation:  # a forked child has another connection
             found = conversation.lot()
             room = self._room = PutCredit(conversation, *found) if found else None
         return room
 
     def _fills(self, room: PutCredit, packed: PackedValue) -> bool:
-        """Claim a place, and send an item into it; False if there is no place."""
+        """Claim a place and send an item into it; False if there is no place."""
         while room.is_left:
             is_sent = self._post(room.conversation, "put_many", packed, room.claim)
             if is_sent is not None:
@@ -128,12 +129,15 @@ class Queue(SharedObject):
 
         Args:
             block: wait while the queue is empty.
-            timeout: wait for so many seconds at most.
+            timeout: seconds to wait at most; None waits for ever.
+
+        Returns:
+            The item.
 
         Raises:
-            queue.Empty: it was empty, for so long.
+            queue.Empty: there was no item, within `timeout` seconds if it waited.
             ValueError: this handle is closed.
-            PeerLost: where the queue lived is gone, with what was in it.
+            PeerLost: the depot of the queue is gone, with its items.
         """
         self._check_open()
         ahead = self._ahead
@@ -144,7 +148,7 @@ class Queue(SharedObject):
         return self._get(timeout if block else 0.0)
 
     def _get(self, timeout: float | None) -> Any:
-        """Ask the depot for an item; for more than one, if no other thread does."""
+        """Ask the depot for an item; for several, if no other thread does."""
         ahead = self._ahead
         if ahead is None or not ahead.is_mine or ahead.conversation.closed:
             conversation = self._conversation()
@@ -154,7 +158,7 @@ class Queue(SharedObject):
             return self._ask("get", timeout=timeout)
         try:
             part = ahead.take(self._settle)
-            if part is not None:  # another thread has asked just before
+            if part is not None:  # another thread has just asked
                 return ahead.value(part)
             return self._ask("get", ahead.place, timeout=timeout, over=ahead.conversation, keep=ahead.keep)
         finally:
@@ -169,19 +173,19 @@ class Queue(SharedObject):
         return self.get(False)
 
     def qsize(self) -> int:
-        """How many items are in it: exact in the moment in which it is asked, on every system."""
+        """Return the number of items in it: exact at the moment of the call, on every system."""
         return self._ask("qsize")
 
     def empty(self) -> bool:
-        """Whether it holds nothing just now."""
+        """Whether it holds no items at this moment."""
         return self._ask("empty")
 
     def full(self) -> bool:
-        """Whether `put` would wait just now."""
+        """Whether `put` would wait at this moment."""
         return self._ask("full")
 
     def close(self) -> None:
-        """Use this handle no more: `put` and `get` raise ValueError. May be called twice."""
+        """Close this handle: `put` and `get` then raise ValueError. May be called twice."""
         self._closed = True
 
     def join_thread(self) -> None:
@@ -189,14 +193,14 @@ class Queue(SharedObject):
 
         Raises:
             ValueError: `close` was not called before.
-            PeerLost: where the queue lived is gone.
+            PeerLost: the depot of the queue is gone.
         """
         if not self._closed:
             raise ValueError(f"{self!r} is not closed; call close() first")
         self._settle()
 
     def cancel_join_thread(self) -> None:
-        """Do nothing: what was put is on its way already, and not in a thread that would have to be waited for."""
+        """Do nothing: items were sent by `put` already, and not in a thread that would have to be waited for."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._reference.target} at {self._reference.address.partition('|')[0]}>"
@@ -209,15 +213,15 @@ class Queue(SharedObject):
 
 
 class JoinableQueue(Queue):
-    """A queue that can be waited for until each of its items was worked on."""
+    """A queue that can be waited for until each of its items was processed."""
 
     _JOINABLE = True
 
     def task_done(self) -> None:
-        """Say that one item that was taken has been worked on.
+        """Mark one item that was taken as processed.
 
         Raises:
-            ValueError: more often than items were put.
+            ValueError: it was called more often than items were put.
         """
         self._ask("task_done")
 
@@ -227,7 +231,7 @@ class JoinableQueue(Queue):
 
 
 class SimpleQueue(Queue):
-    """A queue without bounds, timeouts and counts, as in the standard library."""
+    """A queue without bound, timeouts and counts, as in the standard library."""
 
     def __init__(self, *, session: Session | None = None, ctx: Any = None) -> None:
         super().__init__(session=session, ctx=ctx)
@@ -241,12 +245,12 @@ class SimpleQueue(Queue):
         return Queue.get(self)
 
     def empty(self) -> bool:
-        """Whether it holds nothing just now."""
+        """Whether it holds no items at this moment."""
         self._check_open()
         return Queue.empty(self)
 
     def close(self) -> None:
-        """Use this handle no more: `put`, `get` and `empty` raise OSError. May be called twice."""
+        """Close this handle: `put`, `get` and `empty` then raise OSError. May be called twice."""
         Queue.close(self)
 
     def _check_open(self) -> None:

@@ -1,9 +1,9 @@
-"""A descriptor that can be read while `poll` of a connection would be true: for `select`, asyncio and `wait`.
+"""A descriptor that is readable while `poll` of a connection would be true: for `select`, asyncio and `wait`.
 
-    depot ◀── poll, which stands there ── Readiness ── fileno() ──▶ select
-      └─ a message, or the end ─▶ answered ─▶ readable ─ recv ─▶ the next poll stands
+    depot ◀── poll, pending there ── Readiness ── fileno() ──▶ select
+      └─ a message, or the end ─▶ answered ─▶ readable ─ recv ─▶ the next poll is sent
 
-There is one only where somebody asked for a descriptor, because a poll that stands has the loop read the link.
+It exists only if a descriptor was requested, because a pending poll makes the loop read the link.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT, RpcConnection
 from ropewalk.errors import PeerLost
 from ropewalk.transport.loop import Loop
 
-#: So many connections of one depot may have a descriptor in one process; the rest of its calls is for all else.
+#: This many connections of one depot may have a descriptor in one process; the remaining calls are for other purposes.
 _MOST = MAX_IN_FLIGHT - 124
 
 
 class Readiness:
-    """The descriptor of one connection, and the poll that stands for it.
+    """The descriptor of one connection, and its pending poll.
 
     Args:
-        target: the end of the pipe, in its depot.
-        loop: of this process's links to depots.
+        target: the id of the pipe's end in its depot.
+        loop: the loop of this process's links to depots.
     """
 
     def __init__(self, target: int, loop: Loop) -> None:
         self.pid = os.getpid()
-        """A forked child has its own."""
+        """The process that owns this object; a forked child has its own."""
         self._target = target
         self._loop = loop
         self._signal = _Signal()
         self._lock = threading.Lock()
-        """Held for a moment where the descriptor changes."""
+        """Held briefly while the descriptor changes."""
         self._asking = threading.Lock()
-        """Held by who asks the depot; answers are heard meanwhile, so they must not need it."""
+        """Held by the thread that asks the depot; answers arrive meanwhile, so their handlers must not need it."""
         self._standing: _StandingPoll | None = None
         self._conversation: RpcConnection | None = None
         self._certain = False
@@ -53,33 +53,33 @@ class Readiness:
         return self._signal.fd
 
     def refresh(self, converse: Callable[[], RpcConnection], poll: Callable[[], bool]) -> None:
-        """See to it that the descriptor says what is true now.
+        """Make the descriptor show the present state.
 
         Args:
-            converse: gives the conversation with the depot.
+            converse: returns the connection to the depot.
             poll: asks the depot whether there is a message.
         """
         with self._asking:
             while not (self._certain and self._stands):
                 try:
                     standing = self._stand(converse)
-                    is_ready = poll()  # on the same link: the depot has the other poll before this one
+                    is_ready = poll()  # on the same link, so the depot has the pending poll first
                 except (Lost, PeerLost):
                     is_ready, standing = True, None
                 with self._lock:
                     if is_ready:
                         self._signal.show(True)
                         return
-                    # If it was answered, another process has taken that message since.
+                    # If the pending poll was answered, another process has taken that message since.
                     if standing and not standing.answered:
                         self._signal.show(False)
                         self._certain = True
 
     def again(self, converse: Callable[[], RpcConnection]) -> None:
-        """A message was taken: look out for the next one."""
+        """Watch for the next message, after one was taken."""
         with self._asking:
             if self._stands:
-                return  # the message went past it
+                return  # the message was taken without it
             with self._lock:
                 self._signal.show(False)
             try:
@@ -89,7 +89,7 @@ class Readiness:
                     self._signal.show(True)
 
     def heard(self, standing: _StandingPoll) -> None:
-        """A poll is answered: there is a message, or the end, or the depot is gone."""
+        """Handle the answer to a poll: there is a message, or the end, or the depot is gone."""
         with self._lock:
             if standing is self._standing:
                 self._signal.show(True)
@@ -103,7 +103,7 @@ class Readiness:
             self._conversation.cancel(standing)
 
     def abandon(self) -> None:
-        """As `close`, where a lock may be held already: in a finalizer, or in a forked child."""
+        """Close the descriptor where a lock may be held already: in a finalizer, or in a forked child."""
         if self.pid != os.getpid():
             self._signal.close()
         elif self._lock.acquire(blocking=False):
@@ -118,11 +118,11 @@ class Readiness:
         return self._standing is not None and not self._standing.answered
 
     def _stand(self, converse: Callable[[], RpcConnection]) -> _StandingPoll:
-        """Have a poll stand at the depot.
+        """Send a poll that stays pending at the depot.
 
         Raises:
             Lost, PeerLost: the link has ended.
-            OSError: there are too many.
+            OSError: there are too many pending polls.
         """
         standing = self._standing
         if standing and self._stands:
@@ -146,7 +146,7 @@ class Readiness:
 
 
 class _StandingPoll(PendingCall):
-    """A poll without end; the loop hears its answer."""
+    """A poll without timeout; the loop handles its answer."""
 
     __slots__ = ("_readiness",)
     alone = True
@@ -160,14 +160,14 @@ class _StandingPoll(PendingCall):
 
 
 class _Signal:
-    """A descriptor that is readable or not, as it is told."""
+    """A descriptor whose readability can be set."""
 
     def __init__(self) -> None:
         self._readable = False
         self._fd = self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def show(self, readable: bool) -> None:
-        """Make it so, if it is still open."""
+        """Make the descriptor readable or not, if it is still open."""
         if self._fd == -1 or readable == self._readable:
             return
         self._readable = readable
@@ -177,14 +177,14 @@ class _Signal:
             os.read(self._fd, len(_ONE))
 
     def close(self) -> None:
-        """Close it; may be called twice."""
+        """Close the descriptor; may be called twice."""
         fd, self._fd = self._fd, -1
         if fd != -1:
             with contextlib.suppress(OSError):
                 os.close(fd)
 
 
-#: What an eventfd takes.
+#: The bytes to write to an eventfd.
 _ONE = (1).to_bytes(8, sys.byteorder)
 
 __all__ = ["Readiness"]

@@ -1,9 +1,9 @@
-"""Handles of shared objects: what a queue, lock or connection is in a process that uses it.
+"""Handles of shared objects: queues, locks and connections as the processes that use them see them.
 
     queue.get(timeout=2) ─▶ SharedObject._ask ─▶ RpcConnection ══▶ depot: waits there ══▶ value
-    pickle.dumps(queue)  ─▶ the depot hears that a handle is under way ─▶ loads ─▶ and that it has arrived
+    pickle.dumps(queue)  ─▶ the depot learns that a handle is under way ─▶ loads ─▶ and that it arrived
 
-A handle can be sent wherever a pickle goes. The depot keeps the object while any process of the run has one.
+A handle can be pickled and sent anywhere. The depot keeps the object while any process of the run has a handle.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import SharingMember, known_member, member_of_run, on_dialled, on_fork, shown, using
 from ropewalk.transport.pickle_rollback import PickleAttempt, on_rollback
 
-#: Of larger items at most one is under way, or a fast producer would fill the memory of its own process.
+#: At most one larger item is unconfirmed; otherwise a fast producer would fill the memory of its own process.
 _SMALL_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectLocation:
-    """Where a shared object is."""
+    """The location of a shared object."""
 
     run_id: str
     address: str
-    """Of the depot or manager that it lives in."""
+    """The address of the depot or manager that holds it."""
     target: int
     label: str
-    """What people call it: "Queue 12 on n17"."""
+    """Its name in messages: "Queue 12 on n17"."""
     ticket: int = field(default=0, compare=False)
-    """Of the pickle that it came in; see `refcounts.py`."""
+    """The ticket of the pickle that it came in; see `refcounts.py`."""
 
 
 class SharedObject:
-    """A handle; picklable.
+    """A handle of a shared object; can be pickled.
 
     Args:
-        reference: where the object is.
-        is_new: whether this process has just made it, so that the depot knows of the handle already.
+        reference: the location of the object.
+        is_new: whether this process has just made it, so that the depot already counts the handle.
     """
 
     def __init__(self, reference: ObjectLocation, *, is_new: bool = False) -> None:
         self._reference = reference
-        self._pid = 0  # of the process in which this handle is counted
+        self._pid = 0  # the process in which this handle is counted
         self._count(is_new=is_new)
 
     def __del__(self) -> None:
@@ -70,20 +70,20 @@ class SharedObject:
         return _rebuild, (type(self), self._lend(), self._facts())
 
     def _lend(self) -> ObjectLocation:
-        """Have the object live until a handle that is being pickled has arrived; returns the reference for it."""
+        """Keep the object alive until a handle that is being pickled has arrived; returns the reference for it."""
         reference = replace(self._reference, ticket=new_ticket())
         _lend(reference)
         return reference
 
     def _give_back(self) -> None:
-        """Use this handle no more, and have the depot know before whatever is asked of it next; once."""
-        if self.__dict__.pop("_pid", None) == os.getpid():  # a forked child that never used it does not count
+        """Release this handle, once; the depot learns of it before the next call to it."""
+        if self.__dict__.pop("_pid", None) == os.getpid():  # a forked child that never used it is not counted
             with contextlib.suppress(PeerLost):
                 member = member_of_run(self._reference.run_id)
                 _drop(member, self._reference)
 
     def _facts(self) -> dict[str, Any]:
-        """What goes with the reference when a handle is pickled: attributes that the copy has as well."""
+        """Return the attributes that are pickled with the reference, so that the copy has them as well."""
         return {}
 
     def _ask(
@@ -94,36 +94,36 @@ class SharedObject:
         over: RpcConnection | None = None,
         keep: Keep | None = None,
     ) -> Any:
-        """Call a method of the object's state, and wait for what it ends with.
+        """Call a method of the object's state, and return its result.
 
         Args:
-            method: of the state.
+            method: the name of a method of the state.
             args: plain values.
-            timeout: how many seconds the call may wait there; what it ends with then, the state decides.
-            over: the link to the depot that the arguments are meant for; by default the one that there is.
-            keep: given what comes with the answer, pickled.
+            timeout: seconds that the call may wait there; the state decides how it ends then.
+            over: the link to the depot that the arguments are meant for; by default the present one.
+            keep: called with values that come with the answer, pickled.
 
         Raises:
             PeerLost: the depot or its host is gone.
-            Exception: what the state raised.
+            Exception: raised by the state.
         """
         packed = pack_arguments(None, (threading.get_ident(), *args), {}, keep=False)
         return self._call(over or self._conversation(), method, packed, timeout, keep)
 
     def _ask_with(self, method: str, item: Any, *, timeout: float | None = None, many: str = "") -> Any:
-        """As `_ask`, for a method that takes one item, which nobody looks into before it is used.
+        """Call a method that takes one item, which stays opaque until it is used; otherwise like `_ask`.
 
         Args:
-            method: of the state.
-            item: what it takes.
+            method: the name of a method of the state.
+            item: the item.
             timeout: as in `_ask`.
-            many: a method for any number of items that ends at once: then a small item is sent, perhaps with others
-                a moment later, and its arrival not waited for.
+            many: a method that takes any number of items and returns immediately: then a small item is sent, perhaps
+                batched with others, without waiting for its arrival.
 
         Raises:
-            NotPicklable: it cannot be sent.
+            NotPicklable: the item cannot be sent.
         """
-        with PickleAttempt():  # of what is not taken, nothing is under way
+        with PickleAttempt():  # handles in an item that is not accepted are not under way
             return self._send_item(method, item, timeout, many)
 
     def _send_item(self, method: str, item: Any, timeout: float | None, many: str) -> Any:
@@ -144,19 +144,19 @@ class SharedObject:
         packed: PackedValue,
         claim: Callable[[], bool | None] | None = None,
     ) -> bool | None:
-        """Send a small item, perhaps with others; see `Posting.put`."""
+        """Send a small item, perhaps batched with others; see `Batcher.put`."""
         try:
             return conversation.posting.put(self._reference.target, many, packed.parts[0], claim)
         except Lost as error:
             raise self._lost(error, conversation) from None
 
     def _settle(self) -> None:
-        """Wait until what was sent before has arrived."""
+        """Wait until everything sent before has arrived."""
         reference = self._reference
         member_of_run(reference.run_id).ask(reference.address, "ping")
 
     def _conversation(self) -> RpcConnection:
-        if self._pid != os.getpid():  # forked since: this process has no link yet, and counts anew
+        if self._pid != os.getpid():  # forked since: this process has no link yet, and counts its own handles
             self._count()
         return member_of_run(self._reference.run_id).converse(self._reference.address, self._reference.label)
 
@@ -172,7 +172,7 @@ class SharedObject:
         if packed.fds and not conversation.link.stream.carries_fds:
             packed = packed.unfolded()
         if timeout is not None:
-            timeout = max(0.0, float(timeout))  # no other number can be sent; what is none counts as zero
+            timeout = max(0.0, float(timeout))  # only floats can be sent; NaN counts as zero
         message = Call(0, self._reference.target, method, False, timeout, (), packed.shared, 1 + place)
         try:
             return conversation.exchange(message, packed, keep)
@@ -189,7 +189,7 @@ class SharedObject:
 
 
 def is_small(packed: PackedValue) -> bool:
-    """Whether an item may be sent with others."""
+    """Whether an item may be batched with others."""
     return len(packed.parts) == 1 and len(packed.parts[0]) < _SMALL_BYTES
 
 
@@ -197,40 +197,40 @@ def create(kind: str, *args: Any, label: str = "", session: Session | None = Non
     """Make an object in the depot of this host, held by this process.
 
     Args:
-        kind: of the family in `sharing/states`.
-        args: of its constructor; for a condition the reference of its lock.
-        label: what people call it; by default its kind.
-        session: of the run it is for, in a launcher.
+        kind: a member of the family in `sharing/states`.
+        args: arguments of its constructor; for a condition, the reference of its lock.
+        label: its name in messages; by default its kind.
+        session: the session of its run, in a launcher.
 
     Returns:
         The references of its handles: one, or both ends of a pipe.
 
     Raises:
         StartFailed: there is no depot, and none can be started.
-        PeerLost: it is gone.
+        PeerLost: the depot is gone.
     """
     if args and isinstance(args[0], ObjectLocation):
         lock = args[0]
         return create_at(member_of_run(lock.run_id), lock.address, kind, lock.target, label=label)
     with using(session) as member:
-        with contextlib.suppress(PeerLost):  # the depot died just now, which is noticed here; another one will do
+        with contextlib.suppress(PeerLost):  # the depot has just died, and is replaced
             return create_at(member, member.depot(), kind, *args, label=label)
         return create_at(member, member.depot(), kind, *args, label=label)
 
 
 def create_at(member: SharingMember, address: str, kind: str, *args: Any, label: str = "") -> list[ObjectLocation]:
-    """As `create`, in a depot or manager at an address."""
+    """Make an object in a depot or manager at an address; otherwise like `create`."""
     host, targets = member.ask(address, "create", kind, *args)
     return [ObjectLocation(member.run_id, address, target, f"{label or kind} {target} on {host}") for target in targets]
 
 
-# Which handles this process has, and which are under way
+# The handles that this process has, and those that are under way
 
 _tickets = itertools.count(int.from_bytes(os.urandom(7)))
 
 
 def new_ticket() -> int:
-    """A number for one pickle, which no other one of the run has."""
+    """Return a number for one pickle that is unique in the run."""
     return next(_tickets)
 
 
@@ -240,12 +240,12 @@ _dropped: deque[ObjectLocation] = deque()
 
 
 def _hold(reference: ObjectLocation, *, is_new: bool) -> bool:
-    """One more handle is here, of which the depot hears; False if it cannot be counted: nobody answers there."""
-    with contextlib.suppress(PeerLost, PoolClosed):  # whoever uses the handle hears of it
+    """Count one more handle here, and tell the depot; False if the depot does not answer, so that it is not counted."""
+    with contextlib.suppress(PeerLost, PoolClosed):  # the next use of the handle raises it
         member = member_of_run(reference.run_id)
         conversation = member.converse(reference.address)
-        conversation.wait_for_room()  # not with the lock, which the loop takes: it is the loop that makes room
-        with interrupts_deferred, _held_lock:  # what is said of an object shall arrive in this order
+        conversation.wait_for_room()  # without the lock, which the loop needs to make room
+        with interrupts_deferred, _held_lock:  # messages about an object must arrive in order
             if not _held[reference]:
                 member.used()
             _held[reference] += 1
@@ -256,7 +256,7 @@ def _hold(reference: ObjectLocation, *, is_new: bool) -> bool:
 
 
 def _lend(reference: ObjectLocation) -> None:
-    """A handle is being pickled: the object must live until it has arrived."""
+    """Tell the depot that a handle is being pickled, so that the object lives until it has arrived."""
     with contextlib.suppress(PeerLost):
         member = member_of_run(reference.run_id)
         conversation = member.converse(reference.address)
@@ -266,7 +266,7 @@ def _lend(reference: ObjectLocation) -> None:
 
 
 def _let_go(reference: ObjectLocation) -> None:
-    """A handle is gone. This may run between any two steps of any thread, so the loop does the rest."""
+    """Release a handle. This may run between any two steps of any thread, so the loop does the rest."""
     with contextlib.suppress(Exception):  # this interpreter has ended
         member = known_member(reference.run_id)  # without a lock, which this very thread may hold
         if member:
@@ -282,7 +282,7 @@ def _drop_some() -> None:
 
 
 def _drop(member: SharingMember, reference: ObjectLocation) -> None:
-    """One handle less; the depot hears of the last one."""
+    """Count one handle less; tells the depot of the last one."""
     with interrupts_deferred, _held_lock:
         _held[reference] -= 1
         if _held[reference] > 0:
@@ -293,7 +293,7 @@ def _drop(member: SharingMember, reference: ObjectLocation) -> None:
 
 
 def _forget_all() -> None:
-    """In a forked child: its handles count anew when they are used."""
+    """Forget all counts in a forked child: its handles are counted anew when they are used."""
     global _held_lock, _tickets
     _held_lock = threading.Lock()
     _tickets = itertools.count(int.from_bytes(os.urandom(7)))
@@ -305,7 +305,7 @@ on_fork.append(_forget_all)
 
 
 def _hold_again(member: SharingMember, address: str, conversation: RpcConnection) -> None:
-    """There is a new link to a depot. It has dropped what was held over the old one, if there was one."""
+    """Hold all handles again over a new link to a depot, which has dropped those held over the old one, if any."""
     with interrupts_deferred, _held_lock:
         for reference in _held:
             if (reference.run_id, reference.address) == (member.run_id, address):
@@ -316,7 +316,7 @@ on_dialled.append(_hold_again)
 
 
 def _rebuild(cls: type[SharedObject], reference: ObjectLocation, facts: dict[str, Any]) -> SharedObject:
-    """A handle that has arrived."""
+    """Rebuild a handle that was sent."""
     made = cls.__new__(cls)
     SharedObject.__init__(made, reference)
     made.__dict__.update(facts)

@@ -1,6 +1,6 @@
 """Conditions, events and barriers between any processes of a run; with locks and semaphores, `multiprocessing`'s set.
 
-What differs from `multiprocessing`: nobody polls, notifications are not lost with processes that die, and a barrier
+Unlike in `multiprocessing`, no process polls, notifications are not lost with processes that die, and a barrier
 names the party that broke it.
 """
 
@@ -19,18 +19,18 @@ from ropewalk.sharing.shared_object import SharedObject, create
 
 
 class Condition(Synchronizer):
-    """A place where threads wait without their lock until another notifies them.
+    """A condition variable: threads wait without their lock until another thread notifies them.
 
-    A notification is never lost with a process that dies: another one that waits has it then.
+    A notification is never lost with a process that dies: another waiting one gets it then.
 
     Args:
-        lock: what it releases and acquires again; a new RLock by default.
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        lock: the lock that `wait` releases and acquires again; a new RLock by default.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 
     Raises:
-        TypeError: the lock is not one of these.
-        StartFailed: there is no process that could hold it, and none can be started.
+        TypeError: the lock is not one of Ropewalk's.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     def __init__(self, lock: Lock | None = None, *, session: Session | None = None, ctx: Any = None) -> None:
@@ -66,32 +66,32 @@ class Condition(Synchronizer):
         """Release the lock, wait until notified, and acquire the lock again as often as it was owned.
 
         Args:
-            timeout: how many seconds to wait for a notification at most.
+            timeout: seconds to wait at most for a notification; None waits for ever.
 
         Returns:
-            Whether it was notified. The lock is owned again in any case.
+            Whether it was notified. The lock is owned again in either case.
 
         Raises:
             AssertionError: this thread does not own the lock.
-            PeerLost: where the condition lived is gone.
+            PeerLost: the depot of the condition is gone.
         """
         try:
             return owned(self._lock, self._ask("wait", timeout=timeout))
         except (AssertionError, PeerLost):
             raise
-        except BaseException:  # Ctrl-C: whoever leaves the `with` block above must own the lock
+        except BaseException:  # Ctrl-C: a thread must own the lock to leave the caller's `with` block
             self._ask("resume")
             raise
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """Wait until a predicate, which is looked at after each notification, is true.
+        """Wait until a predicate, which is evaluated after each notification, is true.
 
         Args:
             predicate: called with the lock owned.
-            timeout: how many seconds to wait at most.
+            timeout: seconds to wait at most; None waits for ever.
 
         Returns:
-            What the predicate returned last.
+            The last result of the predicate.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while not (result := predicate()):
@@ -102,19 +102,19 @@ class Condition(Synchronizer):
         return result
 
     def notify(self, n: int = 1) -> None:
-        """Wake up those that have waited longest.
+        """Wake the threads that have waited longest.
 
         Args:
-            n: how many at most.
+            n: the largest number of threads to wake.
 
         Raises:
             AssertionError: this thread does not own the lock.
-            PeerLost: where the condition lived is gone.
+            PeerLost: the depot of the condition is gone.
         """
         self._ask("notify", n)
 
     def notify_all(self) -> None:
-        """Wake up all that wait; raises as `notify`."""
+        """Wake all waiting threads; raises as `notify`."""
         self._ask("notify_all")
 
     def __repr__(self) -> str:
@@ -126,14 +126,14 @@ class Condition(Synchronizer):
 
 
 class Event(Synchronizer):
-    """A flag that many wait for.
+    """A flag that threads and processes wait for.
 
     Args:
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 
     Raises:
-        StartFailed: there is no process that could hold it, and none can be started.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     def __init__(self, *, session: Session | None = None, ctx: Any = None) -> None:
@@ -145,24 +145,24 @@ class Event(Synchronizer):
         return self._ask("is_set")
 
     def set(self) -> None:
-        """Set the flag. All who wait go on, also if it is cleared right after."""
+        """Set the flag. All waiting threads go on, even if it is cleared immediately afterwards."""
         self._ask("set")
 
     def clear(self) -> None:
-        """Take the flag back."""
+        """Clear the flag."""
         self._ask("clear")
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the flag is set.
 
         Args:
-            timeout: how many seconds to wait at most.
+            timeout: seconds to wait at most; None waits for ever.
 
         Returns:
             Whether it was set.
 
         Raises:
-            PeerLost: where the event lived is gone.
+            PeerLost: the depot of the event is gone.
         """
         return self._ask("wait", timeout=timeout)
 
@@ -178,15 +178,15 @@ class Barrier(Synchronizer):
     """A number of parties that wait for each other, round after round.
 
     Args:
-        parties: how many.
-        action: what one of them calls when all have come, before they go on.
-        timeout: how many seconds to wait at most where `wait` says nothing else.
-        session: of the run it is for; by default the one that this process runs in.
-        ctx: a context whose session it is for, instead; one of multiprocessing's changes nothing.
+        parties: the number of parties.
+        action: called by one party when all have arrived, before they go on.
+        timeout: seconds to wait at most where `wait` is given no timeout.
+        session: the session of its run; by default that of this process.
+        ctx: a context whose session is used instead; a context of multiprocessing has no effect.
 
     Raises:
-        ValueError: fewer than one party.
-        StartFailed: there is no process that could hold it, and none can be started.
+        ValueError: `parties` is less than 1.
+        StartFailed: there is no depot to hold it, and none can be started.
     """
 
     def __init__(
@@ -211,16 +211,16 @@ class Barrier(Synchronizer):
         """Wait for the other parties.
 
         Args:
-            timeout: how many seconds to wait at most; by default that of the barrier. If it passes, the barrier is
-                broken for all.
+            timeout: seconds to wait at most; by default that of the barrier. When it passes, the barrier is broken for
+                all parties.
 
         Returns:
-            The place in which this party came: 0 for the first.
+            The order in which this party arrived: 0 for the first.
 
         Raises:
-            threading.BrokenBarrierError: a party was late, died or aborted, or the barrier was reset; it says which.
-            PeerLost: where the barrier lived is gone.
-            Exception: what the action raised, in the party that called it.
+            threading.BrokenBarrierError: a party was late, died or aborted, or the barrier was reset; says which.
+            PeerLost: the depot of the barrier is gone.
+            Exception: raised by the action, in the party that called it.
         """
         outcome = self._ask("wait", self._action is not None, timeout=self._timeout if timeout is None else timeout)
         if isinstance(outcome, int):
@@ -236,26 +236,26 @@ class Barrier(Synchronizer):
         return index
 
     def reset(self) -> None:
-        """Make it anew: those that wait get BrokenBarrierError."""
+        """Reset the barrier: waiting parties get BrokenBarrierError."""
         self._ask("reset")
 
     def abort(self) -> None:
-        """Break it: those that wait, and all who come, get BrokenBarrierError until it is reset."""
+        """Break the barrier: waiting parties, and all that arrive, get BrokenBarrierError until it is reset."""
         self._ask("abort")
 
     @property
     def parties(self) -> int:
-        """How many parties wait for each other."""
+        """The number of parties that wait for each other."""
         return self._parties
 
     @property
     def n_waiting(self) -> int:
-        """How many wait just now."""
+        """The number of parties that are waiting at this moment."""
         return self._ask("n_waiting")
 
     @property
     def broken(self) -> bool:
-        """Whether it is broken."""
+        """Whether the barrier is broken."""
         return self._ask("broken")
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What `Value` and `Array` return: a ctypes object with a lock around each access to it."""
+"""The wrappers that `Value` and `Array` return: a ctypes object with a lock around each access to it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class SynchronizedBase:
     """A ctypes object and its lock; `with` holds the lock.
 
     Args:
-        obj: in shared memory.
-        lock: ours, or any that can be acquired and released; a new one by default.
-        ctx: a context for whose session a new lock is.
+        obj: an object in shared memory.
+        lock: one of Ropewalk's, or any object with `acquire` and `release`; a new one by default.
+        ctx: a context whose session a new lock belongs to.
     """
 
     def __init__(self, obj: Any, lock: Any = None, ctx: Any = None) -> None:
@@ -35,11 +35,11 @@ class SynchronizedBase:
         return synchronized, (self._obj, self._lock)
 
     def get_obj(self) -> Any:
-        """The ctypes object, whose accesses take no lock."""
+        """Return the ctypes object, whose accesses take no lock."""
         return self._obj
 
     def get_lock(self) -> Any:
-        """The lock."""
+        """Return the lock."""
         return self._lock
 
     def __repr__(self) -> str:
@@ -64,13 +64,13 @@ class _Field:
 
 
 class Synchronized(SynchronizedBase):
-    """A number or a character."""
+    """A number or a character with a lock."""
 
     value: _Field = _Field("value")
 
 
 class SynchronizedArray(SynchronizedBase):
-    """An array."""
+    """An array with a lock."""
 
     def __len__(self) -> int:
         return len(self._obj)
@@ -85,15 +85,15 @@ class SynchronizedArray(SynchronizedBase):
 
 
 class SynchronizedString(SynchronizedArray):
-    """An array of characters."""
+    """An array of characters with a lock."""
 
     value: _Field = _Field("value")
     raw: _Field = _Field("raw")
 
 
 def synchronized(obj: Any, lock: Any = None, ctx: Any = None) -> Any:
-    """Put a lock, by default a new one of the context's session, around a ctypes object, in the way its type needs."""
-    has_raw = hasattr(obj, "raw")  # as arrays of c_char, and perhaps a structure
+    """Wrap a ctypes object, as its type needs, with a lock, by default a new one of the context's session."""
+    has_raw = hasattr(obj, "raw")  # as arrays of c_char have it, and perhaps a structure
     if isinstance(obj, ctypes.Array):
         return SynchronizedString(obj, lock, ctx) if has_raw else SynchronizedArray(obj, lock, ctx)
     if isinstance(obj, ctypes.Structure | ctypes.Union):
@@ -102,7 +102,7 @@ def synchronized(obj: Any, lock: Any = None, ctx: Any = None) -> Any:
 
 
 def _with_fields(type_: Any) -> type[SynchronizedBase]:
-    """A class with the fields of a structure; those of its bases as well."""
+    """Return a wrapper class with the fields of a structure and of its bases."""
     fields = {name: _Field(name) for base in type_.__mro__ for name, *_ in base.__dict__.get("_fields_", ())}
     return type(f"Synchronized{type_.__name__}", (SynchronizedBase,), fields)
 

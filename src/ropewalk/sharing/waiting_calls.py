@@ -1,11 +1,11 @@
-"""The desk of a depot: calls to shared objects, and those among them that wait.
+"""Calls to shared objects of a depot, and those among them that wait.
 
     Call ─▶ method of a state ─▶ outcomes ─▶ answers, to this call and to others that waited
-               │ none for this call: it is written down here, and costs no thread
-               └─ its time is over, it is cancelled, its caller is gone: the state decides again
+               │ none for this call: it is stored here, and costs no thread
+               └─ its timeout passes, it is cancelled, its caller is gone: the state decides again
 
-States are pure (`states/`). Items of queues and pipes pass through as they came. A value that is *lent* (an item, a
-lock) counts as taken when its caller has noted that in a shared page, or said so; until then it can come back.
+States are pure (`states/`). Items of queues and pipes are passed on unchanged. A value that is *lent* (an item, a
+lock) counts as taken when its caller has noted that in a shared page, or reported it; until then it can come back.
 """
 
 from __future__ import annotations
@@ -35,60 +35,60 @@ from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
 
-#: How often the pages of callers that do not call are looked at.
+#: Seconds between checks of the pages of callers that do not call.
 _LOOK_S = 1.0
-#: Of what a process calls itself, no more is shown.
+#: The longest name of a process that is shown, in characters.
 _MAX_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedItem:
-    """What a user put into a queue or pipe, as it came: it is sent on as it is."""
+    """An item of a queue or pipe, as it came; it is sent on unchanged."""
 
     packed: PackedValue
     size_bytes: int
 
     @property
     def is_light(self) -> bool:
-        """Whether it is one part, and not a file: then it can travel with others."""
+        """Whether it is one part, and not a file: then it can be batched with others."""
         return len(self.packed.parts) == 1 and not self.packed.fds
 
 
 @dataclass(slots=True, eq=False)
 class DepotCaller:
-    """One connection of a process."""
+    """One connection of a process, as the depot's caller."""
 
     link: Link
     party: Party
     parties: dict[int, Party] = field(default_factory=dict[int, Party])
-    """By thread."""
+    """Its threads, by number."""
     waits: dict[int, Asking] = field(default_factory=dict[int, "Asking"])
-    """Calls without an answer, by number."""
+    """Its calls without an answer, by number."""
     lent: dict[int, Asking] = field(default_factory=dict[int, "Asking"])
-    """Calls whose answers may not have arrived."""
+    """Its calls whose answers may not have arrived."""
     page: AckPage | None = None
     lots: dict[int, AckLease] = field(default_factory=dict[int, "AckLease"])
-    """What its lots were last used for, by place."""
+    """The last lease in each place of its page."""
 
     def lot(self, place: int) -> AckLease | None:
-        """A new lot in one of the places of its page; it has done with the one that was there."""
+        """Return a new lease in one of the places of its page; the caller has finished with the previous one."""
         if self.page is None or not 0 <= place < NUM_LOTS:
             return None
         before = self.lots.get(place)
         if before:
-            before.close()  # another queue may have lent it, and hear only later what became of it
+            before.close()  # another queue may have lent it, and learn only later of its end
         lot = self.lots[place] = self.page.lot(place)
         return lot
 
     def rename(self, name: str) -> None:
-        """Call it so from now on, if that is its own name with more behind: others read it in errors and logs."""
+        """Change its name, if the new one extends its own: other processes read it in errors and logs."""
         own = self.party.name
         if name.startswith((f"{own} ", f"the {own} ")):
             self.party = Party(self.party.process, escaped(name[:_MAX_NAME]))
             self.parties.clear()
 
     def thread(self, thread: int) -> Party:
-        """One of its threads."""
+        """Return one of its threads."""
         party = self.parties.get(thread)
         if party is None:
             party = self.parties[thread] = Party(self.party.process, self.party.name, thread)
@@ -111,20 +111,20 @@ class _Way:
     state: SharedState
     methods: dict[str, Callable[..., list[CallOutcome]]]
     place: tuple[int, ...]
-    """What its methods get first: which end of a pipe it is."""
+    """The first arguments of its methods: the end of a pipe."""
     many: frozenset[str]
     """The methods that take any number of items."""
     lending: frozenset[str]
-    """Those that lend many, to callers who say in which of their places."""
+    """The methods that lend several items, to callers that name one of their places."""
 
 
 class WaitingCalls:
-    """Answers calls to shared objects; see `Desk`.
+    """Answers calls to shared objects; see `WaitlessHandler`.
 
     Args:
-        loop: of the depot.
-        server: hears the calls.
-        on_gone: told of each caller that is gone, when its calls have ended.
+        loop: the loop of the depot.
+        server: receives the calls.
+        on_gone: called with each caller that is gone, when its calls have ended.
     """
 
     def __init__(self, loop: Loop, server: CallServer, on_gone: Callable[[DepotCaller], object]) -> None:
@@ -143,7 +143,7 @@ class WaitingCalls:
     # Objects
 
     def open(self, state: SharedState, end: int | None = None) -> int:
-        """Let a state be called; returns its target."""
+        """Make a state callable; returns its target."""
         target = self._server.next_target()
         methods = {name: getattr(state, name) for name in state.METHODS}
         many, lending = (state.MANY, state.LENDING) if isinstance(state, QueueState) else (frozenset[str](),) * 2
@@ -160,16 +160,16 @@ class WaitingCalls:
             self._end(outcome)
 
     def caller(self, link: Link) -> DepotCaller:
-        """Who calls over a link."""
+        """Return the caller at the other end of a link."""
         caller = self.callers.get(link)
         if caller is None:
             party = Party(f"{link.peer}/{next(self._numbers)}", link.peer.rpartition("#")[0] or link.peer)
             caller = self.callers[link] = DepotCaller(link, party)
-            if link.closed:  # one of its calls has outlasted it; this is heard after its end, or together with it
+            if link.closed:  # one of its calls has outlived it; this runs after its end, or together with it
                 self._loop.call_soon(lambda: self.gone(link))
         return caller
 
-    # As the desk of a server; on the loop
+    # Methods of `WaitlessHandler`; on the loop
 
     def call(self, link: Link, message: Call, received: Received) -> bool:
         way = self._ways.get(message.target)
@@ -181,7 +181,7 @@ class WaitingCalls:
                 self._look_at(caller)
             try:
                 self._decide(way, caller, message, received)
-            except Exception as error:  # wrong arguments: the caller's fault, and not ours to die of
+            except Exception as error:  # wrong arguments: the caller's fault, which must not end the depot
                 self._reply(link, Raised(message.number, failure_of(error, __name__)))
         return True
 
@@ -208,7 +208,7 @@ class WaitingCalls:
     def page(self, link: Link, fd: int) -> None:
         try:
             self.caller(link).page = AckPage(fd)
-        except OSError:  # what it takes then comes back when it is gone
+        except OSError:  # the values that it takes come back when it is gone
             pass
         finally:
             os.close(fd)
@@ -264,7 +264,7 @@ class WaitingCalls:
                 self._wait_so_long(asking, message.timeout_s)
 
     def _answer(self, outcomes: Sequence[CallOutcome], asking: Asking) -> bool:
-        """Send outcomes; whether one was for this call."""
+        """Send outcomes; returns whether one was for this call."""
         own = False
         for outcome in outcomes:
             own = own or outcome.waiter is asking
@@ -325,10 +325,10 @@ class WaitingCalls:
         if timer:
             timer.cancel()
 
-    # What was lent
+    # Lent values
 
     def _look_at(self, caller: DepotCaller) -> None:
-        """See what a caller has taken."""
+        """See which values a caller has taken."""
         page = caller.page
         if page:
             for number in [number for number in caller.lent if page.see(number)]:
@@ -344,7 +344,7 @@ class WaitingCalls:
 
 
 def _most_descriptors() -> int:
-    """Items keep their memory files while no more descriptors are open; without any left, no link could be heard."""
+    """Return the number of open descriptors up to which items keep memory files: links need the others."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft // 2
 

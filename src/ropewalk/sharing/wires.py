@@ -1,4 +1,4 @@
-"""Both ends of a pipe as its depot has them: it passes them on, and uses them for processes on other hosts.
+"""Both ends of a pipe in its depot, which hands them out, and uses them for processes on other hosts.
 
 end 0 ── Packets ══ kernel ══ Packets ── end 1
    └ a duplicate to each process of this host that holds it        └ the same
@@ -20,7 +20,7 @@ from ropewalk.transport.packets import PackedMessage, Packets
 
 
 class WireMessage:
-    """A message as it came over the wire, for a process on another host; what is in it is seen to there."""
+    """A message from the wire, for a process on another host; its contents are handled there."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = parts
@@ -33,13 +33,13 @@ class PacketWire:
     """One end of a pipe, in its depot.
 
     Args:
-        packets: that end.
-        loop: of the depot.
+        packets: the descriptors of that end.
+        loop: the loop of the depot.
     """
 
     def __init__(self, packets: Packets, loop: Loop) -> None:
         self.at_end = False
-        """Whether nothing comes any more."""
+        """Whether the end of the stream was reached."""
         self.on_ready: Callable[[], object] = lambda: None
         """Called when there is something to read, or room, if that is watched."""
         self._packets = packets
@@ -49,11 +49,11 @@ class PacketWire:
 
     @property
     def fd(self) -> int:
-        """Its descriptor."""
+        """The descriptor of the end."""
         return self._packets.fileno()
 
     def receive(self) -> QueuedItem | None:
-        """The next message; None if there is none now."""
+        """Return the next message; None if there is none now."""
         if self.at_end:
             return None
         try:
@@ -72,11 +72,11 @@ class PacketWire:
         return self._packets.poll(0.0) != 0
 
     def send(self, item: Any) -> bool:
-        """Send a message, if there is room.
+        """Send a message, if there is room; returns whether there was.
 
         Raises:
-            BrokenPipeError: nobody has the other end any more.
-            OSError: there is no memory for it.
+            BrokenPipeError: no process has the other end any more.
+            OSError: there is no memory for the message.
         """
         if self._first is None or self._first[0] is not item:
             packed = item.packed
@@ -90,7 +90,7 @@ class PacketWire:
                 self._first = None
 
     def watch(self, reading: bool, writing: bool) -> None:
-        """Have `on_ready` called when there is something to read, or room."""
+        """Watch for something to read, or for room; calls `on_ready` then."""
         if (reading, writing) != self._watched:
             self._watched = reading, writing
             if self._loop.is_here:
@@ -99,18 +99,18 @@ class PacketWire:
                 self._loop.call_soon(self._follow)
 
     def close(self) -> None:
-        """Let go of it; processes that have it still have it."""
+        """Close the depot's descriptor; processes that have the end keep theirs."""
         self._watched = False, False
         self._first = None
         self._loop.unwatch(self.fd)
         self._packets.close()
 
     def _follow(self) -> None:
-        """Wait for what is wanted; in the loop."""
+        """Start or stop watching, as requested; runs in the loop."""
         fd = self.fd
         if fd < 0:
             return
-        self._loop.unwatch(fd)  # else the end would be announced again and again, also to who waits for nothing
+        self._loop.unwatch(fd)  # otherwise the loop would report the end again and again
         reading, writing = self._watched
         if reading or writing:
             self._loop.watch(fd, self.on_ready)
@@ -118,10 +118,10 @@ class PacketWire:
 
 
 def make_pipe(loop: Loop, desk: WaitingCalls, duplex: bool = True) -> PipeState:
-    """A pipe that processes of this host have descriptors of.
+    """Make a pipe, of which processes of this host can get descriptors.
 
     Raises:
-        OSError: there are none left.
+        OSError: there are too many open descriptors.
     """
     first, second = (PacketWire(packets, loop) for packets in Packets.pair())
     state = PipeState((first, second), duplex)

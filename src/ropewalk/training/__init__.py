@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ropewalk.lazy_names import LazyNames
 
-#: What an install line brings, for each package that a part needs.
+#: For each optional package, the extra of Ropewalk that installs it.
 _lazy = LazyNames(globals(), {"torch": "torch", "numpy": "torch", "safetensors": "torch"})
 
 with _lazy:

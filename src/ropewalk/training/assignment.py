@@ -1,10 +1,10 @@
-"""What passes between the controller and the stage processes.
+"""The messages between the controller and the stage processes.
 
-Training     once, when a process starts: the model without its numbers, the loss, the optimizer
+Training     once, when a process starts: the model without its tensors, the loss, the optimizer
 Presence     the answer of a process that has started
-Assignment   at each deployment (a new epoch): the plan, which worker this process is, where its numbers come from
-Admission    at each step: the micro-batches, of each only what this worker needs
-Outcome      the answer to an admission: losses, and snapshots that lie with a peer now
+Assignment   at each deployment (a new epoch): the plan, which worker this process is, the source of its tensors
+Admission    at each step: the micro-batches, each reduced to what this worker needs
+Outcome      the answer to an admission: losses, and snapshots that a peer now keeps
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ropewalk.training.stored_snapshots import StoredSnapshot
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """What every stage process of a trainer is told when it starts."""
+    """The configuration that every stage process of a trainer gets when it starts."""
 
     blueprint: Blueprint
     loss: Loss
@@ -41,70 +41,70 @@ class TrainingConfig:
     options: TrainingOptions
     #: How gradients of replicas are averaged; None: over the links of the stages, in the order of the replicas.
     exchange: MakesExchange | None = None
-    #: What gives mini-batches to those who need them; None: they come with admissions.
+    #: Gives mini-batches to the processes that need them; None: they come with admissions.
     data: MakesData | None = None
-    #: Where the first parameters and buffers come from, if not from the launcher.
+    #: Where the initial parameters and buffers come from, if not from the launcher.
     source: TensorSource | None = None
     #: The kind of device that stages compute on, or one device for all: "cpu", "cuda", "cuda:1".
     device: str = "cpu"
 
 
 class Presence(NamedTuple):
-    """A process that has started."""
+    """A process that has started, as it introduces itself."""
 
-    #: Of this process, and not of the one that comes in its place.
+    #: The name of this process; its replacement has another one.
     name: str
-    #: The machine it runs on: what is lost with it.
+    #: The machine it runs on, which would be lost with it.
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class FromTensors:
-    """The training begins with these parameters and buffers."""
+    """Start the training with these parameters and buffers."""
 
     tensors: Mapping[str, Tensor]
 
     def only(self, names: Iterable[str]) -> FromTensors:
-        """Those of one process."""
+        """Return the tensors of one process."""
         return FromTensors({name: self.tensors[name] for name in names})
 
 
 @dataclass(frozen=True, slots=True)
 class FromSource:
-    """It begins with what the source of the training gives, which each process makes or reads by itself."""
+    """Start from the training's tensor source, which each process reads or runs by itself."""
 
 
-#: Where a snapshot is: kept by the process at a seat; or it comes from the launcher, as it is or as a file.
+#: The place of a snapshot: the seat of its keeper, or the snapshot from the launcher, in memory or as a file.
 Place = int | WorkerSnapshot | StoredSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class FromSnapshots:
-    """It goes on from a cut, of which there are snapshots."""
+    """Go on from a cut of which there are snapshots."""
 
     cut: Cut
-    #: The epoch that took them. Under another plan the same numbers are another place.
+    #: The epoch that took them. Under another plan, the same number is another position.
     epoch: int
-    #: By worker of that epoch, where its snapshot is.
+    #: The place of the snapshot of each worker of that epoch.
     places: Mapping[PlanWorker, Place]
-    #: Whether the plan is the one of that epoch, so that all versions of the weights are taken up again.
+    #: Whether the plan is that of the epoch, so that all versions of the weights are restored.
     same_plan: bool
 
     def only(self, worker: PlanWorker) -> FromSnapshots:
-        """What one worker of the same plan needs; all, for one of another plan."""
+        """Return what one worker of the same plan needs, or everything for a worker of another plan."""
         return replace(self, places={worker: self.places[worker]}) if self.same_plan else self
 
 
 @dataclass(frozen=True, slots=True)
 class FromState:
-    """It goes on from what `state_dict` gave."""
+    """Go on from a state that `state_dict` returned."""
 
     state: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class FromCheckpoint:
-    """It goes on from files, of which each process reads what it needs."""
+    """Go on from files, of which each process reads what it needs."""
 
     checkpoint: Checkpoint
 
@@ -114,26 +114,26 @@ Origin = FromTensors | FromSource | FromSnapshots | FromState | FromCheckpoint
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What a process is to be in one epoch."""
+    """The role of a process in one epoch."""
 
     epoch: int
     plan: Plan
     schedule: Schedule
     worker: PlanWorker
     seed: int
-    #: Where each worker sits: which replica of the node "stages" it is.
+    #: The seat of each worker: which replica of the node "stages" runs it.
     seats: Mapping[PlanWorker, int]
     origin: Origin
-    #: Where the numbers of micro-batches and versions go on.
+    #: The numbers of micro-batches and versions to continue from.
     start: Cut
     #: Whether snapshots may be asked for.
     takes_snapshots: bool
-    #: The folder where each snapshot is written, too; None: it is not.
+    #: The folder to which each snapshot is also written; None: none.
     folder: str | None = None
 
 
 class MicroBatchInput(NamedTuple):
-    """One micro-batch at one stage, where the stage needs something of it that no other stage brings."""
+    """One micro-batch at one stage, where the stage needs a part of it that no other stage sends."""
 
     stage: int
     micro_batch: int
@@ -142,63 +142,63 @@ class MicroBatchInput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """One step, a drain, or neither (what can be done with what was admitted), as one worker sees it."""
+    """One step, a drain, or neither (run what the admitted steps allow), as one worker sees it."""
 
     epoch: int
-    #: Counts admissions of an epoch, from 0: calls may overtake each other.
+    #: The number of the admission in its epoch, from 0: calls may overtake each other.
     number: int
-    #: How many micro-batches are admitted.
+    #: The number of micro-batches admitted.
     num: int
-    #: For stages without replicas, that need something of all micro-batches: cutting one tensor there costs a tenth of
-    #: sending so many.
+    #: For stages without replicas that need a part of every micro-batch: cutting one tensor there costs a tenth of
+    #: sending the micro-batches separately.
     whole: tuple[tuple[int, MiniBatch], ...]
     given: tuple[MicroBatchInput, ...]
-    #: Which step of the run it is, for those who read data by themselves.
+    #: The step of the run, for processes that read data by themselves.
     step: int
-    #: Whether the pipeline is emptied after them.
+    #: Whether the pipeline is drained after these micro-batches.
     drains: bool = False
-    #: The seat that keeps the snapshot which is taken at the cut behind it; None: none is taken.
+    #: The seat that keeps the snapshot taken at the cut after this admission; None: none is taken.
     keeper: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """Mini-batches to evaluate, or to predict for, as one worker sees them; nothing is in flight."""
+    """Mini-batches to evaluate or predict for, as one worker sees them; nothing else is in flight."""
 
     epoch: int
-    #: The number of the first one, and how many there are.
+    #: The number of the first mini-batch, and how many there are.
     first: int
     num: int
     given: tuple[MicroBatchInput, ...]
-    #: Whether the loss is wanted, or what the model gives.
+    #: Whether the loss is wanted, or the model's output.
     wants_loss: bool
 
 
 class PeerSnapshot(NamedTuple):
-    """A snapshot that lies with a peer."""
+    """A snapshot that a peer keeps."""
 
     cut: Cut
-    #: Seconds that it held up the computing, and its size.
+    #: Seconds for which it held up computing, and its size.
     took_s: float
     size_bytes: int
     #: The seat of the peer.
     keeper: int
-    #: The file in which it is too, if it was to be written.
+    #: The file to which it was also written, if it was to be.
     stored: StoredSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOutcome:
-    """What a worker has to say when it has done all that came of an admission."""
+    """A worker's answer once everything that follows from an admission is done."""
 
-    #: Of which micro-batches there are losses, their values in one tensor, and what each counts.
+    #: The micro-batches that have losses, the loss values in one tensor, and the weight of each.
     micro_batches: tuple[int, ...]
     values: Tensor | None
     weights: tuple[float | None, ...]
-    #: The norm of all gradients of the last update, and whether it was left out; if somebody asked for the norm.
+    #: The norm of all gradients of the last update, and whether the update was skipped; if the norm was requested.
     norm: Tensor | None = None
     is_skipped: bool = False
-    #: Snapshots that were brought away since the last outcome.
+    #: Snapshots that reached their keepers since the last outcome.
     kept: tuple[PeerSnapshot, ...] = ()
-    #: Why one could not be brought to its keeper, or written.
+    #: Why a snapshot could not be sent to its keeper, or written.
     lost_snapshots: tuple[str, ...] = ()

@@ -1,12 +1,12 @@
-"""A traced model without its numbers: what every stage process gets, and rebuilds the model's graph from.
+"""A traced model without its tensors: every stage process gets one, and rebuilds the model's graph from it.
 
     launcher                                              stage process
     ModelGraph ──▶ Blueprint.of ──▶ (pickled, no weights) ──▶ .graph() ──▶ ModelGraph, its model on meta
                                                                              │ stage_program(...)
                                                               TensorSource ──▶ its own parameters and buffers
 
-Nothing is traced again: the calls travel as records, modules that run untraced as shells
-whose parameters and buffers are on meta. Constants of the graph do travel, to those
+Nothing is traced again: calls are sent as records, and modules that run untraced as shells
+whose parameters and buffers are on meta. Constants of the graph are sent with it, to the
 stages that read them (`for_stages`).
 """
 
@@ -41,7 +41,7 @@ from ropewalk.pipeline.tracing.trees import Structure
 
 
 class TensorSpec(NamedTuple):
-    """A tensor without its numbers."""
+    """The shape, dtype and layout of a tensor, without its values."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -50,21 +50,21 @@ class TensorSpec(NamedTuple):
 
     @classmethod
     def of(cls, tensor: Tensor) -> TensorSpec:
-        """What a tensor is like."""
+        """Return the spec of a tensor."""
         return cls(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype, tensor.requires_grad)
 
     def empty(self, device: torch.device | str) -> Tensor:
-        """A tensor like this with any numbers."""
+        """Return an uninitialised tensor of this spec."""
         return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its elements."""
+        """The size of its elements in bytes."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 
 class _Operator(NamedTuple):
-    """A `TracedOperator` whose nodes are places in the graph."""
+    """A `TracedOperator` whose nodes are given by their positions in the graph."""
 
     id: str
     description: str
@@ -79,12 +79,12 @@ class _Operator(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Blueprint:
-    """The graph of a model as data that pickles; see the module for its use."""
+    """The graph of a model as data that can be pickled; see the module for its use."""
 
     #: The name of the model's type.
     model: str
     is_training: bool
-    #: By the names that operators use.
+    #: By the names that operators use for them.
     parameters: Mapping[str, TensorSpec]
     buffers: Mapping[str, TensorSpec]
     inputs: ModelInputs
@@ -92,12 +92,12 @@ class Blueprint:
     output: str
     ties: Mapping[str, tuple[str, ...]]
     marks: tuple[str, ...]
-    #: The same model in evaluation; None: it was left out.
+    #: The same model in evaluation mode; None: it was left out.
     evaluation: Blueprint | None
     _structure: Structure
     _sizes: Mapping[str, tuple[int | None, ...]]
     _records: tuple[Record, ...]
-    #: By place of a placeholder what it stands for.
+    #: The source that each placeholder stands for, by the placeholder's position.
     _sources: Mapping[int, PlaceholderSource]
     _operators: tuple[_Operator, ...]
     _batch_norms: Mapping[str, tuple[BatchNormCall, ...]]
@@ -106,16 +106,19 @@ class Blueprint:
 
     @classmethod
     def of(cls, graph: ModelGraph, *, evaluates: bool = True) -> Blueprint:
-        """Take a graph without the numbers of its model.
+        """Make the blueprint of a graph.
 
         Args:
-            graph: is not changed.
-            evaluates: with the graph of evaluation, which may have to be traced for it.
+            graph: not changed.
+            evaluates: include the graph of evaluation mode, which may have to be traced for it.
+
+        Returns:
+            The blueprint, without weights.
 
         Raises:
             NotTraceable: a module that runs untraced cannot be copied.
         """
-        # What deepcopy shall take for the model's tensors, wherever shells and inputs hold them.
+        # The memo of deepcopy: the replacements of the model's tensors, wherever shells and inputs hold them.
         on_meta: dict[int, Any] = {}
         for tensor in (*graph.parameters.values(), *graph.buffers.values()):
             on_meta[id(tensor)] = _on_meta(tensor)
@@ -123,10 +126,10 @@ class Blueprint:
         return replace(_taken(graph, on_meta), evaluation=_taken(evaluation, on_meta) if evaluates else None)
 
     def for_stages(self, stages: Sequence[Sequence[str]], own: Collection[int]) -> Blueprint:
-        """The same for a process that runs only some stages: without the constants and modules of all others.
+        """Return a blueprint for a process that runs only some stages, without the constants and modules of all others.
 
         Args:
-            stages: for each stage of the plan its operators.
+            stages: the operators of each stage of the plan.
             own: numbers of the stages that run there.
         """
         mine = self._only([id for number in own for id in stages[number]])
@@ -136,9 +139,9 @@ class Blueprint:
         return replace(mine, evaluation=self.evaluation._only([id for number in own for id in evaluated[number]]))
 
     def on(self, device: torch.device) -> Blueprint:
-        """The same with its constants on a device, and with operators that make tensors there.
+        """Return the blueprint with its constants on a device, and with operators that create tensors there.
 
-        Every device that the model has named becomes this one: it was traced wherever it was.
+        Every device that the model names is replaced by this one, because the model may have been traced elsewhere.
         """
         return replace(
             self,
@@ -166,7 +169,7 @@ class Blueprint:
     # --- building -----------------------------------------------------------------------------------------------------
 
     def graph(self) -> ModelGraph:
-        """The graph, over a model that is a shell: parameters and buffers by the user's names, on meta.
+        """Return the graph, over a model that is a shell: parameters and buffers by the user's names, on meta.
 
         The graph is the same at each call.
 
@@ -206,7 +209,7 @@ class Blueprint:
         return self.evaluation.graph()
 
     def shell(self) -> nn.Module:
-        """A module with the model's parameters and buffers by name, on meta, and nothing to run."""
+        """Return a module with the model's parameters and buffers by name, on meta, that cannot be run."""
         shell = type(self.model, (_Shell,), {})()
         for specs, table in ((self.parameters, "_parameters"), (self.buffers, "_buffers")):
             for name, spec in specs.items():
@@ -225,7 +228,7 @@ class _Shell(nn.Module):
     """A module without a forward."""
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        """Nothing can be run here."""
+        """Raise: a shell cannot be run."""
         raise NotTraceable(f"this {type(self).__name__} has only the names of its parameters; run stage programs of it")
 
 
@@ -237,7 +240,7 @@ def _inner(module: nn.Module, path: str) -> nn.Module:
 
 
 def _elsewhere(*_: Any, **__: Any) -> Any:
-    """Stands for the calls of stages that other processes run."""
+    """Stands in for the calls of stages that other processes run."""
     raise NotTraceable("this process was given a blueprint for other stages (Blueprint.for_stages)")
 
 
@@ -279,7 +282,7 @@ def _without_tensors(record: Record, on_meta: dict[int, Any]) -> Record:
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
-    """The same without numbers. Alive as long as the blueprint is made, as deepcopy's memo wants its ids to be."""
+    """Return the tensor on meta. It is kept alive while the blueprint is made, because deepcopy's memo uses ids."""
     spec = TensorSpec.of(tensor)
     empty = spec.empty("meta")
     return nn.Parameter(empty, spec.requires_grad) if isinstance(tensor, nn.Parameter) else empty

@@ -1,21 +1,21 @@
-"""Building a model by its factory without its weights, or with some of them, to the bit as with all.
+"""Build a model by its factory without its weights, or with some of them, bit for bit as in a complete build.
 
     build(factory, seed)              every parameter goes to meta as it is registered: shapes, no memory
-    build(factory, seed, keep={7})    the one that was made as number 7 stays, with its numbers
+    build(factory, seed, keep={7})    the parameter that was made as number 7 keeps its values
     build(factory, seed, keep=None)   all stay: the model as one process would have it
 
-The factory runs as it is each time, its own initialisation with it (`reset_parameters`,
+The factory runs unchanged each time, including its own initialisation (`reset_parameters`,
 `self.apply(init)`, `nn.Parameter(torch.randn(...))`). Before each call that draws random
-numbers the generator is set to a seed of (seed, parameter, number of the call for it), so
-that a parameter's first numbers do not depend on which others are there, and each stage of
+numbers, the generator is set to a seed of (seed, parameter, number of the call for it), so
+that a parameter's initial values do not depend on which others are kept, and each stage of
 a pipeline can make its own. A call is for a parameter if it writes to it, or is made within
 a function that was given it: on meta, such a function may draw more or less often, or not
-at all. What is for none is drawn alike in every process.
+at all. A call that is for no parameter draws the same numbers in every process.
 
 A parameter that is a copy of another (`nn.TransformerEncoder` copies the layer that it is
 given) needs that one as well.
 
-Buffers and other tensors keep their numbers: nobody could compute them again (masks, tables
+Buffers and other tensors keep their values, which could not be computed again (masks, tables
 of rotary embeddings).
 """
 
@@ -50,8 +50,8 @@ class Built:
     """A model that was built."""
 
     model: nn.Module
-    #: For the name of each parameter (the first, if it has several) its number among those that were made, and the
-    #: numbers of those that it is a copy of: what to keep so that it has its numbers.
+    #: For the name of each parameter (the first, if it has several), its number in order of creation, and the numbers
+    #: of the parameters that it is a copy of: all must be kept for it to have its values.
     numbers: Mapping[str, tuple[int, ...]]
 
 
@@ -59,15 +59,17 @@ def build(factory: Factory, seed: int, keep: Collection[int] | None = ()) -> Bui
     """Run a factory.
 
     Args:
-        factory: returns a new module. It must do the same at each call, and not draw conclusions from the numbers of
-            its parameters.
-        seed: from which all random numbers in it follow. The generators of torch, numpy and Python are afterwards as
-            they were.
+        factory: returns a new module. It must do the same at each call, and not depend on the values of its parameters.
+        seed: determines all random numbers in it. Afterwards, the generators of torch, numpy and Python are in the
+            state they had before.
         keep: numbers of the parameters that are not put on meta; None: all.
 
+    Returns:
+        The model, and the numbers of its parameters.
+
     Raises:
-        TypeError: it returned no module.
-        NotTraceable: it reads numbers of parameters that are on meta.
+        TypeError: the factory returned no module.
+        NotTraceable: the factory reads values of parameters that are on meta.
     """
     making = _Making(keep)
     with _seeded(seed, making.number_for), making.watching():
@@ -89,19 +91,19 @@ def build(factory: Factory, seed: int, keep: Collection[int] | None = ()) -> Bui
 
 @dataclass(slots=True)
 class _Making:
-    """The parameters that modules register, and copies of them, in the order they are made."""
+    """The parameters that modules register, and copies of them, in order of creation."""
 
     keep: Collection[int] | None
-    #: By number, the number of the one that it is a copy of.
+    #: By number, the number of the parameter that it is a copy of.
     _copied_from: dict[int, int] = field(default_factory=dict[int, int])
-    #: By number, what stands in the model. Weak: what the model drops is given back at once.
+    #: By number, the parameter in the model. Weak, so that a parameter that the model drops is freed at once.
     _made: list[weakref.ref[nn.Parameter]] = field(default_factory=list[Any])
-    #: By id of what was registered, or of its storage: itself, and its number.
+    #: By id of the registered parameter, or of its storage: the parameter, and its number.
     _known: dict[int, tuple[weakref.ref[nn.Parameter], int]] = field(default_factory=dict[int, Any])
 
     @contextmanager
     def watching(self) -> Generator[None]:
-        """See what this thread makes."""
+        """Watch the parameters that this thread creates."""
         thread = threading.get_ident()
         deepcopy: Callable[..., nn.Parameter] = cast(Any, nn.Parameter).__deepcopy__
 
@@ -118,7 +120,7 @@ class _Making:
             return memo.setdefault(id(parameter), copied)
 
         handle = register_module_parameter_registration_hook(cast(Any, registering))
-        cast(Any, nn.Parameter).__deepcopy__ = copying  # no hook of torch's tells of copies
+        cast(Any, nn.Parameter).__deepcopy__ = copying  # torch has no hook for copies
         try:
             yield
         finally:
@@ -145,7 +147,7 @@ class _Making:
         return self.keep is None or number in self.keep
 
     def _number_of(self, tensor: Tensor, *, or_part: bool = False) -> int | None:
-        """The number of a parameter, or of the one that a tensor is a part of."""
+        """Return the number of a parameter, or of the parameter that a tensor is a part of."""
         itself, number = self._known.get(id(tensor), (None, None))
         if itself is not None and itself() is tensor:
             return number
@@ -157,7 +159,7 @@ class _Making:
         return None
 
     def number_for(self, written: object) -> int | None:
-        """Which parameter a random call is for that writes to this and is made above us; None: for none."""
+        """Return the parameter that a random call, made above us and writing to this, is for; None: for none."""
         if isinstance(written, Tensor) and (number := self._number_of(written, or_part=True)) is not None:
             return number
         frame = inspect.currentframe()
@@ -171,7 +173,7 @@ class _Making:
         return None
 
     def put_rest_on_meta(self, model: nn.Module) -> None:
-        """Those that came into the model on other ways."""
+        """Put parameters on meta that entered the model without being registered."""
         changed: dict[int, nn.Parameter] = {}
         for module in model.modules():
             table = table_of(module, "_parameters")
@@ -180,7 +182,7 @@ class _Making:
                     table[name] = changed.setdefault(id(tensor), _on_meta(tensor))
 
     def numbers(self, model: nn.Module) -> dict[str, tuple[int, ...]]:
-        """What each parameter of the model needs to be kept."""
+        """Return, for each parameter of the model, the numbers that must be kept for it."""
         found: dict[str, tuple[int, ...]] = {}
         for name, parameter in model.named_parameters():
             chain: list[int] = []
@@ -201,7 +203,7 @@ def _on_meta(parameter: nn.Parameter) -> nn.Parameter:
 
 @contextmanager
 def _seeded(seed: int, number_for: Callable[[object], int | None]) -> Generator[None]:
-    """Random numbers that depend on the seed and on what they are for; the generators as they were afterwards."""
+    """Make random numbers depend on the seed and on their purpose; restores the generators afterwards."""
     num_calls: Counter[int | None] = Counter()
 
     def before_call(written: object, generator: torch.Generator | None) -> None:

@@ -1,11 +1,11 @@
-"""Checkpoints of a training, by the names of the user's model: each stage writes its own part, any plan loads them.
+"""Checkpoints by the names of the user's model: each stage writes its own part, and any plan can load them.
 
     stage processes       taken() ─▶ write_part ─▶ files in the folder, PartRecord ──┐
     controller            begin ─────────────────────────────────────────────────────┴─▶ commit
     any other time        read_manifest ─▶ Checkpoint.load(names of a stage) ─▶ give_back()
 
 The cut of the model, the schedule and the numbers of replicas may change between writing
-and loading; only tensors that are asked for are read, and each is checked.
+and loading; only the requested tensors are read, and each is checked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _Number = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Values(msgspec.Struct, frozen=True):
-    """What a part has beside its tensors: of each parameter, and of `extra`, the number of its value."""
+    """The contents of a part besides its tensors: the number of the value of each parameter, and of `extra`."""
 
     optimizer: dict[str, _Number]
     options: dict[str, _Number]
@@ -48,7 +48,7 @@ class _Values(msgspec.Struct, frozen=True):
 
 
 class Checkpoint:
-    """A checkpoint whose tensors can be read by name; may be sent to other processes that reach its folder.
+    """A checkpoint whose tensors can be read by name; can be sent to other processes that reach its folder.
 
     Made by `read_manifest`.
     """
@@ -60,25 +60,25 @@ class Checkpoint:
 
     @property
     def step(self) -> int:
-        """Steps of training that it holds."""
+        """The number of training steps that the checkpoint holds."""
         return self.manifest.step
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Of the run as a whole, such as "num_steps" and "seed"."""
+        """Facts about the run as a whole, such as "num_steps" and "seed"."""
         return self.manifest.facts
 
     @property
     def num_steps(self) -> int:
-        """Steps of training that it holds."""
+        """The number of training steps that the checkpoint holds."""
         return self.manifest.step
 
     @property
     def seed(self) -> int:
-        """Of the random numbers of the run.
+        """The seed of the run's random numbers.
 
         Raises:
-            CheckpointCorrupt: it has none, or none that a generator of torch takes.
+            CheckpointCorrupt: the checkpoint has no seed, or one that a torch generator does not accept.
         """
         value = self.facts.get("seed")
         if type(value) is not int or not -(1 << 63) <= value < 1 << 64:
@@ -102,16 +102,22 @@ class Checkpoint:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all parameters and buffers."""
+        """The names of all parameters and buffers."""
         return (*self.parameters, *self.buffers)
 
     def load(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """The state of these parameters and buffers, in the shape that `saved_training.give_back` takes.
+        """Read the state of these parameters and buffers, in the form that `saved_training.give_back` takes.
+
+        Args:
+            names: names of parameters and buffers of the model.
+
+        Returns:
+            The state by kind, then by name; tensors are on the CPU.
 
         Raises:
-            ValueError: it has no such name: it is of another model.
-            CheckpointCorrupt: what was read is not what was written; names the file.
-            FileNotFoundError: it was removed, because newer ones came.
+            ValueError: the checkpoint has no such name, so it belongs to another model.
+            CheckpointCorrupt: the bytes read are not those that were written; names the file.
+            FileNotFoundError: the checkpoint was removed, because newer ones were written.
         """
         wanted = self._known(names)
         state: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
@@ -126,7 +132,7 @@ class Checkpoint:
         return state
 
     def whole_state(self) -> dict[str, Any]:
-        """What `Player.load_state_dict` takes: all that was saved, with the facts beside it.
+        """Return everything that was saved, facts included, in the form that `LocalExecutor.load_state_dict` takes.
 
         Raises:
             CheckpointCorrupt, FileNotFoundError: as `load`.
@@ -134,7 +140,10 @@ class Checkpoint:
         return {**self.facts, **self.load(self.names), "num_steps": self.num_steps, "seed": self.seed}
 
     def take(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Parameters and buffers alone, as a `TensorSource` gives them: on the CPU, and the caller's own.
+        """Read parameters and buffers only, like a `TensorSource`: tensors on the CPU that the caller owns.
+
+        Args:
+            names: names of parameters and buffers of the model.
 
         Raises:
             ValueError, CheckpointCorrupt, FileNotFoundError: as `load`.
@@ -143,7 +152,10 @@ class Checkpoint:
         return {name: one for part in self.manifest.parts for name, one in self._weights(part, wanted).items()}
 
     def extra(self, part: str) -> Any:
-        """What a part was written with beside the state.
+        """Return the extra value that a part was written with.
+
+        Args:
+            part: the name of the part.
 
         Raises:
             ValueError: there is no such part.
@@ -155,10 +167,14 @@ class Checkpoint:
         raise ValueError(f"{self.path} has no part {part!r}; its parts are {', '.join(map(repr, self.parts))}")
 
     def check_fits(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
-        """Check, without reading them, that it has just these tensors, which may be on the device meta.
+        """Check, without reading tensors, that the checkpoint has exactly these, which may be on the device meta.
+
+        Args:
+            parameters: all parameters of the model, by name.
+            buffers: all buffers that the checkpoint should have, by name.
 
         Raises:
-            ValueError: says which is missing, too many, or of another shape or dtype.
+            ValueError: a tensor is missing, unexpected, or of another shape or dtype; names it.
         """
         for kind, saved, own in (("parameter", self.parameters, parameters), ("buffer", self.buffers, buffers)):
             if odd := sorted(saved.keys() ^ own.keys()):
@@ -170,11 +186,11 @@ class Checkpoint:
                 _check_alike(self.path, f"{kind} {name!r}", record, own[name], same_dtype=True)
 
     def verify(self) -> None:
-        """Read every file, and check each byte.
+        """Read every file and check each byte.
 
         Raises:
-            CheckpointCorrupt: one is not as it was written.
-            FileNotFoundError: it was removed, because newer ones came.
+            CheckpointCorrupt: a file is not as it was written.
+            FileNotFoundError: the checkpoint was removed, because newer ones were written.
         """
         for part in self.manifest.parts:
             for file, record in part.files.items():
@@ -222,36 +238,42 @@ class Checkpoint:
 
 
 def read_manifest(path: Path | str) -> Checkpoint:
-    """The newest checkpoint in the folder `path`, or the one that `path` is.
+    """Open the newest checkpoint in the folder `path`, or the checkpoint at `path` itself.
+
+    Args:
+        path: a folder of checkpoints, or one checkpoint.
+
+    Returns:
+        The checkpoint; its tensors are not read yet.
 
     Raises:
-        FileNotFoundError: there is none.
-        CheckpointCorrupt: its manifest is damaged; notes say which older ones there are.
+        FileNotFoundError: there is no checkpoint.
+        CheckpointCorrupt: its manifest is damaged; notes on the exception list the older checkpoints.
     """
     return Checkpoint(*checkpoint_files.read(path))
 
 
 def load_module(path: Path | str, model: nn.Module, *, strict: bool = True) -> nn.Module:
-    """Give a model the weights and buffers of a checkpoint, such as for inference; needs no trainer.
+    """Load the weights and buffers of a checkpoint into a model, for example for inference; needs no trainer.
 
-    As in PyTorch, numbers are rounded to the dtypes that the model has. Buffers that training did not use stay.
+    As in PyTorch, numbers are rounded to the dtypes of the model. Buffers that training did not use stay unchanged.
 
     Args:
-        path: a folder of checkpoints (the newest is loaded), or one of them.
-        model: of the architecture that was trained, on any device.
-        strict: whether each parameter of the model must be in the checkpoint.
+        path: a folder of checkpoints (the newest is loaded), or one checkpoint.
+        model: a model of the trained architecture, on any device.
+        strict: whether every parameter of the model must be in the checkpoint.
 
     Returns:
         The model.
 
     Raises:
-        ValueError: it is of another model; says which tensor does not fit. The model is as it was.
+        ValueError: the checkpoint belongs to another model; names the tensor that does not fit. The model is unchanged.
         FileNotFoundError: there is no checkpoint.
-        CheckpointCorrupt: it is damaged; the model may have some of its tensors.
+        CheckpointCorrupt: the checkpoint is damaged; some of the model's tensors may have been loaded.
     """
     checkpoint = read_manifest(path)
     own_of: dict[str, dict[str, Tensor]] = {
-        # By all names of tied ones: which of them was trained depends on the model.
+        # Tied parameters are listed under all their names: which of them was trained depends on the model.
         "parameter": dict(model.named_parameters(remove_duplicate=False)),
         "buffer": dict(model.named_buffers(remove_duplicate=False)),
     }
@@ -274,27 +296,27 @@ def load_module(path: Path | str, model: nn.Module, *, strict: bool = True) -> n
                     f"model, or does not train it; give strict=False to leave it as it is"
                 )
     with torch.no_grad():
-        for part in checkpoint.manifest.parts:  # one after the other, to have little in memory twice
+        for part in checkpoint.manifest.parts:  # one at a time, so that little is in memory twice
             for name, tensor in checkpoint.take((*part.parameters, *part.buffers)).items():
                 (own_of["parameter"] | own_of["buffer"])[name].copy_(tensor)
     return model
 
 
 def save(folder: Path | str, state: Mapping[str, Any], *, keep: int | None = 2, **facts: Any) -> Path:
-    """Write a whole state, such as that of a `Player`, as one part.
+    """Write a whole state, such as that of a `LocalExecutor`, as one part.
 
     Args:
-        folder: of all checkpoints of this training.
-        state: what `Player.state_dict` returned.
-        keep: as many checkpoints are in the folder afterwards; None: all.
-        facts: more that is to be read back with it, plain data (JSON).
+        folder: the folder of all checkpoints of this training.
+        state: the result of `LocalExecutor.state_dict`.
+        keep: the number of checkpoints to keep in the folder; None: all.
+        facts: further plain data (JSON) to be read back with the state.
 
     Returns:
-        The checkpoint.
+        The path of the checkpoint.
 
     Raises:
-        TypeError: the state holds what no file can hold without a pickle.
-        OSError: it cannot be written; the checkpoints before it are unchanged.
+        TypeError: the state holds a value that cannot be written without pickle.
+        OSError: the checkpoint cannot be written; earlier checkpoints are unchanged.
     """
     of_run = {key: value for key, value in state.items() if key not in KINDS}
     with checkpoint_files.begin(folder, int(state["num_steps"]), keep=keep) as writing:

@@ -1,13 +1,13 @@
-"""The folder of a training's checkpoints: each is a folder of files that is whole, or is not there.
+"""The folder of a training's checkpoints: each is a folder of files that is either complete or absent.
 
-    begin:   FOLDER/0007-step-20.tmp is made, and locked as long as its writer lives
+    begin:   FOLDER/0007-step-20.tmp is made, and locked while its writer lives
     parts:   every writer puts files of its own into it, each synced to the disk
     commit:  manifest.json last ─▶ sync ─▶ rename to FOLDER/0007-step-20 ─▶ sync ─▶ the oldest are removed
 
-The first number counts the saves: the newest is found by its name, whatever steps were
+The first number counts the saves: the newest is found by its name, whichever steps were
 saved. The rename is the only moment that counts: a process may be killed, and the disk
-may fill up, at any other, and all that was saved before stays as it was. To be removed,
-a folder first gets the ending .tmp back, so that half of one is never taken for whole.
+may fill up, at any other moment, and all earlier checkpoints stay as they were. Before a
+folder is removed, it gets the suffix .tmp back, so that half of one is never taken for whole.
 
 Nothing here needs torch.
 """
@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Writing:
-    """A checkpoint that is being written; made by `begin`. The end of `with` abandons it, unless it was committed."""
+    """A checkpoint that is being written; made by `begin`. Leaving `with` abandons it unless it was committed."""
 
     def __init__(self, staged: StagedFolder, step: int, keep: int | None) -> None:
         #: Where writers put their parts.
@@ -54,21 +54,21 @@ class Writing:
         self.abandon()
 
     def commit(self, parts: Sequence[PartRecord], facts: Mapping[str, Any]) -> Path:
-        """Make what was written the newest checkpoint, and remove the oldest beyond `keep`.
+        """Make the written files the newest checkpoint, and remove the oldest beyond `keep`.
 
-        If that fails, it is abandoned.
+        If that fails, the checkpoint is abandoned.
 
         Args:
-            parts: of all writers, which have ended.
-            facts: of the run as a whole, plain data (JSON).
+            parts: the parts of all writers, which have finished.
+            facts: facts about the run as a whole, plain data (JSON).
 
         Returns:
-            The checkpoint.
+            The folder of the checkpoint.
 
         Raises:
-            OSError: it cannot be written, or a part is not there; those from before are still good.
+            OSError: the checkpoint cannot be written, or a part is missing; earlier checkpoints are still good.
             ValueError: two parts hold the same name.
-            RuntimeError: it was committed or abandoned before.
+            RuntimeError: the checkpoint was committed or abandoned before.
         """
         if not self._open:
             raise RuntimeError(f"{self.path} was committed or abandoned already; begin another")
@@ -76,14 +76,14 @@ class Writing:
             saved = self._commit(parts, facts)
         except BaseException as error:
             error.add_note(f"The checkpoint of step {self._step} was not saved; those before it are unchanged.")
-            self.abandon()  # a full disk needs the room
+            self.abandon()  # a full disk needs the space
             raise
         self.abandon()
         _remove_oldest(saved.parent, self._keep)
         return saved
 
     def abandon(self) -> None:
-        """Remove what was written; may be called twice, and does nothing after a commit."""
+        """Remove the written files; may be called twice, and does nothing after a commit."""
         self._open = False
         self._staged.close()
 
@@ -98,23 +98,26 @@ class Writing:
 
 
 def begin(folder: Path | str, step: int, *, keep: int | None = 2) -> Writing:
-    """Begin a checkpoint; removes what writers that were killed have left.
+    """Begin a checkpoint; removes the remains of writers that were killed.
 
     Args:
-        folder: made if it is missing, for this user alone: whoever may enter it may read checkpoints. All writers reach
-            it by this path.
-        step: steps of training that it holds.
-        keep: as many are there after it is committed, itself included; None: all.
+        folder: created if it is missing, for this user alone: anyone who may enter it may read checkpoints. All writers
+            reach it by this path.
+        step: the number of training steps that the checkpoint holds.
+        keep: the number of checkpoints that remain after it is committed, itself included; None: all.
+
+    Returns:
+        The checkpoint, to be committed or abandoned.
 
     Raises:
         OSError: the folder cannot be made.
-        ValueError: `keep` or `step` make no sense.
+        ValueError: `keep` or `step` is out of range.
     """
     if keep is not None and (not isinstance(keep, int) or keep < 1):
         raise ValueError(f"keep must be a number of checkpoints above 0, or None for all, not {keep!r}")
     if not isinstance(step, int) or step < 0:
         raise ValueError(f"step must be a number of steps, 0 or more, not {step!r}")
-    folder = Path(folder).absolute()  # writers may work elsewhere
+    folder = Path(folder).absolute()  # writers may have another working directory
     make_folder(folder)
     _remove_left(folder)
     number = max((_number(path) for path in folder.iterdir() if _is_save(path.name.removesuffix(_WRITING))), default=0)
@@ -122,23 +125,26 @@ def begin(folder: Path | str, step: int, *, keep: int | None = 2) -> Writing:
         number += 1
         path = folder / f"{number:04}-step-{step}"
         with contextlib.suppress(FileExistsError):  # another writer took the number just now
-            # Whoever may enter the folder may read what lies in it; one that was made here is for this user alone.
+            # Anyone who may enter the folder may read its files; a folder that was made here is for this user alone.
             mode = 0o700 | folder.stat().st_mode & 0o055
             return Writing(StagedFolder(path.with_name(path.name + _WRITING), path, mode=mode), step, keep)
 
 
 def saves(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
+    """Return the checkpoints in a folder, newest first."""
     found = (path for path in folder.iterdir() if _is_save(path.name) and path.is_dir())
     return sorted(found, key=_number, reverse=True)
 
 
 def read(path: Path | str) -> tuple[Path, Manifest]:
-    """A checkpoint and its manifest: the newest in the folder `path`, or `path` itself if it is one.
+    """Return a checkpoint and its manifest: the newest in the folder `path`, or `path` itself if it is one.
+
+    Args:
+        path: a folder of checkpoints, or one checkpoint.
 
     Raises:
-        FileNotFoundError: there is none.
-        CheckpointCorrupt: its manifest is damaged; says which older ones there are.
+        FileNotFoundError: there is no checkpoint.
+        CheckpointCorrupt: its manifest is damaged; lists the older checkpoints.
     """
     path = Path(path).absolute()
     if (path / MANIFEST).exists() or _is_save(path.name):
@@ -146,7 +152,7 @@ def read(path: Path | str) -> tuple[Path, Manifest]:
     if not path.is_dir():
         raise FileNotFoundError(f"there are no checkpoints in {path}: it is no folder")
     while True:
-        # A folder that changes while it is listed may show neither the checkpoint that goes nor the one that came.
+        # A listing of a folder that changes meanwhile may miss both the removed checkpoint and the new one.
         found = saves(path) or saves(path)
         if not found:
             raise FileNotFoundError(
@@ -157,7 +163,7 @@ def read(path: Path | str) -> tuple[Path, Manifest]:
             return found[0], read_manifest(found[0])
         except FileNotFoundError:
             if not found[0].is_dir():
-                continue  # removed because newer ones came, after it was found
+                continue  # removed after it was found, because newer ones came
             raise
         except CheckpointCorrupt as error:
             if len(found) > 1:
@@ -199,7 +205,7 @@ def _number(path: Path) -> int:
 
 
 def _remove_oldest(folder: Path, keep: int | None) -> None:
-    ours = [path for path in saves(folder) if path.lstat().st_uid == os.geteuid()]  # another's must not displace ours
+    ours = [path for path in saves(folder) if path.lstat().st_uid == os.geteuid()]  # others' must not displace ours
     for path in ours[keep:] if keep else []:
         try:
             remove_folder(path, path.with_name(path.name + _WRITING))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 class CheckpointFuture:
-    """What `Trainer.save` returns: copies are taken, and are being written.
+    """The future that `Trainer.save` returns: copies are taken, and are being written.
 
     Args:
-        result: of the path.
+        result: gives the path of the checkpoint.
     """
 
     def __init__(self, result: Future[Path]) -> None:
@@ -21,14 +21,14 @@ class CheckpointFuture:
 
     @classmethod
     def done_at(cls, path: Path) -> CheckpointFuture:
-        """One that is over."""
+        """Return a future that is already done."""
         result: Future[Path] = Future()
         result.set_result(path)
         return cls(result)
 
     @classmethod
     def begun(cls, finish: Callable[[], Path]) -> CheckpointFuture:
-        """One that a thread of its own finishes."""
+        """Return a future that a new thread completes."""
         result: Future[Path] = Future()
 
         def run() -> None:
@@ -48,16 +48,22 @@ class CheckpointFuture:
 
     @property
     def done(self) -> bool:
-        """Whether it is whole, or has failed."""
+        """Whether the checkpoint is complete, or has failed."""
         return self._result.done()
 
     def wait(self, timeout_s: float | None = None) -> Path:
-        """Wait until it is whole; gives its folder.
+        """Wait until the checkpoint is complete.
+
+        Args:
+            timeout_s: seconds; None waits for ever.
+
+        Returns:
+            The folder of the checkpoint.
 
         Raises:
-            TimeoutError: it takes longer.
-            StageLost: a process died while it was written; the checkpoint before is untouched.
-            OSError: it cannot be written there.
+            TimeoutError: the checkpoint is not complete within `timeout_s`.
+            StageLost: a process died while it was written; the previous checkpoint is untouched.
+            OSError: the checkpoint cannot be written there.
         """
         try:
             return self._result.result(timeout_s)
@@ -65,6 +71,6 @@ class CheckpointFuture:
             self._is_told = self._result.done()
 
     def settle(self) -> None:
-        """Wait until it is over; raises what `wait` would, if nobody has heard that yet."""
+        """Wait until writing has ended; raises what `wait` would raise, unless a caller has already seen that error."""
         if not self._is_told:
             self.wait()

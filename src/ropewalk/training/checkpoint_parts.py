@@ -1,10 +1,10 @@
-"""The part of a checkpoint that one worker writes: what its stages have learnt, without a pickle.
+"""The part of a checkpoint that one worker writes: the training state of its stages, without a pickle.
 
     weights-PART.safetensors    parameters and buffers, under the names of the user's model
-    state-PART.safetensors      tensors of the optimizer, its options, schedules of the learning rate, and extra
-    state-PART.json             all the rest of these
+    state-PART.safetensors      tensors of the optimizer, its options, learning rate schedules, and extra
+    state-PART.json             the rest of these
 
-The state has the shape that `pipeline.stages.saved_training` gives it. Reading is in `checkpoint`.
+The state has the form that `pipeline.stages.saved_training` gives it. It is read in `checkpoint`.
 """
 
 from __future__ import annotations
@@ -18,29 +18,32 @@ from ropewalk.training.manifests import FileRecord, PartRecord, file_names, writ
 from ropewalk.training.plain_state import StateEncoder
 from ropewalk.training.tensor_file import check_writable, write_tensors
 
-#: What a state holds by the names of tensors that have their own bytes, and by the names of parameters.
+#: The keys of a state that map to tensors with bytes of their own, and those that map to values of parameters.
 WEIGHTS = ("parameters", "buffers")
 OF_PARAMETERS = ("optimizer", "options", "rates")
 KINDS = (*WEIGHTS, *OF_PARAMETERS)
 
 
 def only(state: Mapping[str, Any], names: Collection[str]) -> dict[str, dict[str, Any]]:
-    """What a state says of these parameters and buffers."""
+    """Return a state reduced to these parameters and buffers."""
     return {kind: {name: value for name, value in state[kind].items() if name in names} for kind in KINDS}
 
 
 def write_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: Any = None) -> PartRecord:
-    """Write what one worker holds; returns when it is on the disk. For any thread.
+    """Write the state of one worker; returns when it is on the disk. May be called by any thread.
 
     Args:
-        folder: of the checkpoint that is being written.
-        name: of the part; every writer has one of its own.
-        state: in the shape of `saved_training.taken`, with names that no other part holds; must not change meanwhile.
-        extra: whatever else this worker has, such as the state of its exchange: tensors and plain values.
+        folder: the folder of the checkpoint that is being written.
+        name: the name of the part; every writer has its own.
+        state: in the form of `saved_training.taken`, with names that no other part holds; must not change meanwhile.
+        extra: other state of this worker, such as that of its exchange: tensors and plain values.
+
+    Returns:
+        The record of the part for the manifest.
 
     Raises:
-        TypeError: the state holds what no file can hold without a pickle; nothing was written.
-        OSError: it cannot be written, or was written before; nothing of it is left.
+        TypeError: the state holds a value that cannot be written without a pickle; nothing was written.
+        OSError: the part cannot be written, or was written before; nothing of it is left.
     """
     weights = {name: tensor for kind in WEIGHTS for name, tensor in state[kind].items()}
     for one, tensor in weights.items():
@@ -62,14 +65,14 @@ def write_part(folder: Path | str, name: str, state: Mapping[str, Any], extra: A
         }
     except BaseException as error:
         for path in made if not isinstance(error, FileExistsError) else []:
-            path.unlink(missing_ok=True)  # a full disk needs the room
+            path.unlink(missing_ok=True)  # a full disk needs the space
         error.add_note(f"Part {name!r} of the checkpoint in {folder} was not written.")
         raise
     return PartRecord(name, tuple(state["parameters"]), tuple(state["buffers"]), files)
 
 
 def _encoded(encoder: StateEncoder, state: Mapping[str, Any], extra: Any) -> bytes:
-    """The JSON of a part. Each value is there once, because parameters of a group have the same options and rates."""
+    """Encode a part as JSON. Equal values are stored once, because parameters of a group share options and rates."""
     numbers: dict[str, int] = {}
 
     def number(value: Any, place: str) -> int:

@@ -1,11 +1,11 @@
-"""Clocks of several hosts: how far a worker's `time.monotonic_ns()` is from ours, by round trips.
+"""Clocks of several hosts: the offset of a worker's `time.monotonic_ns()` from ours, measured by round trips.
 
     ours     sent ─────────────── received        the answer was read somewhere between:
     theirs          └─ asked ─┘                   offset = (sent + received) / 2 - asked
 
-The quickest of several round trips says most: the error is at most half of it (Cristian,
+The fastest of several round trips is the most precise: the error is at most half of it (Cristian,
 "Probabilistic clock synchronization", 1989). Processes of one host share the clock, and
-need none of this.
+need no offset.
 """
 
 from __future__ import annotations
@@ -16,22 +16,25 @@ from typing import NamedTuple
 
 
 class ClockOffset(NamedTuple):
-    """What to add to times of another clock to have them by ours."""
+    """The offset to add to times of another clock to convert them to ours, in nanoseconds."""
 
     offset_ns: int
-    #: It is wrong by at most this.
+    #: The largest possible error of the offset.
     error_ns: int
 
 
 def measured_offset(
     ask: Callable[[], int], rounds: int = 9, clock: Callable[[], int] = time.monotonic_ns
 ) -> ClockOffset:
-    """Ask for another clock's time, and compare.
+    """Measure the offset of another clock.
 
     Args:
         ask: calls the other process, which answers with its `time.monotonic_ns()`.
-        rounds: how often; the quickest counts.
-        clock: ours.
+        rounds: the number of calls; the fastest counts.
+        clock: our clock, in nanoseconds.
+
+    Returns:
+        The offset, and the bound of its error.
     """
     if rounds < 1:
         raise ValueError(f"it takes at least 1 round trip to compare clocks, not {rounds}")

@@ -2,13 +2,13 @@
 
     Trainer ── step, drain, ask ──▶ Controller ── calls ──▶ stage processes          in the thread of the caller
                                        ▲  │                       │
-                                       │  └ retained: what was admitted since the newest cut of which all have snapshots
+                                       │  └ retained: steps admitted since the newest cut of which all have snapshots
                                        └── answers: losses, failures, deaths
 
-    a death ──▶ the others drop what they do ──▶ the plan is deployed again, from the cut ──▶ snapshots that only one
-                process keeps are copied to another one ──▶ what is retained is admitted again
+    a death ──▶ the others drop their work ──▶ the plan is deployed again, from the cut ──▶ snapshots that only one
+                process keeps are copied to another one ──▶ the retained steps are admitted again
 
-It has no thread of its own: a death is acted upon by whoever calls or waits next.
+It has no thread of its own: the next call or wait acts upon a death.
 """
 
 from __future__ import annotations
@@ -68,38 +68,38 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Stands for a recovery in which nobody was lost.
+#: A recovery in which no process was lost.
 _NOBODY = SeatsLost({})
 
 
 @dataclass(slots=True, eq=False)
 class Retained:
-    """Something that was admitted, kept until all have a snapshot behind it."""
+    """An admission, kept until all workers have a snapshot taken after it."""
 
     step: int
-    #: How many micro-batches.
+    #: The number of micro-batches.
     num: int
-    #: None: there is none, or the stages read it by themselves.
+    #: None: there is no mini-batch, or the stages read it by themselves.
     batch: MiniBatch | None
     metrics: StepMetrics | None
     drains: bool
-    #: Where the pipeline is behind it; of the present plan.
+    #: The position of the pipeline after it, under the present plan.
     position: Cut | None = None
     futures: dict[PlanWorker, Future[AdmissionOutcome]] | None = None
     is_done: bool = False
-    #: Whether it was done at least once, in this epoch or before.
+    #: Whether it was completed at least once, in this epoch or an earlier one.
     was_done: bool = False
 
     @property
     def size_bytes(self) -> int:
-        """Of its tensors."""
+        """The size of its tensors in bytes."""
         if self.batch is None:
             return 0
         return sum(tensor.nbytes for tensor in tensors_of((dict(self.batch.inputs), self.batch.labels)))
 
 
 class Controller:
-    """The stage processes of one trainer, as the trainer sees them."""
+    """Drives the stage processes of one trainer."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Controller:
         self.plan: Plan = plan
         self.schedule = schedule
         self.seed = seed
-        #: What happened that a person should know, oldest first.
+        #: Events that a user should know of, oldest first.
         self.events: list[str] = []
         self._fleet = fleet
         self._graph = graph
@@ -128,29 +128,29 @@ class Controller:
         #: Counts deployments.
         self.epoch = -1
         self._number = 0
-        #: Behind all that was admitted.
+        #: The position after everything that was admitted.
         self._position = Cut.start(plan)
-        #: Since the newest cut, and those of them that are not done.
+        #: The admissions since the newest cut, and those of them that are not completed.
         self._retained: deque[Retained] = deque()
         self._under_way: deque[Retained] = deque()
         self._losses: dict[int, tuple[StepMetrics, int]] = {}
-        #: By cut, the workers whose snapshots of it lie with their keepers.
+        #: By cut, the workers whose snapshots of it have reached their keepers.
         self._kept: dict[Cut, dict[PlanWorker, PeerSnapshot]] = {}
-        #: The newest one of which all are kept; None: training goes on from `_origin`.
+        #: The newest cut of which all snapshots are kept; None: training goes on from `_origin`.
         self._cut: WholeCut | None = None
-        #: Those that were there when it was last seen to that no snapshot of it lies with one process alone.
+        #: The processes present when it was last ensured that every snapshot of the cut is kept by two processes.
         self._secured: dict[int, Presence] = {}
         self._done_at = 0.0
         self._num_deaths = 0
         self._failure: BaseException | None = None
         self._is_interrupted = False
         self._seats: dict[PlanWorker, int] = {}
-        #: By seat, the stages of the worker that sits there. The plan may be another one already when one is lost.
+        #: By seat, the stages of the worker there. By the time one is lost, `plan` may already be another one.
         self._stages_at: dict[int, tuple[int, ...]] = {}
-        #: What each stage needs, and holds.
+        #: The inputs and tensors that each stage needs.
         self.needs: tuple[Need, ...] = ()
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- life cycle ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the processes and deploy the plan."""
@@ -172,30 +172,30 @@ class Controller:
     # --- steps --------------------------------------------------------------------------------------------------------
 
     def admit(self, step: int, num: int, batch: MiniBatch | None, metrics: StepMetrics) -> None:
-        """Hand a mini-batch to the stages; waits only while too many are under way.
+        """Hand a mini-batch to the stages; waits only while too many steps are under way.
 
         Args:
-            step: of the run.
-            num: how many micro-batches it has.
-            batch: all of them; None if stages read it by themselves.
-            metrics: where losses go.
+            step: the number of the step in the run.
+            num: the number of its micro-batches.
+            batch: all of them; None if stages read the data by themselves.
+            metrics: receives the losses.
         """
         self._check()
         # A short mini-batch must not share its update with the next one's pieces.
         drains = not self.schedule.flushes and num < self.plan.micro_batches
         self._guarded(self._make_room)
-        if batch is not None and self._pace is not None:  # to be sent again perhaps, when the caller has changed it
+        if batch is not None and self._pace is not None:  # it may be sent again after the caller has changed it
             batch = replace(batch, inputs=map_tensors(_copied, batch.inputs), labels=map_tensors(_copied, batch.labels))
         one = Retained(step, num, batch, metrics, drains)
         self._retained.append(one)
         try:
             self._guarded(lambda: self._send(one))
-        except KeyboardInterrupt:  # it is not admitted, and the caller may try again
+        except KeyboardInterrupt:  # the step is not admitted, and the caller may try again
             self._retained.remove(one)
             raise
 
     def drain(self) -> None:
-        """Finish all that was admitted."""
+        """Finish everything that was admitted."""
         self._check()
         if not is_empty(self._position):
             self._admit_and_finish(Retained(0, 0, None, None, drains=True))
@@ -207,16 +207,16 @@ class Controller:
         self._guarded(lambda: self._finish(lambda: not self._under_way))
 
     def wait_until(self, done: Callable[[], bool]) -> None:
-        """Wait until something is true that comes of what was admitted; drains if nothing less makes it true."""
+        """Wait until a condition that admitted steps bring about is true; drains if nothing less makes it true."""
         self._check()
         self._guarded(lambda: self._finish(lambda: done() or not self._under_way))
-        if not done() and not self.schedule.flushes:  # stages go on with what they have, and wait for no more
+        if not done() and not self.schedule.flushes:  # stages go on with the admitted steps, without waiting
             self._admit_and_finish(Retained(0, 0, None, None, drains=False))
         if not done():
             self.drain()
 
     def ask(self, call: Callable[[Any, PlanWorker], Future[T]], what: str) -> dict[PlanWorker, T]:
-        """What each worker answers, when nothing is in flight."""
+        """Call each worker while nothing is in flight, and return the answers."""
         while True:
             self.drain()
             try:
@@ -224,15 +224,20 @@ class Controller:
                 return self._fleet.answers(futures, self._seats, what)
             except SeatsLost as lost:
                 self._guarded(lambda lost=lost: self._recover(lost))
-            except BaseException as error:  # a stage that raised has dropped all it had
+            except BaseException as error:  # a stage that raised has dropped its state
                 self._break_off(error)
                 raise
 
     def redeploy(self, plan: Plan, origin: Origin, *, seed: int | None = None) -> None:
         """Go on with another plan or from another state; nothing is in flight.
 
+        Args:
+            plan: the plan to go on with.
+            origin: the state to go on from.
+            seed: the seed of the run's random numbers; None: unchanged.
+
         Raises:
-            StageLost: no processes came for it; all is as it was.
+            StageLost: the processes for it did not start; nothing has changed.
         """
         self._check()
         self._make_seats(len(plan.workers))
@@ -255,7 +260,7 @@ class Controller:
                 f"({next(iter(missing.values()), 'it is not known why')}); training stays as it was"
             )
 
-    # --- how ----------------------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
         self._finish(lambda: len(self._under_way) < self.schedule.steps_ahead(self.plan))
@@ -265,7 +270,7 @@ class Controller:
             self._settle(self._under_way[0])
 
     def _send(self, one: Retained) -> None:
-        """Admit it in this epoch; after a recovery it was admitted already."""
+        """Send an admission to the workers of this epoch; after a recovery it has been sent in an earlier one."""
         if one.futures is not None:
             return
         first = self._position.next_micro_batch
@@ -283,7 +288,7 @@ class Controller:
                 for number, piece in enumerate(part.pieces(), first):
                     given[self.plan.worker_of(stage, number)].append(MicroBatchInput(stage, number, piece))
         one.position = self._position = behind(self.plan, self.schedule, self._position, one.num, drains=one.drains)
-        # Not at a drain: stages may be past it already, and what they have not at a cut can never become whole.
+        # Not at a drain: stages may have passed it already, and a cut without their snapshots can never become whole.
         snapshot = (
             self._pace is not None
             and one.num > 0
@@ -308,21 +313,21 @@ class Controller:
             one.futures[worker] = self.client(worker).work.future(admission)
 
     def _settle(self, one: Retained) -> None:
-        """Wait for something that was admitted, and hear what became of it."""
+        """Wait for an admission, and process its outcome."""
         assert one.futures is not None
         outcomes = self._fleet.answers(one.futures, self._seats, "a step")
         for worker, outcome in outcomes.items():
             if outcome.values is not None:
                 values = outcome.values.unbind()
                 for number, value, weight in zip(outcome.micro_batches, values, outcome.weights, strict=True):
-                    # With a flush each step counts its micro-batches anew, and answers for them itself.
+                    # With a flush, each step numbers its micro-batches anew, and collects its own losses.
                     metrics, index = self._losses.pop(number, (one.metrics, number))
                     assert metrics is not None
                     metrics.put(index, value, weight)
             if outcome.norm is not None and one.metrics is not None and self.schedule.flushes:
                 one.metrics.gradient_norm, one.metrics.is_skipped = outcome.norm, outcome.is_skipped
             if outcome.lost_snapshots and self._pace is not None:
-                self._pace.restarted()  # the next one gets a keeper that lives
+                self._pace.restarted()  # the next snapshot gets a keeper that lives
                 self._note_once(*outcome.lost_snapshots)
             for kept in outcome.kept:
                 self._kept.setdefault(kept.cut, {})[worker] = kept
@@ -331,16 +336,16 @@ class Controller:
         self._done_at, before = time.monotonic(), self._done_at
         if self._pace is not None and before and one.num:
             self._pace.step_took(self._done_at - before)
-        if not one.was_done:  # what is only done again is no progress, if the death comes behind it each time
+        if not one.was_done:  # repeating one is no progress if a death follows each time
             self._num_deaths, one.was_done = 0, True
         self._forget()
         self._fleet.look_for(range(self._fleet.num))
         if self._cut is not None and self._fleet.present != self._secured:
-            self._secure(self._cut, 0.0)  # a process that only keeps snapshots has gone, or has come
+            self._secure(self._cut, 0.0)  # a process that only keeps snapshots was lost, or has started
 
     def _forget(self) -> None:
-        """Let go of what is before the newest cut of which all snapshots are kept."""
-        if self._pace is None:  # nothing can be done again
+        """Drop what precedes the newest cut of which all snapshots are kept."""
+        if self._pace is None:  # without snapshots no step is repeated
             while self._retained and self._retained[0].is_done:
                 self._retained.popleft()
             return
@@ -374,7 +379,7 @@ class Controller:
     # --- deployment and recovery --------------------------------------------------------------------------------------
 
     def _deploy(self, origin: Origin, start: Cut) -> None:
-        """Make the processes the workers of the plan, and admit again what is retained."""
+        """Make the processes the workers of the plan, and admit the retained steps again."""
         self.epoch += 1
         self._number = 0
         self._losses.clear()
@@ -385,7 +390,7 @@ class Controller:
             self._pace.restarted()
         self._position = start
         missing: dict[int, str] = {}
-        if len(self._fleet.present) < len(self.plan.workers):  # new ones are on their way
+        if len(self._fleet.present) < len(self.plan.workers):  # new ones are starting
             missing = self._fleet.take_seats(
                 range(self._fleet.num), self._timeouts.replace_s, enough=max(self._least, len(self.plan.workers))
             )
@@ -404,7 +409,7 @@ class Controller:
         self._fleet.answers(connected, self._seats, "the deployment of the plan")
         basis = (origin.epoch, origin.cut) if isinstance(origin, FromSnapshots) else None
         for seat in self._fleet.present.keys() - set(self._seats.values()):
-            self._fleet.client(seat).stand_by.future(self.epoch, basis)  # and if it dies, nobody waits for it
+            self._fleet.client(seat).stand_by.future(self.epoch, basis)  # no worker waits for it if it dies
         if self._cut is not None:
             self._secure(self._cut, self._timeouts.copy_s)
         self._under_way.clear()
@@ -434,11 +439,11 @@ class Controller:
         )
 
     def _secure(self, cut: WholeCut, timeout_s: float) -> None:
-        """Have snapshots that lie with one process alone copied to another one.
+        """Copy snapshots that only one process keeps to another process.
 
         Args:
-            cut: of which.
-            timeout_s: how long to wait for the copies; they are made beside the work if that takes longer.
+            cut: the cut of the snapshots.
+            timeout_s: seconds to wait for the copies; if they take longer, training goes on meanwhile.
         """
         self._secured, hosts = dict(self._fleet.present), self._fleet.hosts
         same_plan = cut.plan is self.plan
@@ -455,7 +460,7 @@ class Controller:
             self._fleet.wait_at_most(futures, {copy: copy.target for copy in copies}, timeout_s)
 
     def _guarded(self, do: Callable[[], object]) -> None:
-        """Do something, and if processes die in it, recover and do it again; other failures end the training."""
+        """Call a function; if processes die in it, recover and call it again. Other failures end the training."""
         lost = _NOBODY if self._is_interrupted else None
         self._is_interrupted = False
         while True:
@@ -475,12 +480,12 @@ class Controller:
                 raise
 
     def _break_off(self, error: BaseException) -> None:
-        """Something may be half done: who calls next does it again, from the last snapshots, if there are any."""
+        """Note that work may be half done: the next call repeats it from the last snapshots, if there are any."""
         self._is_interrupted = self._pace is not None
         self._failure = None if self._is_interrupted else error
 
     def _recover(self, lost: SeatsLost) -> None:
-        """After deaths: choose the plan to go on with, and deploy it from the newest cut that can be had."""
+        """After deaths, choose the plan to go on with, and deploy it from the newest available cut."""
         self._num_deaths += lost is not _NOBODY
         for seat, cause in lost.seats.items():
             self._note(f"{self._who(seat)} was lost: {cause}")
@@ -490,7 +495,7 @@ class Controller:
             self._end(lost, "no snapshots are taken (snapshots=None); a checkpoint is what it can go on from")
         self._fleet.abort(self._seats.values(), self.epoch)
         if self._cut is not None:
-            self._secure(self._cut, 0.0)  # while others come in the places of the lost
+            self._secure(self._cut, 0.0)  # while the lost processes are replaced
         plan = self._plan_after(lost)
         if plan is not self.plan:
             self._note(f"training goes on with {len(plan.workers)} workers")
@@ -503,7 +508,7 @@ class Controller:
         self._deploy(self._origin, start)
 
     def _places(self, lost: SeatsLost, cut: WholeCut, *, same_plan: bool) -> dict[PlanWorker, Place]:
-        """Where the snapshots of the newest whole cut are."""
+        """Return where the snapshots of the newest whole cut are."""
         kept = nearest(holders_of(self._fleet.kept(), cut.epoch, cut.cut), self._seats)
         found: dict[PlanWorker, Place] = {**self._copies.newest, **kept}
         if missing := missing_groups(cut.plan, found, same_plan=same_plan):
@@ -525,18 +530,18 @@ class Controller:
                 self._note(event)
 
     def _plan_after(self, lost: SeatsLost) -> Plan:
-        """The plan to go on with: without lost replicas if others are left, else the same with new processes.
+        """Return the plan to go on with: without lost replicas if others are left, else the same with new processes.
 
-        If these do not come, one with fewer workers.
+        If no new processes start in time, the plan has fewer workers.
         """
-        # The seats may be those of a plan before this one, which nobody had taken up yet.
+        # The seats may belong to an earlier plan, if no worker had taken up this one.
         here = set(self.plan.workers)
         gone = {worker for worker, seat in self._seats.items() if seat in lost.seats and worker in here}
         fewer = without_workers(self.plan, gone) if gone else None
         if fewer is not None and self._can_run(fewer):
             return fewer
         missing, why = {}, ""
-        for patience_s in (self._timeouts.replace_s, self._timeouts.start_s):  # rather than end, wait as at the start
+        for patience_s in (self._timeouts.replace_s, self._timeouts.start_s):  # at last, wait as long as at the start
             missing = self._fleet.take_seats(
                 range(self._fleet.num), patience_s, enough=max(self._least, len(self.plan.workers))
             )
@@ -558,7 +563,7 @@ class Controller:
 
     @property
     def _least(self) -> int:
-        """So many processes are needed beside those of the plan: a snapshot is kept by somebody else."""
+        """The fewest processes to run with: a snapshot is kept by another process than the one that took it."""
         return 1 if self._pace is None else 2
 
     def _can_run(self, plan: Plan) -> bool:
@@ -583,7 +588,7 @@ class Controller:
         return f"the process of stage {', '.join(map(str, stages))}" if stages else f"process {seat}, of no stage,"
 
     def client(self, worker: PlanWorker) -> Any:
-        """The process of a worker."""
+        """Return the client of a worker's process."""
         return self._fleet.client(self._seats[worker])
 
     def _check(self) -> None:
@@ -596,7 +601,7 @@ class Controller:
 
 def _copied_to(copy: Copy, future: Future[None]) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
-        # Somebody it takes is gone, so there will be another recovery, and other copies.
+        # A process that the copy needs is gone, so there will be another recovery, and other copies.
         log.info("the snapshot of worker %s was not copied to seat %s: %s", copy.worker, copy.target, error)
 
 

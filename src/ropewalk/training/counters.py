@@ -1,4 +1,4 @@
-"""What a worker counts beside its actions: bytes, versions, copies, memory, snapshots; read once, for a report."""
+"""Counters that a worker keeps besides its actions: bytes, versions, copies, memory, snapshots; read for a report."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from ropewalk.pipeline.stages.running_stage import RunningStage
 
 @dataclass(frozen=True, slots=True)
 class WorkerCounters:
-    """What one worker did since it began, in numbers."""
+    """The counters of one worker since it began."""
 
     worker: PlanWorker
     host: str = ""
     pid: int = 0
-    #: Bytes that were sent over each link, by the worker at the other end.
+    #: Bytes sent over each link, by the worker at the other end.
     sent_bytes: Mapping[PlanWorker, int] = field(default_factory=dict[PlanWorker, int])
-    #: For each stage how many versions of its weights it held at once, at most.
+    #: For each stage, the largest number of versions of its weights held at once.
     versions_held: Mapping[int, int] = field(default_factory=dict[int, int])
-    #: For each stage how many updates it made, and how many of them had to copy the weights first.
+    #: For each stage, the number of its updates, and how many of them had to copy the weights first.
     num_updates: Mapping[int, int] = field(default_factory=dict[int, int])
     num_copies: Mapping[int, int] = field(default_factory=dict[int, int])
-    #: The most memory of the whole process so far, and of its tensors on an accelerator if it has one.
+    #: Peak memory of the whole process in bytes, and of its tensors on an accelerator if it has one.
     peak_memory_bytes: int = 0
     peak_device_bytes: int | None = None
     #: Snapshots for recovery, and the seconds in which they kept the worker from computing.
     num_snapshots: int = 0
     snapshot_s: float = 0.0
-    #: What averaging between replicas cost, if an exchange does it.
+    #: The cost of averaging between replicas, if an exchange does it.
     exchange: ExchangeReport | None = None
-    #: What a person should know.
+    #: Notes for the user.
     notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, worker: PlanWorker, stages: Collection[RunningStage], **more: Any) -> WorkerCounters:
-        """What the stages of a worker, and this process, have counted; with what else is known."""
+        """Collect the counters of a worker's stages and of this process, with further values in `more`."""
         device = next((one.device for stage in stages for one in stage.versions.parameters.values()), "cpu")
         return cls(
             worker,
@@ -56,9 +56,9 @@ class WorkerCounters:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that this process has had so far.
+    """Return the peak memory of this process in bytes.
 
-    VmHWM, because what `getrusage` says includes the process that this one was forked or started from; some sandboxes
+    It reads VmHWM, because `getrusage` includes the process that this one was forked or started from; some sandboxes
     have `getrusage` alone.
     """
     try:
@@ -72,6 +72,6 @@ def peak_memory_bytes() -> int:
 
 
 def peak_device_bytes(device: torch.device | str) -> int | None:
-    """The most memory that tensors have had on a device so far; None on a CPU."""
+    """Return the peak memory of tensors on a device in bytes; None on a CPU."""
     where = torch.device(device)
     return torch.cuda.max_memory_allocated(where) if where.type == "cuda" else None

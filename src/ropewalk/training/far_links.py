@@ -1,9 +1,9 @@
 """Links to workers on other hosts: messages as one-way calls over the program's own connections.
 
-    send ─▶ copied ─▶ call without waiting ─▶ the program's loop sends it while we compute ─▶ deliver
+    send ─▶ copied ─▶ call without waiting ─▶ the program's loop sends it during computation ─▶ deliver
 
-The calls need not arrive in order. What a call could not bring is not sent again: the peer is lost, and whoever
-deploys the workers does so anew.
+The calls need not arrive in order. A message whose call fails is not sent again: the peer counts as lost, and the
+controller deploys the workers anew.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from ropewalk.pipeline.plans import PlanWorker
 
 
 class FarMessage(NamedTuple):
-    """What `deliver` of another host's worker is called with."""
+    """The argument of `deliver` on a worker of another host."""
 
     epoch: int
     sender: PlanWorker
-    #: An encoded tree, as bytes.
+    #: An encoded tree: a tensor of bytes (uint8).
     blob: Tensor
 
 
-#: Calls `deliver` of a worker and does not wait for it.
+#: Calls `deliver` of a worker without waiting for the answer.
 Deliver = Callable[[FarMessage], "Future[None]"]
 
 
 class FarLink:
-    """The way to one worker of another host.
+    """The link to one worker of another host.
 
     Args:
-        epoch: of the links.
-        me: who sends.
+        epoch: the epoch of the links.
+        me: the sender.
         deliver: calls that worker.
-        on_lost: called, by any thread, with why a message did not get there.
+        on_lost: called, by any thread, with the reason why a message was not delivered.
     """
 
     def __init__(self, epoch: int, me: PlanWorker, deliver: Deliver, on_lost: Callable[[str], None]) -> None:
@@ -53,7 +53,7 @@ class FarLink:
         """Send a tree; its tensors may change afterwards."""
         try:
             future = self._deliver(FarMessage(self._epoch, self._me, encoded.to_tensor()))
-        except ConnectionError as error:  # as `future` raises where the peer is known to be gone
+        except ConnectionError as error:  # `future` raises it if the peer is known to be gone
             self._on_lost(f"{type(error).__name__}: {error}")
             return
         future.add_done_callback(self._answered)
@@ -61,19 +61,19 @@ class FarLink:
     def _answered(self, future: Future[None]) -> None:
         try:
             future.result()
-        except (CancelledError, Exception) as error:  # any thread's, which has no use for it
+        except (CancelledError, Exception) as error:  # raised in any thread, which cannot handle it
             self._on_lost(f"{type(error).__name__}: {error}")
 
 
 def one_way(member: Client) -> Deliver:
-    """What calls `deliver` of a service."""
+    """Return a function that calls `deliver` of a service."""
     deliver = member.deliver
-    # A future, and not `send`, which waits for a service that is being started again, however long that takes.
+    # A future, and not `send`, which waits while the service restarts, however long that takes.
     return lambda message: deliver.future(message)
 
 
 def memory_of(message: FarMessage) -> memoryview:
-    """Its bytes where tensors may lie: frames begin anywhere, and kernels add in another order where they do."""
+    """Return its bytes, aligned for tensors: frames begin anywhere, and kernels add in another order if unaligned."""
     blob = message.blob
     if blob.data_ptr() % ALIGN:
         blob = blob.clone()

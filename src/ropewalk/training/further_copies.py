@@ -1,8 +1,8 @@
-"""A copy of the newest snapshots beside those of the processes: in the launcher's memory, or in files.
+"""A copy of the newest snapshots besides those of the processes: in the launcher's memory, or in files.
 
-    all have brought their snapshots of a cut to their keepers ──▶ the launcher fetches them ──▶ the cut is whole
+    all snapshots of a cut have reached their keepers ──▶ the launcher fetches them ──▶ the cut is whole
 
-With it training survives the deaths of any processes at once. What peers keep is used first: it is nearer.
+With it, training survives any simultaneous deaths. Copies that peers keep are used first, because they are nearer.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from ropewalk.training.stored_snapshots import SnapshotFolder, StoredSnapshot
 
 log = logging.getLogger(__name__)
 
-#: "auto": with the launcher, if the snapshots of all workers together are not larger: fetching them takes about as long
-#: as taking them, some 20 ms.
+#: "auto": with the launcher, if the snapshots of all workers together are not larger: fetching them then takes about
+#: as long as taking them, some 20 ms.
 AUTO_BYTES = 32 << 20
 
-#: What a trainer is told: "auto", "launcher", a folder, or None for no further copy.
+#: The trainer's setting: "auto", "launcher", a folder, or None for no further copy.
 Where = Literal["auto", "launcher"] | Path | None
 
 
 class FurtherCopies:
-    """The copies of one trainer.
+    """The further copies of one trainer.
 
     Args:
-        where: they are.
+        where: the trainer's setting.
 
     Raises:
         OSError: the folder cannot be made.
@@ -42,13 +42,13 @@ class FurtherCopies:
     def __init__(self, where: Where) -> None:
         self._where = where
         self._folder = SnapshotFolder(where) if isinstance(where, Path) else None
-        #: Those of the newest whole cut; none of a worker whose snapshot could not be had.
+        #: The copies of the newest whole cut; a worker whose snapshot could not be fetched is missing.
         self.newest: dict[PlanWorker, WorkerSnapshot | StoredSnapshot] = {}
         self._fetching: tuple[Cut, dict[PlanWorker, Future[WorkerSnapshot]]] | None = None
 
     @property
     def folder(self) -> str | None:
-        """Where the processes write theirs; None: they do not."""
+        """The folder in which the processes write their snapshots; None: they do not."""
         return None if self._folder is None else str(self._folder.path)
 
     def are_here(
@@ -59,13 +59,13 @@ class FurtherCopies:
         *,
         is_alone: bool,
     ) -> bool:
-        """Whether all that is to be here of a cut is; begins to fetch it at the first question.
+        """Return whether all copies of a cut that belong here are here; the first call starts fetching them.
 
         Args:
-            cut: of which peers keep all snapshots.
-            kept: by worker, what is known of its snapshot.
+            cut: a cut of which peers keep all snapshots.
+            kept: the keeper and file of each worker's snapshot.
             fetch: asks the process at a seat for the snapshot of a worker.
-            is_alone: whether there is one process only, so that nobody keeps them beside.
+            is_alone: whether there is only one process, so that no peer keeps its snapshots.
         """
         wanted = self._where == "launcher" or (
             self._where == "auto" and (is_alone or sum(one.size_bytes for one in kept.values()) <= AUTO_BYTES)
@@ -77,28 +77,28 @@ class FurtherCopies:
         return all(future.done() for future in self._fetching[1].values())
 
     def became_whole(self, cut: Cut, kept: Mapping[PlanWorker, PeerSnapshot]) -> None:
-        """Training goes on from this cut from now on: those of the one before are let go."""
+        """Record that training goes on from this cut from now on; copies of the previous one are dropped."""
         self.newest = {worker: one.stored for worker, one in kept.items() if one.stored is not None}
         if self._fetching is not None and self._fetching[0] == cut:
             for worker, future in self._fetching[1].items():
                 if (error := future.exception()) is None:
                     self.newest[worker] = future.result()
-                else:  # its keeper is gone, and then all go on from this cut with what others keep
+                else:  # its keeper is gone; training uses the remaining copies of this cut
                     log.warning("the launcher could not get the snapshot of worker %s: %s", worker, error)
         self._fetching = None
         if self._folder is not None:
             self._folder.keep_only([one for one in self.newest.values() if isinstance(one, StoredSnapshot)])
 
     def restarted(self) -> None:
-        """A cut that was not whole will not become so."""
+        """Forget a cut that was not whole: it will not become so."""
         self._fetching = None
 
     def clear(self) -> None:
-        """Training goes on from elsewhere."""
+        """Drop all copies: training goes on from another state."""
         self.newest, self._fetching = {}, None
 
     def close(self) -> None:
-        """Nothing is needed any more; may be called twice."""
+        """Drop all copies and remove the folder; may be called twice."""
         self.clear()
         if self._folder is not None:
             self._folder.close()

@@ -1,4 +1,4 @@
-"""A training in this thread, by the player: for debugging, and to see what processes must equal."""
+"""A training run in this thread, by the local executor: for debugging, and as the reference for processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ropewalk.training.stage_device import on_cpu
 
 
 class InlineRun:
-    """Drives a player.
+    """Drives a local executor.
 
     Args:
-        player: which has done nothing yet.
-        data: for steps of own data.
-        place: gives a batch on the device that the model is on.
+        player: the executor, which has not run anything yet.
+        data: makes mini-batches, for `step_of_own_data`; None: the caller passes them.
+        place: moves a batch to the device of the model.
     """
 
     def __init__(self, player: LocalExecutor, data: MakesData | None, place: Callable[[Any], Any]) -> None:

@@ -1,6 +1,6 @@
-"""Sums between workers over their links: everybody sends its part to every other worker, and adds all up itself.
+"""Sums between workers over their links: every worker sends its part to all others, and adds up all parts itself.
 
-All add in the order of the members, so everybody has the same sum to the bit, and it is that of `InMemorySums`.
+All add in the order of the members, so all get bit-identical sums, equal to those of `InMemorySums`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LinkSums:
     """The sums of one worker; see `stages.gradient_sums.Sums`.
 
     Args:
-        links: of the worker.
+        links: the links of the worker.
     """
 
     def __init__(self, links: ProcessLinks) -> None:
@@ -33,7 +33,7 @@ class LinkSums:
         self._sums: dict[SumKey, _Sum] = {}
 
     def contribute(self, key: SumKey, member: Contributor, contribution: GradientContribution) -> None:
-        """Give a member's part away, once."""
+        """Send a member's part to the others, once."""
         found = self._sums.setdefault(key, _Sum())
         assert member not in found.parts, f"{member} contributes twice to {key}"
         found.parts[member] = contribution
@@ -42,7 +42,7 @@ class LinkSums:
             self._links.send_contribution(worker, key, member, contribution)
 
     def missing(self, key: SumKey) -> Sequence[Contributor]:
-        """Whose parts have not come."""
+        """Return the members whose parts have not arrived."""
         found = self._sums.setdefault(key, _Sum())
         absent = [member for member in key.members if member not in found.parts]
         if absent:
@@ -51,14 +51,14 @@ class LinkSums:
         return absent
 
     def take(self, key: SumKey, member: Contributor) -> GradientContribution:
-        """The sum of all parts, which none may be missing; each member of this worker takes it once."""
+        """Return the sum of all parts, none of which may be missing; each member of this worker takes it once."""
         found = self._sums[key]
         if found.total is None:
             found.total = reduce(lambda left, right: left + right, (found.parts[one] for one in key.members))
         found.taken += 1
         if found.taken == sum(self._worker(one) == self._links.me for one in key.members):
             del self._sums[key]
-            return found.total  # all that it was made of was given away
+            return found.total  # its parts were released
         return found.total.copy()
 
     def _worker(self, member: Contributor) -> PlanWorker:

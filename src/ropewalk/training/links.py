@@ -1,12 +1,12 @@
-"""Links between the workers of a plan: by slots in shared memory on one host, by calls to other hosts.
+"""Links between the workers of a plan: through slots in shared memory on one host, by calls to other hosts.
 
     main thread of a worker                                         main thread of another
-    send(tag, parcel) ─▶ encode ─▶ slot ─▶ its bell ──────────────▶ wait, has, receive(tag) ─▶ tensors in the slot
-                              └──▶ call, sent by another thread ──▶ deliver ─▶ our own bell ─▶ the same
+    send(tag, parcel) ─▶ encode ─▶ slot ─▶ its notifier ──────────▶ wait, has, receive(tag) ─▶ tensors in the slot
+                              └──▶ call, sent by another thread ──▶ deliver ─▶ our own notifier ─▶ the same
 
-Messages are found by what they are, never by the order they come in. Besides the parcels of stages there are
-contributions to sums between workers, and credits where links are bounded. All of it belongs to one epoch, that is to
-one object: whatever of an earlier one is under way ends with it.
+Messages are identified by their tag, never by the order of arrival. Besides the parcels of stages there are
+contributions to sums between workers, and credits if links are bounded. All of them belong to one epoch, that is to
+one object: messages of an earlier epoch that are under way end with it.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from ropewalk.transport.slots import Announced, Doorbell, DoorbellHandle, OpenFi
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a worker's links are reached; sent to all the others."""
+    """The address of a worker's links; sent to all other workers."""
 
     epoch: int
-    #: Those of one host share memory.
+    #: Workers on the same host share memory.
     host: str
     memory: OpenFile
     bell: OpenFile
@@ -45,14 +45,14 @@ class Endpoint:
 
 @dataclass(slots=True)
 class LinkTraffic:
-    """What was sent to one worker."""
+    """The traffic sent to one worker."""
 
     messages: int = 0
     size_bytes: int = 0
 
 
 class _Near:
-    """The way to a worker of this host."""
+    """The link to a worker of this host."""
 
     def __init__(self, endpoint: Endpoint, memory: SlotMemory, me: int) -> None:
         self.rope = DoorbellHandle(endpoint.bell, me)
@@ -60,7 +60,7 @@ class _Near:
         self._memory = memory
 
     def send(self, encoded: Encoded) -> None:
-        if self.rope.is_lost:  # nobody would give the slot back
+        if self.rope.is_lost:  # the receiver would not return the slot
             return
         slot = self._memory.claim(encoded.size_bytes)
         encoded.write(slot.address)
@@ -76,7 +76,7 @@ class _PackedParcel(NamedTuple):
     weight: float | None
 
 
-# The notes of messages, by their first item.
+# The kinds of messages: the first item of each message's note.
 _PARCEL, _CONTRIBUTION, _CREDIT = 0, 1, 2
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder().decode
@@ -88,12 +88,12 @@ class ProcessLinks:
     The main thread of the worker uses it; `ring` and `deliver` are for any thread.
 
     Args:
-        epoch: what is sent belongs to it.
+        epoch: the epoch that the messages belong to.
         me: the worker.
-        plan: says who runs what.
-        slots: values that a link (an edge's values from stage to stage, or its gradients, between two workers) holds
-            at most, sent and not received; None: as many as the schedule sends.
-        device: where received tensors shall be; None: in the CPU's memory, where they came.
+        plan: says which worker runs which stage.
+        slots: the largest number of values sent and not received on a link (an edge's values from stage to stage, or
+            its gradients, between two workers); None: as many as the schedule sends.
+        device: the device of received tensors; None: the CPU's memory, where they arrive.
     """
 
     def __init__(
@@ -102,9 +102,9 @@ class ProcessLinks:
         self.epoch = epoch
         self.me = me
         self.slots = slots
-        #: To each worker, what was sent since the beginning.
+        #: The traffic sent to each worker since the beginning.
         self.traffic: dict[PlanWorker, LinkTraffic] = {}
-        #: Workers that something could not be sent to, and why.
+        #: Workers to which a message could not be sent, and why.
         self.lost: dict[PlanWorker, str] = {}
         self.plan = plan
         self._codec = TensorCodec(device)
@@ -125,20 +125,20 @@ class ProcessLinks:
         self._has_news = False
 
     def endpoint(self) -> Endpoint:
-        """Where the others reach this worker."""
+        """The address at which the others reach this worker."""
         return Endpoint(self.epoch, host_of_this_process(), self._memory.place, self._bell.place)
 
     def connect(
         self, endpoints: Mapping[PlanWorker, Endpoint], clients: Mapping[PlanWorker, Deliver] | None = None
     ) -> None:
-        """Make the ways to the other workers.
+        """Connect to the other workers.
 
         Args:
-            endpoints: of all workers of the plan, or of all others.
-            clients: for each worker of another host what calls its `deliver`.
+            endpoints: the endpoints of all workers of the plan, or of all others.
+            clients: for each worker of another host, a function that calls its `deliver`.
 
         Raises:
-            PeerLost: one of this host is gone.
+            PeerLost: a worker of this host is gone.
             ValueError: an endpoint is of another epoch, or there is no client for a worker of another host.
         """
         here = self.endpoint()
@@ -172,7 +172,7 @@ class ProcessLinks:
     # --- parcels: the protocol of `stages.in_memory_links.Links` ------------------------------------------------------
 
     def has_room(self, tag: Tag) -> bool:
-        """Whether the link holds fewer values than it may."""
+        """Whether the link holds fewer values than its bound."""
         if self.slots is None:
             return True
         link = self._link(tag)
@@ -192,20 +192,20 @@ class ProcessLinks:
         self._send(to, self._codec.encode((parcel.tree, parcel.generator), note))
 
     def has(self, tag: Tag) -> bool:
-        """Whether it has come."""
+        """Whether the parcel has arrived."""
         if tag not in self._parcels:
             self._hear()
         return tag in self._parcels
 
     def receive(self, tag: Tag) -> LinkMessage:
-        """Take it; its tensors may lie in memory of its sender, who gets that back when nobody refers to them."""
+        """Take the parcel; its tensors may lie in the sender's memory, which is reused when nothing refers to them."""
         found = self._parcels.pop(tag)
         if self.slots is not None:
             self._credit(tag)
         if isinstance(found, LinkMessage):
             return found
         tree, generator = self._codec.decode(found.memory)
-        # The state of a generator is in the CPU's memory, whatever the device that draws from it.
+        # The state of a generator is in the CPU's memory, whichever device draws from it.
         return LinkMessage(tree, None if generator is None else generator.cpu(), found.weight)
 
     # --- sums between workers -----------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class ProcessLinks:
         self._send(to, self._codec.encode(contribution, _pack((_CONTRIBUTION, key, member))))
 
     def contributions(self, key: SumKey) -> Mapping[Contributor, GradientContribution]:
-        """What has come for a sum since the last time; each is given once."""
+        """Return the contributions to a sum that arrived since the last call; each is returned once."""
         self._hear()
         found = self._contributions.pop(key, {})
         return {
@@ -231,7 +231,7 @@ class ProcessLinks:
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until something came, there is room, or `ring` was called, since the last wait; False: too long."""
+        """Wait until a message came, there is room, or `ring` was called, since the last wait; False on a timeout."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self._has_news:
             left_s = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -243,17 +243,17 @@ class ProcessLinks:
         return True
 
     def ring(self) -> None:
-        """End a wait, this one or the next; for any thread."""
+        """End the current wait, or the next one; may be called by any thread."""
         self._bell.ring()
 
     def deliver(self, message: FarMessage) -> None:
-        """Take a message from another host in; for any thread. One of another epoch is dropped."""
+        """Accept a message from another host; may be called by any thread. A message of another epoch is dropped."""
         if message.epoch == self.epoch:
             self._delivered.append(memory_of(message))
             self._bell.ring()
 
     def close(self) -> None:
-        """Let go of everything; may be called twice. Received tensors stay as they are."""
+        """Release everything; may be called twice. Received tensors stay valid."""
         for near in self._near.values():
             near.close()
         self._parcels.clear()
@@ -266,7 +266,7 @@ class ProcessLinks:
         self._bell.close()
         self._memory.close()
 
-    # --- how ----------------------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     def _send(self, to: PlanWorker, encoded: Encoded) -> None:
         traffic = self.traffic[to]
@@ -287,7 +287,7 @@ class ProcessLinks:
         self._bell.ring()
 
     def _hear(self) -> None:
-        """File what has come; and say what others had no room to be told."""
+        """Sort the messages that arrived, and send credits for which there was no room before."""
         if self._behind:
             self._catch_up()
         messages, was_rung = self._bell.heard()
@@ -300,7 +300,7 @@ class ProcessLinks:
 
     def _open(self, message: Announced) -> None:
         near = self._near_by_number.get(message.sender)
-        if near is None:  # it has met us, and we have not met it yet
+        if near is None:  # it has connected to us, but we have not connected to it yet
             self._early.append(message)
         else:
             self._take(near.slots.open(message))
@@ -323,7 +323,7 @@ class ProcessLinks:
         self._parcels[tag] = parcel
 
     def _credit(self, tag: Tag) -> None:
-        """Tell the sender that it was received."""
+        """Tell the sender that a value was received."""
         sender = self.plan.worker_of(tag.source, tag.micro_batch)
         if sender == self.me:
             self._unreceived[self._link(tag)] -= 1
@@ -351,7 +351,7 @@ class ProcessLinks:
 
 
 def host_of_this_process() -> str:
-    """What processes that can share memory have in common: the host of the run, and the kernel's view of processes."""
+    """Identify the processes that can share memory: the host of the run, and the kernel's view of processes."""
     here = bootstrap.current
     host = here.passport.host if here is not None and here.passport is not None else ""
     try:

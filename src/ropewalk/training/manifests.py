@@ -1,10 +1,10 @@
-"""What a checkpoint consists of, written down in its manifest: files and tensors, and how to know them again.
+"""The manifest of a checkpoint: its files and tensors, with the checksums that verify them.
 
-The manifest says of each file how long it is and its SHA-256, of each tensor where it
-lies and its CRC-32, and begins with its own SHA-256. They find damage, not malice; but
-nothing in a checkpoint is a pickle, so that reading what others wrote runs no code of theirs.
-A manifest is believed only in what it could say of files that we have written: their names
-follow from those of the parts, their heads and sizes from the tensors. So it leads to no file
+The manifest states the length and SHA-256 of each file, and the position and CRC-32 of each
+tensor, and begins with its own SHA-256. Checksums find damage, not malice; but nothing in a
+checkpoint is a pickle, so that reading a file from another person runs no code of theirs.
+A manifest is accepted only if this module could have written it: the names of files follow
+from those of the parts, their headers and sizes from the tensors. So it leads to no file
 elsewhere, to no pipe or device, and never to more memory than there are bytes on the disk.
 
 Nothing here needs torch.
@@ -32,40 +32,40 @@ from ropewalk.training.tensor_header import ITEM_BYTES, lay_out
 MANIFEST = "manifest.json"
 _FORMAT = 1
 _CHUNK_BYTES = 1 << 20
-#: A manifest, and the values of a part, are held in memory as they are read; those of a million tensors have less.
+#: The limit for a manifest, and for the values of a part, which are read into memory; a million tensors need less.
 _MOST_JSON_BYTES = 1 << 28
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NOFOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-#: Numbers of bytes and steps, and what torch's own loops can count of dimensions.
+#: Numbers of bytes and steps, and the numbers of dimensions that torch's own loops support.
 _Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 _Shape = Annotated[tuple[_Size, ...], msgspec.Meta(max_length=64)]
 
 
 class TensorRecord(msgspec.Struct, frozen=True):
-    """Where a tensor lies in a file, and how to know it again."""
+    """The position of a tensor in a file, and its checksum."""
 
     dtype: str
-    """As safetensors calls it: F32, BF16, ..."""
+    """The dtype as safetensors names it: F32, BF16, ..."""
     shape: _Shape
     begin: _Size
-    """Of its first byte, from the beginning of the file."""
+    """The offset of its first byte from the beginning of the file."""
     size_bytes: _Size
     crc32: _Size
 
 
 class FileRecord(msgspec.Struct, frozen=True):
-    """One file of a checkpoint."""
+    """A file of a checkpoint."""
 
     size_bytes: _Size
     sha256: str
     tensors: dict[str, TensorRecord]
-    """Empty for a file that holds none."""
+    """Empty for a file that holds no tensors."""
 
 
 class PartRecord(msgspec.Struct, frozen=True):
-    """What one writer wrote."""
+    """The files of one writer."""
 
     name: str
     parameters: tuple[str, ...]
@@ -74,11 +74,11 @@ class PartRecord(msgspec.Struct, frozen=True):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What is in a checkpoint."""
+    """The contents of a checkpoint."""
 
     step: _Size
     facts: dict[str, Any]
-    """Of the run as a whole: plain data, such as "num_steps" and "seed"."""
+    """Facts about the run as a whole: plain data, such as "num_steps" and "seed"."""
     parts: tuple[PartRecord, ...]
 
 
@@ -89,11 +89,11 @@ class _Sealed(msgspec.Struct, frozen=True):
 
 
 def write_manifest(save: Path, manifest: Manifest) -> None:
-    """Write it into the folder of a checkpoint; returns when it is on the disk.
+    """Write the manifest into the folder of a checkpoint; returns when it is on the disk.
 
     Raises:
-        OSError: it cannot be written.
-        TypeError: its facts are no plain data.
+        OSError: the manifest cannot be written.
+        TypeError: its facts are not plain data.
     """
     content = msgspec.json.encode(manifest)
     seal = f'{{"format":{_FORMAT},"sha256":"{hashlib.sha256(content).hexdigest()}","manifest":'
@@ -101,11 +101,11 @@ def write_manifest(save: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(save: Path) -> Manifest:
-    """What is in a checkpoint.
+    """Read the manifest of a checkpoint.
 
     Raises:
-        CheckpointCorrupt: its manifest is damaged or missing.
-        FileNotFoundError: there is no such folder, or not any more.
+        CheckpointCorrupt: the manifest is damaged or missing.
+        FileNotFoundError: there is no such folder, or it was removed.
     """
     path = save / MANIFEST
     try:
@@ -133,13 +133,13 @@ def read_manifest(save: Path) -> Manifest:
 
 
 def file_names(part: str) -> tuple[str, str, str]:
-    """The names of a part's files: weights, tensors of the state, the rest of it."""
+    """Return the names of a part's files: weights, tensors of the state, the rest of the state."""
     stem = urllib.parse.quote(part, safe="")
     return f"weights-{stem}.safetensors", f"state-{stem}.safetensors", f"state-{stem}.json"
 
 
 def _oddity(manifest: Manifest) -> str:
-    """What no manifest of ours says; empty if this may be one."""
+    """Describe an entry that no manifest of ours would have; empty if there is none."""
     names: set[str] = set()
     for part in manifest.parts:
         try:
@@ -183,11 +183,11 @@ def _specs(record: FileRecord) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def opened(save: Path, file: str, record: FileRecord) -> BufferedReader:
-    """A file of a checkpoint, to be read from its beginning.
+    """Open a file of a checkpoint, to be read from its beginning.
 
     Raises:
-        CheckpointCorrupt: it is missing, or not as long as it was; or its head says something else than the manifest.
-        FileNotFoundError: the whole checkpoint was removed, because newer ones came.
+        CheckpointCorrupt: the file is missing, or has another length, or its header contradicts the manifest.
+        FileNotFoundError: the whole checkpoint was removed, because newer ones were written.
     """
     path = save / file
     try:
@@ -214,11 +214,11 @@ def opened(save: Path, file: str, record: FileRecord) -> BufferedReader:
 
 
 def _open(path: Path) -> BufferedReader:
-    """Open a file of a checkpoint: no link, which could lead anywhere, and nothing that a reader would wait for."""
+    """Open a file of a checkpoint: no link, which could lead anywhere, and nothing that would block a reader."""
     try:
         descriptor = os.open(path, _NOFOLLOW)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG):  # a link, a socket, a name of no file of ours
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG):  # a link, a socket, a name that is too long
             raise damaged(path, f"it is no file ({error.strerror})") from error
         raise
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -228,11 +228,11 @@ def _open(path: Path) -> BufferedReader:
 
 
 def chunks(save: Path, file: str, record: FileRecord) -> Iterator[bytes]:
-    """The bytes of a file, in pieces; after the last one it is known that each is as it was written.
+    """Yield the bytes of a file, in pieces; once the last one is consumed, the file is known to be as it was written.
 
     Raises:
-        CheckpointCorrupt: it is not.
-        FileNotFoundError: the whole checkpoint was removed, because newer ones came.
+        CheckpointCorrupt: the file is damaged.
+        FileNotFoundError: the whole checkpoint was removed, because newer ones were written.
     """
     digest = hashlib.sha256()
     with opened(save, file, record) as content:
@@ -244,7 +244,7 @@ def chunks(save: Path, file: str, record: FileRecord) -> Iterator[bytes]:
 
 
 def check_digest(save: Path, file: str, record: FileRecord) -> None:
-    """Read a file to its end; raises as `chunks`."""
+    """Read a file to its end; raises the same errors as `chunks`."""
     for _ in chunks(save, file, record):
         pass
 
@@ -256,7 +256,7 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, st
         Its length and SHA-256.
 
     Raises:
-        OSError: it cannot be written, or is there.
+        OSError: the file cannot be written, or exists.
     """
     digest = hashlib.sha256()
 
@@ -265,13 +265,13 @@ def write_file(path: Path, parts: Iterable[bytes | memoryview]) -> tuple[int, st
             digest.update(part)
             yield part
 
-    # Whoever may enter the folder may read what lies in it; nobody else may write to it, whatever the umask is.
+    # Anyone who may enter the folder may read its files; no other user may write to it, whatever the umask is.
     size_bytes = write_new_file(path, seen(), mode=0o600 | path.parent.stat().st_mode & 0o044)
     return size_bytes, digest.hexdigest()
 
 
 def damaged(path: Path, why: str) -> CheckpointCorrupt:
-    """The error for a file that is not as it was written."""
+    """Return the error for a file that is not as it was written."""
     return CheckpointCorrupt(f"{path} is damaged: {why}; load another checkpoint, or save again", path=str(path))
 
 

@@ -1,12 +1,12 @@
-"""Measured timelines: what the workers of a plan did, by one clock, from their records.
+"""Measured timelines: the actions of a plan's workers, from their records, by one clock.
 
     records ── offsets ──▶ one clock ── the last whole steps ──▶ MeasuredTimeline
     worker 0   F0 F1 ········ B0 B1 U   F0 F1 ··· ...              text, svg, trace, bubble, idle
     worker 1     ··F0 B0 F1 B1 U ········ F0 B0 ...
 
-A step of a schedule with a flush is what a worker does up to its Steps of one version.
-Without a flush there are no such cuts, and a window is taken: from the first forward of
-some piece to the last backward of a later one, with all that others did meanwhile.
+One step of a schedule with a flush is everything that a worker does up to its Steps of one
+version. Without a flush there are no such boundaries, and a window is taken: from the first
+forward of some piece to the last backward of a later one, with everything others did meanwhile.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ropewalk.training.recorder import WorkerRecord
 
 
 class MeasuredWait(NamedTuple):
-    """A worker waited before an action."""
+    """A wait of a worker before an action."""
 
     cause: str
-    #: Whom for, where that is a stage.
+    #: The stage that it waited for, if there is one.
     stage: int | None
     start_s: float
     end_s: float
@@ -42,15 +42,15 @@ class MeasuredWait(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class MeasuredTimeline(Timeline):
-    """What each worker really did and when, of one or several steps. Times are seconds from the first action."""
+    """The measured actions of each worker, over one or several steps. Times are seconds from the first action."""
 
     waits: Mapping[PlanWorker, Sequence[MeasuredWait]] = field(default_factory=dict[PlanWorker, Sequence[MeasuredWait]])
-    #: How many steps it covers; without a flush, how many times a step's micro-batches.
+    #: The number of steps covered; without a flush, in units of a step's micro-batches.
     num_steps: float = 1
 
     @cached_property
     def step_s(self) -> float:
-        """Seconds per step: without a flush, by the rate at which micro-batches leave the last stage."""
+        """Seconds per step; without a flush, from the rate at which micro-batches leave the last stage."""
         if self.flushes:
             return self.length_s / self.num_steps
         last = len(self.plan.stages) - 1
@@ -65,20 +65,20 @@ class MeasuredTimeline(Timeline):
 
     @property
     def range_s(self) -> float:
-        """As of any timeline, per step."""
+        """The range of the timeline in seconds, per step."""
         return super().range_s / self.num_steps
 
     @property
     def bubble_s(self) -> float:
-        """As of any timeline, per step."""
+        """The bubble of the timeline in seconds, per step."""
         return self.range_s - max(self.compute_s.values()) / self.num_steps
 
     def svg(self, *, width: int = 1400, max_workers: int = 64) -> str:
-        """Draw it as a picture of this width in pixels; of many workers the first `max_workers`."""
+        """Draw the timeline as SVG of this width in pixels; with many workers, only the first `max_workers`."""
         return measured_svg(self, width=width, max_workers=max_workers)
 
     def trace(self) -> bytes:
-        """The trace as JSON, with waits and an arrow for each tensor that passed, to be opened at ui.perfetto.dev."""
+        """Return the trace as JSON for ui.perfetto.dev, with waits and an arrow for each tensor that was passed."""
         return measured_trace(self)
 
 
@@ -90,14 +90,14 @@ def measured_timeline(
     *,
     num_steps: int = 1,
 ) -> MeasuredTimeline:
-    """The last steps of a run, by one clock.
+    """Return the timeline of a run's last steps, by one clock.
 
     Args:
-        plan: what ran.
-        schedule: which one it ran.
-        records: what each worker did.
-        offsets: nanoseconds to add to a worker's times to have them by the common clock; who is missing has it.
-        num_steps: of how many steps, at most; without a flush, so many times `plan.micro_batches` pieces.
+        plan: the plan that ran.
+        schedule: the schedule that ran.
+        records: the recorded actions of each worker.
+        offsets: nanoseconds to add to a worker's times to convert them to the common clock; a missing worker uses it.
+        num_steps: the largest number of steps; without a flush, this many times `plan.micro_batches` pieces.
 
     Raises:
         ValueError: the records show no whole step.
@@ -113,13 +113,13 @@ def measured_timeline(
     return timeline_of(plan, schedule.flushes, records, offsets or {}, parts, steps)
 
 
-# --- which part of the records ----------------------------------------------------------------------------------------
+# --- selecting a part of the records ----------------------------------------------------------------------------------
 
 
 def _last_steps(
     plan: Plan, records: Mapping[PlanWorker, WorkerRecord], num: int
 ) -> tuple[dict[PlanWorker, range], int]:
-    """The last steps that all workers have done, for a schedule with a flush."""
+    """Return the last steps that all workers have completed, for a schedule with a flush."""
     found = {worker: _steps(records[worker]) for worker in plan.workers}
     whole = set[int].intersection(*(set(steps) for steps in found.values()))
     if not whole:
@@ -135,7 +135,7 @@ def _last_steps(
 
 
 def _steps(record: WorkerRecord) -> dict[int, range]:
-    """Where each step stands, by the version that its Steps make; the last of them end it."""
+    """Return where each step is, by the version that its Steps make; the last of them ends it."""
     found: dict[int, range] = {}
     begin = 0
     for place, action in enumerate(record.actions):
@@ -151,9 +151,9 @@ def _steps(record: WorkerRecord) -> dict[int, range]:
 
 
 def _last_pieces(plan: Plan, records: Mapping[PlanWorker, WorkerRecord], num: int) -> tuple[int, int]:
-    """The last pieces, at most `num`, that the first stage has finished, as (first, last).
+    """Return the last pieces, at most `num`, that the first stage has finished, as (first, last).
 
-    Before a drain, that is: those after whose backward it went on with the forward of another.
+    Pieces before a drain count, that is, those after whose backward the stage went on with the forward of another.
     """
     begun: set[int] = set()
     ended: set[int] = set()
@@ -181,7 +181,7 @@ def _last_pieces(plan: Plan, records: Mapping[PlanWorker, WorkerRecord], num: in
 def window(
     plan: Plan, records: Mapping[PlanWorker, WorkerRecord], offsets: Mapping[PlanWorker, int], first: int, last: int
 ) -> dict[PlanWorker, range]:
-    """What lies between the forward of the first piece and the backward of the last at the first stage."""
+    """Return the actions between the forward of the first piece and the backward of the last, at the first stage."""
     begins, ends = math.inf, -math.inf
     for worker in plan.workers:
         record, offset = records[worker], offsets.get(worker, 0)
@@ -214,7 +214,7 @@ def timeline_of(
     parts: Mapping[PlanWorker, range],
     num_steps: float,
 ) -> MeasuredTimeline:
-    """The timeline of these parts of records."""
+    """Return the timeline of these parts of the records."""
     zero = min(records[worker].start_ns[part[0]] + offsets.get(worker, 0) for worker, part in parts.items() if part)
     actions: dict[PlanWorker, list[Action]] = {}
     starts: dict[PlanWorker, list[float]] = {}
@@ -250,7 +250,7 @@ def timeline_of(
 
 
 def _loads(timeline: MeasuredTimeline) -> tuple[StageLoad, ...]:
-    """Typical seconds of each stage; bytes are not measured by action."""
+    """Return the typical seconds of each stage; bytes are not measured by action."""
     forward = typical_s(timeline, (ActionKind.FORWARD,))
     whole = typical_s(timeline, (ActionKind.BACKWARD,))
     into, weights = (
@@ -275,7 +275,7 @@ def _loads(timeline: MeasuredTimeline) -> tuple[StageLoad, ...]:
 
 
 def typical_s(timeline: Timeline, kinds: Iterable[ActionKind]) -> dict[int, float]:
-    """For each stage the median of the seconds that such actions took."""
+    """Return, for each stage, the median duration in seconds of actions of these kinds."""
     wanted = frozenset(kinds)
     found: dict[int, list[float]] = defaultdict(list)
     for worker in timeline.workers:

@@ -1,10 +1,10 @@
-"""Planned and measured as one picture: for each worker a row of what was to happen, one of what did, and its waits.
+"""The planned and the measured timeline as one picture: for each worker a row of each, and a row of its waits.
 
     worker 0.0   planned   ██F0██F1      ███B0███B1
     stage 0      measured  ███F0███F1       ████B0████B1
                                      ▂▂▂▂▂▂▂          (waited: starved, back-pressure, sums, admission)
 
-Both have one scale, so that what takes longer is longer.
+Both have the same scale, so that a longer action is drawn longer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # measured timelines draw themselves with this
     from ropewalk.training.measured import MeasuredTimeline
 
 _LEFT, _BOX, _LANE, _GAP = 170, 20, 7, 14
-#: A planned Send waits for the port, and takes no work; a measured one is work.
+#: A planned Send waits for the port, and takes no time of the worker; a measured one does.
 _MEASURED = {**COLOURS, ActionKind.SEND: ("send", "#ef4444"), ActionKind.RECEIVE: ("receive", "#fb7185")}
 _WAITS = {STARVED: "#fbbf24", BACK_PRESSURE: "#fb923c", SUMS: "#f9a8d4", ADMISSION: "#cbd5e1"}
 
@@ -37,14 +37,17 @@ def measured_svg(
     width: int = 1400,
     max_workers: int = 64,
 ) -> str:
-    """Draw what happened, and if it is given, what was planned.
+    """Draw the measured timeline and, if given, the planned one.
 
     Args:
-        measured: what happened.
+        measured: the measured timeline.
         planned: the timeline to compare with.
-        called: what that is called.
-        width: of the picture, in pixels.
-        max_workers: rows at most; the headline tells of all of them.
+        called: the label of `planned`.
+        width: the width of the picture, in pixels.
+        max_workers: the largest number of rows; the headline covers all workers.
+
+    Returns:
+        The SVG text.
     """
     shown = measured.workers[:max_workers]
     headlines = [*_headlines(planned, measured, called)]

@@ -1,7 +1,7 @@
 """A measured timeline as a trace for ui.perfetto.dev, alone or beside the planned one.
 
 process   one for each device, "device 3: worker 1.0 (stage 1)", and right above it "planned device 3: ..."
-threads   what it did, and below, what it waited for
+threads   its actions, and below, its waits
 arrows    from each Send to its Receive
 """
 
@@ -21,12 +21,12 @@ from ropewalk.trace_events import Event
 if TYPE_CHECKING:  # measured timelines draw themselves with this
     from ropewalk.training.measured import MeasuredTimeline
 
-#: Thread 0 computes, and the next are ports.
+#: Thread 0 computes; the next threads are ports.
 _WAITING = 99
 
 
 def measured_trace(measured: MeasuredTimeline, planned: Timeline | None = None, *, called: str = "planned") -> bytes:
-    """The trace as JSON."""
+    """Return the trace as JSON."""
     events = [*(_planned(planned, called) if planned else ()), *_events(measured, doubled=planned is not None)]
     return trace_events.trace(events)
 
@@ -48,7 +48,7 @@ def _events(measured: MeasuredTimeline, *, doubled: bool) -> Iterator[Event]:
     for event in timeline_events(measured):
         if event["name"] == "process_sort_index" and doubled:
             event["args"]["sort_index"] = 2 * event["pid"] + 1
-        if event["ph"] != "C":  # bytes in memory are not known action by action
+        if event["ph"] != "C":  # bytes in memory are not measured by action
             yield event
     yield from _waits(measured)
     yield from _arrows(measured)
@@ -64,7 +64,7 @@ def _waits(measured: MeasuredTimeline) -> Iterator[Event]:
 
 
 def _arrows(measured: MeasuredTimeline) -> Iterator[Event]:
-    """From Sends to Receives, the k-th of a tensor to the k-th; what has only one end here has none."""
+    """Yield arrows from Sends to Receives, the k-th of a tensor to the k-th; one without a counterpart gets none."""
     sends: dict[tuple[object, ...], list[tuple[int, float]]] = defaultdict(list)
     receives: dict[tuple[object, ...], list[tuple[int, float]]] = defaultdict(list)
     for worker in measured.workers:
@@ -76,7 +76,7 @@ def _arrows(measured: MeasuredTimeline) -> Iterator[Event]:
     for key, begins in sends.items():
         for (sender, sent_s), (receiver, received_s) in zip(begins, receives[key], strict=False):
             if received_s < sent_s:
-                continue  # the window cut the Send that belongs to it off
+                continue  # its Send is outside the window
             arrow = partial(trace_events.flow, category="measured transfer", number=number)
             yield arrow("begins", sender, 0, sent_s)
             yield arrow("ends", receiver, 0, received_s)

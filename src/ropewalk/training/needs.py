@@ -1,4 +1,4 @@
-"""What each stage needs of a micro-batch that no other stage brings: inputs, labels, the seed of its random numbers."""
+"""The parts of a micro-batch that a stage needs from outside: inputs, labels, the seed of its random numbers."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Of one stage."""
+    """The needs of one stage."""
 
     #: Ids of the model's input operators in it.
     inputs: tuple[str, ...]
     #: Whether the model ends here, so that it computes the loss.
     labels: bool
-    #: Whether its random numbers begin here.
+    #: Whether the stage starts the sequence of random numbers, so that it needs the seed.
     seed: bool
     #: Its parameters and buffers.
     names: tuple[str, ...]
 
     @property
     def of_piece(self) -> bool:
-        """Whether it needs anything of a micro-batch."""
+        """Whether the stage needs any part of a micro-batch."""
         return bool(self.inputs) or self.labels or self.seed
 
     def part_of(self, piece: MicroBatchPiece) -> MicroBatchPiece:
-        """A micro-batch with only what the stage needs."""
+        """Return a micro-batch reduced to what the stage needs."""
         inputs = {id: piece.inputs[id] for id in self.inputs}
         return MicroBatchPiece(
             piece.step, piece.index, inputs, piece.labels if self.labels else None, piece.num_samples
         )
 
     def whole_of(self, batch: MiniBatch) -> MiniBatch:
-        """A mini-batch with only what the stage needs."""
+        """Return a mini-batch reduced to what the stage needs."""
         inputs = {id: batch.inputs[id] for id in self.inputs}
         return MiniBatch(batch.step, inputs, batch.labels if self.labels else None, batch.sizes, batch.whole)
 
 
 def needs_of(plan: Plan, graph: ModelGraph) -> tuple[Need, ...]:
-    """For each stage of a plan."""
+    """Return the needs of each stage of a plan."""
     by_id = graph.by_id
     is_random = [any(by_id[id].is_random for id in stage.operators) for stage in plan.stages]
     found: list[Need] = []

@@ -1,9 +1,9 @@
-"""Data that stage processes read by themselves, so that it does not come by way of the launcher.
+"""Data that stage processes read by themselves, so that it does not pass through the launcher.
 
     data(first_step) ──▶ mini-batches (x, y), from that step on, the same in every process that asks
-    data(first_step, shard) ──▶ of each mini-batch only the samples of this replica's micro-batches
+    data(first_step, shard) ──▶ only the samples of each mini-batch that are of this replica's micro-batches
 
-A process that comes back, or goes back to a snapshot, calls it again with the step that is next.
+A process that restarts, or goes back to a snapshot, calls the function again with its next step.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 
-#: What a user gives: takes the first step that is wanted (or nothing: then those before it are skipped), and as an
-#: argument called `shard` perhaps who asks.
+#: The user's function: called with the first step that is wanted (or without it: then earlier ones are skipped), and,
+#: if it has an argument called `shard`, with the `DataShard` of the process.
 MakesData = Callable[..., Iterable[tuple[Any, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
 class DataShard:
-    """Which samples of each mini-batch a process needs: those of the micro-batches replica, replica + replicas, ..."""
+    """The samples of each mini-batch that a process needs: the micro-batches replica, replica + replicas, ..."""
 
     replica: int
     replicas: int
-    #: Micro-batches of a whole mini-batch.
+    #: The number of micro-batches in a whole mini-batch.
     micro_batches: int
 
 
@@ -40,11 +40,11 @@ class OwnData:
 
     Args:
         make: the user's function.
-        graph: of the model.
-        shard: who asks.
+        graph: the graph of the model.
+        shard: the samples that this process needs.
 
     Raises:
-        PlanInvalid: the function wants shards, and micro-batches cannot be shared out evenly.
+        PlanInvalid: the function takes shards, and micro-batches cannot be divided evenly among them.
     """
 
     def __init__(self, make: MakesData, graph: ModelGraph, shard: DataShard) -> None:
@@ -63,10 +63,13 @@ class OwnData:
         self._next_step = -1
 
     def batch(self, step: int) -> tuple[Any, Any]:
-        """The mini-batch of a step, or the part of it that is in the shard.
+        """Return the mini-batch of a step, or the part of it that is in the shard.
+
+        Args:
+            step: the number of the step in the run.
 
         Raises:
-            ValueError: the data has ended, or is no pair.
+            ValueError: the data has ended, or an item is not a pair.
         """
         if step != self._next_step:
             self._begin(step)
@@ -82,7 +85,10 @@ class OwnData:
         return cast("tuple[Any, Any]", pair)
 
     def pieces(self, step: int) -> dict[int, MicroBatchPiece]:
-        """The micro-batches of a step by their index in it; with shards only those of this replica.
+        """Return the micro-batches of a step by their index in it; with shards, only those of this replica.
+
+        Args:
+            step: the number of the step in the run.
 
         Raises:
             ValueError: the data has ended, or a mini-batch has too few samples.

@@ -1,11 +1,11 @@
-"""Plain values as JSON, with their tensors put aside: what optimizers, schedules and exchanges keep, without a pickle.
+"""Plain values as JSON, with their tensors kept apart: the state of optimizers, schedules and exchanges without pickle.
 
     {"step": tensor(3.), "betas": (0.9, 0.999), "best": inf}
         ─▶ {"step": {"$tensor": "state.step"}, "betas": {"$tuple": [0.9, 0.999]}, "best": {"$float": "inf"}}
         and {"state.step": tensor(3.)}, which go into a file of their own
 
-What comes back equals what went in, types included, except that numpy's numbers become
-Python's. Anything else is refused by its place, because it would need code to rebuild.
+A decoded value equals the encoded one, types included, except that numpy's numbers become
+Python's. Any other value is refused by its place, because it would need code to rebuild.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ropewalk.training.tensor_file import check_writable
 
-#: Dictionaries that are more than dictionaries; schedules of the learning rate keep milestones in a Counter.
+#: Subclasses of dict that are supported; learning rate schedules keep milestones in a Counter.
 _DICTS: dict[str, type[dict[Any, Any]]] = {"$dict": dict, "$counter": Counter, "$ordered": OrderedDict}
 _NUMPY_NUMBERS: Any = np.bool_, np.integer, np.float16, np.float32, np.float64
 _DTYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
@@ -29,21 +29,24 @@ _DICT_MARKS = {kind: mark for mark, kind in _DICTS.items()}
 
 
 class StateEncoder:
-    """Makes JSON of values, and collects their tensors under names of their own."""
+    """Encodes values as JSON, and collects their tensors under unique names."""
 
     def __init__(self) -> None:
         #: All tensors so far.
         self.tensors: dict[str, Tensor] = {}
 
     def encode(self, value: Any, place: str) -> Any:
-        """What `json.dumps` takes for a value.
+        """Encode a value for `json.dumps`.
 
         Args:
             value: tensors, numbers, text, None, dtypes, and lists, tuples and dictionaries of them.
-            place: where it is, for errors and for the names of tensors.
+            place: the path to the value, for errors and for the names of tensors.
+
+        Returns:
+            The value as JSON data, in which tensors are replaced by their names.
 
         Raises:
-            TypeError: it holds something else; names the place.
+            TypeError: the value holds something else; names the place.
         """
         if value is None or type(value) in (bool, int, str):
             return value
@@ -72,7 +75,7 @@ class StateEncoder:
         while name in self.tensors:
             again += 1
             name = f"{place}#{again}"
-        # Files hold rows one after the other; of another order, such as channels_last, the order is written as well.
+        # Files hold rows in order; for another memory order, such as channels_last, that order is written as well.
         order = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
         turned = tensor.permute(order)
         if tensor.is_contiguous() or not turned.is_contiguous():
@@ -91,18 +94,21 @@ class StateEncoder:
 
 
 class Malformed(ValueError):
-    """What is to be decoded was not encoded by `StateEncoder`."""
+    """The data to be decoded was not encoded by `StateEncoder`."""
 
 
 def decode(encoded: Any, read: Callable[[str], Tensor]) -> Any:
-    """The value that was encoded. Nothing is looked up by a name in it but tensors, and types in a table.
+    """Decode a value. Only tensors are looked up by name, and types in a table.
 
     Args:
         encoded: what `StateEncoder.encode` returned, or `json.loads` of its text.
-        read: a tensor by its name.
+        read: returns a tensor by its name.
+
+    Returns:
+        The decoded value.
 
     Raises:
-        Malformed: it is neither; says where.
+        Malformed: `encoded` is neither; names the place.
     """
     if isinstance(encoded, list):
         return [decode(item, read) for item in cast(list[Any], encoded)]
@@ -132,7 +138,7 @@ def decode(encoded: Any, read: Callable[[str], Tensor]) -> Any:
 
 
 def _turned(tensor: Tensor, order: Any) -> Tensor:
-    """With the order of memory that it had."""
+    """Return the tensor with its original memory order."""
     if order is None:
         return tensor
     axes = cast(list[Any], order) if isinstance(order, list) else []

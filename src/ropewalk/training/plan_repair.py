@@ -1,10 +1,10 @@
-"""What becomes of a plan when there are fewer processes than before, or when a stage is to have more replicas.
+"""Changes a plan when there are fewer processes than before, or when a stage is to have more replicas.
 
     a stage has other replicas       ──▶  without_workers: it goes on with those, which do all micro-batches
     a stage has no process any more  ──▶  merged: a neighbour takes over its operators
     more replicas are wanted         ──▶  with_replicas
 
-All of these are pure. Whether a plan that comes out can run under a schedule is said by `schedule.check`.
+All functions are pure. `schedule.check` says whether the resulting plan can run under a schedule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ropewalk.pipeline.plans import Edge, Plan, PlanWorker, Stage, Tie
 
 
 def without_workers(plan: Plan, lost: Collection[PlanWorker]) -> Plan | None:
-    """The plan without some replicas; None if a stage would have none left."""
+    """Return the plan without some replicas; None if a stage would have none left."""
     kept: dict[int, tuple[int, ...]] = {}
     for stage in plan.stages:
         group = plan.placement[stage.id]
@@ -30,7 +30,12 @@ def without_workers(plan: Plan, lost: Collection[PlanWorker]) -> Plan | None:
 
 
 def with_replicas(plan: Plan, stage: int, replicas: int) -> Plan:
-    """The plan with so many replicas of a stage, and of those on the same devices; new ones get devices of their own.
+    """Return the plan with `replicas` replicas of a stage, and of stages on its devices; new replicas get new devices.
+
+    Args:
+        plan: not changed.
+        stage: the id of the stage.
+        replicas: the number of replicas that it shall have, at least 1.
 
     Raises:
         PlanInvalid: there is no such stage, or it would have no replicas.
@@ -46,12 +51,12 @@ def with_replicas(plan: Plan, stage: int, replicas: int) -> Plan:
 
 
 def merged(plan: Plan, lost: int, load: Mapping[int, float] | None = None) -> Plan:
-    """The plan with the operators of a stage given to a neighbour.
+    """Return the plan with the operators of a stage given to a neighbour.
 
     Args:
-        plan: with one stage for each group of devices.
-        lost: the stage.
-        load: what each stage costs; the neighbour with less takes over. None: it is counted in operators.
+        plan: a plan with one stage for each group of devices.
+        lost: the id of the stage to remove.
+        load: the cost of each stage; the neighbour with the lower cost takes over. None: the number of operators.
 
     Raises:
         PlanInvalid: stages share workers, or there is no other stage.

@@ -1,4 +1,4 @@
-"""What a measured timeline is held against: what was planned, or what its own times would allow; and both drawn as one.
+"""Comparison of a measured timeline with the planned one, or with an ideal one from its own times; draws both together.
 
 simulate(plan, profile, topology)  ──▶ planned ─┐
 ideal_timeline(plan, measured)     ──▶          ├─▶ one trace, one picture
@@ -22,17 +22,17 @@ from ropewalk.training.measured_svg import measured_svg
 from ropewalk.training.measured_trace import measured_trace
 from ropewalk.training.recorder import Recorder
 
-#: Without a flush the rate counts, not the fill: micro-batches for each worker that are simulated to see it.
+#: Without a flush the rate counts, not the fill: the number of micro-batches per worker simulated to measure it.
 _ROUNDS = 12
 
 
 def planned_and_measured_trace(planned: Timeline, measured: MeasuredTimeline, *, called: str = "planned") -> bytes:
-    """Both in one trace as JSON: for each device a process of the plan, and below it one of what happened.
+    """Return both timelines in one trace as JSON: for each device a process of the plan, and below it the measured one.
 
     Args:
-        planned: one step; or of a schedule without a flush, a run long enough to see its rate.
-        measured: what happened.
-        called: what the first is called; "ideal" for an `ideal_timeline`.
+        planned: one step; or, for a schedule without a flush, a run long enough to show its rate.
+        measured: the measured timeline.
+        called: the label of `planned`; "ideal" for an `ideal_timeline`.
     """
     return measured_trace(measured, comparable(planned, measured), called=called)
 
@@ -45,27 +45,33 @@ def planned_and_measured_svg(
     width: int = 1400,
     max_workers: int = 32,
 ) -> str:
-    """Both in one picture: for each worker a row of the plan, and below it one of what happened.
+    """Return both timelines in one picture: for each worker a row of the plan, and below it a row of the measurement.
 
     Args:
-        planned: one step; or of a schedule without a flush, a run long enough to see its rate.
-        measured: what happened.
-        called: what the first is called; "ideal" for an `ideal_timeline`.
-        width: of the picture, in pixels.
-        max_workers: rows at most; the headline tells of all of them.
+        planned: one step; or, for a schedule without a flush, a run long enough to show its rate.
+        measured: the measured timeline.
+        called: the label of `planned`; "ideal" for an `ideal_timeline`.
+        width: the width of the picture, in pixels.
+        max_workers: the largest number of rows; the headline covers all workers.
+
+    Returns:
+        The SVG text.
     """
     return measured_svg(measured, comparable(planned, measured), called=called, width=width, max_workers=max_workers)
 
 
 def ideal_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimeline) -> Timeline:
-    """What the plan could do: the simulator with the measured times of actions, and links and sums that take no time.
+    """Simulate the plan with the measured times of actions, and links and sums that take no time.
 
-    What a measured step takes longer is waiting for transfers, the work of passing them, and uneven times.
+    A measured step takes longer because of waits for transfers, the work of passing tensors, and uneven times.
 
     Args:
-        plan: what ran.
-        schedule: which one it ran.
-        measured: the steps from which times are taken, a median for each kind of action and stage.
+        plan: the plan that ran.
+        schedule: the schedule that ran.
+        measured: the steps that give the times, a median for each kind of action and stage.
+
+    Returns:
+        The simulated timeline.
     """
     schedule = make_schedule(schedule)
     operators: list[Operator] = []
@@ -89,9 +95,10 @@ def ideal_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimel
 
 
 def comparable(planned: Timeline, measured: MeasuredTimeline) -> Timeline:
-    """That part of a planned timeline which shows as much as the measured one.
+    """Return the part of a planned timeline that covers as much as the measured one.
 
-    With a flush all of it, one step. Without a flush as many micro-batches from its middle, where the pipeline is full.
+    With a flush that is all of it, one step. Without a flush it is as many micro-batches from its middle, where the
+    pipeline is full.
     """
     if planned.flushes or isinstance(planned, MeasuredTimeline):
         return planned

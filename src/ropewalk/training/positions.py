@@ -1,4 +1,4 @@
-"""Where a run is behind what was admitted, without its actions: what `stream.position` says in the stage processes."""
+"""The position of a run after a number of micro-batches, without its actions; agrees with `stream.position`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ropewalk.pipeline.schedules.streams import Cut
 
 
 def is_empty(position: Cut) -> bool:
-    """Whether a drain there would have nothing to do."""
+    """Whether a drain at this position would have nothing to do."""
     return not position.num_since and not position.num_accumulated
 
 
 def behind(plan: Plan, schedule: Schedule, position: Cut, num: int, *, drains: bool) -> Cut:
-    """The position behind so many more micro-batches, and perhaps a drain."""
+    """Return the position after `num` more micro-batches and, if `drains`, a drain."""
     if schedule.flushes:
         position = position.behind_step(schedule.accumulate) if num else position
         return position.behind_update() if drains and position.num_accumulated else position

@@ -1,4 +1,4 @@
-"""What a trainer must know before it begins: the model's graph, where its first numbers come from, and a plan."""
+"""Prepares a training: the model's graph, the source of its initial tensors, and a plan."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from ropewalk.training.building import build
 from ropewalk.training.sources import Initialised, SafetensorsFiles
 from ropewalk.training.stage_device import is_here, share_of_memory
 
-#: A module in train mode, its graph, or a function without arguments that makes it.
+#: A module in train mode, its graph, or a function without arguments that builds the module.
 Model = nn.Module | ModelGraph | Callable[[], nn.Module]
 
 
 def see(
     model: Model, x: Any, *, seed: int, device: str, weights: str | Path | None
 ) -> tuple[ModelGraph, TensorSource | None]:
-    """The model's graph, and where its first numbers come from; None: from the model.
+    """Return the model's graph, and the source of its initial tensors; None: the model itself.
 
     Args:
-        model: what is trained.
+        model: the model to train.
         x: inputs to trace it with.
-        seed: of the numbers that a function which makes it draws.
-        device: where this process trains it itself; "": elsewhere, and then it stays where it is.
-        weights: files with its first parameters and buffers, if there are any.
+        seed: determines the random numbers drawn by a function that builds the model.
+        device: the device on which this process trains the model; "": other processes do, and the model is not moved.
+        weights: files with its initial parameters and buffers, if there are any.
 
     Raises:
-        ValueError: it cannot be trained.
+        ValueError: the model cannot be trained.
     """
     source: TensorSource | None = None
     if isinstance(model, ModelGraph):
@@ -89,8 +89,18 @@ def plan_for(
 ) -> Plan:
     """Profile a model with the first micro-batch of `x`, and plan it for a number of processes of this kind.
 
+    Args:
+        num_devices: the number of processes.
+        model: the model, from which `graph` was traced.
+        graph: the graph of the model.
+        x: inputs of a mini-batch.
+        schedule: a schedule, whose stages then use all devices; None: the planner chooses stages and replicas.
+        micro_batches: the number per step; None: four for each device.
+        device: the kind of device that the stages compute on.
+        resources: the resources of each process; without a memory size, each gets a share of this machine's.
+
     Raises:
-        NoPlanFits: none fits into the memory that `resources` say.
+        NoPlanFits: no plan fits into the memory given in `resources`.
     """
     num = micro_batches or 4 * num_devices
     with _as_many_threads(resources):
@@ -101,7 +111,7 @@ def plan_for(
             profile = make_profile(graph, beside(graph.model, example))
     memory = None if resources is None else resources.memory_bytes
     planned = functools.partial(make_plan, profile, devices=num_devices, schedule=schedule, micro_batches=num)
-    if schedule is not None:  # a named schedule asks for a pipeline
+    if schedule is not None:  # a named schedule implies a pipeline
         return planned(num_stages=make_schedule(schedule).stages_per_worker * num_devices)
     try:
         share = share_of_memory(device, num_devices) or usable_memory() // num_devices
@@ -109,19 +119,19 @@ def plan_for(
     except NoPlanFits:
         if memory is not None:
             raise
-    # Where processes will run there may be more memory than here; as many stages as can be need least of it.
+    # The processes' hosts may have more memory than this one; the largest number of stages needs the least.
     return planned(num_stages=num_devices)
 
 
 def beside(model: nn.Module, batch: Any) -> Any:
-    """Inputs or labels on the device that a model is on."""
+    """Return inputs or labels on the device of a model."""
     device = next((one.device for one in model.parameters() if not one.is_meta), None)
     return batch if device is None else map_tensors(lambda tensor: tensor.to(device), batch)
 
 
 @contextmanager
 def _as_many_threads(resources: Resources | None) -> Generator[None]:
-    """Let torch compute with as many threads as a stage process will."""
+    """Make torch compute with as many threads as a stage process will."""
     before = torch.get_num_threads()
     torch.set_num_threads(
         max(1, int(default_resources(settings.current()).cpus if resources is None else resources.cpus))
@@ -133,7 +143,7 @@ def _as_many_threads(resources: Resources | None) -> Generator[None]:
 
 
 def _micro_batch(x: Any, num: int) -> Any:
-    """Inputs of the first of `num` micro-batches."""
+    """Return the inputs of the first of `num` micro-batches."""
     lengths = [tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()]
     size = max(1, lengths[0] // num) if lengths else 1
 

@@ -1,4 +1,4 @@
-"""A training on processes, as the trainer asks for it: mini-batches are cut here, states and files put together."""
+"""A training run on processes: cuts mini-batches, and assembles states and checkpoint files."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class ProcessRun:
     """Drives a controller.
 
     Args:
-        controller: not started yet.
-        graph: of the model.
-        loss: for metrics.
+        controller: a controller that has not been started.
+        graph: the graph of the model.
+        loss: computes the metrics.
     """
 
     def __init__(self, controller: Controller, graph: ModelGraph, loss: Loss) -> None:
@@ -79,7 +79,7 @@ class ProcessRun:
         return self._admitted(num, batch)
 
     def step_of_own_data(self) -> AdmittedStep:
-        """A step whose mini-batch the stages read by themselves."""
+        """Admit a step whose mini-batch the stages read by themselves."""
         return self._admitted(self.plan.micro_batches, None)
 
     def _admitted(self, num: int, batch: MiniBatch | None) -> AdmittedStep:
@@ -94,7 +94,7 @@ class ProcessRun:
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
         remaining = iter(batches)
         found: list[tuple[Tensor, float | None]] = []
-        # So many are under way at once that all stages have something to do.
+        # This many batches are under way at once, so that every stage has work.
         while chunk := list(islice(remaining, 2 * len(self.plan.workers))):
             for one in self._examined([checked_pair(pair) for pair in chunk], wants_loss=True):
                 assert one.value is not None
@@ -108,7 +108,7 @@ class ProcessRun:
         return result.outputs
 
     def _examined(self, batches: Sequence[tuple[Any, Any]], *, wants_loss: bool) -> list[Evaluated]:
-        """What comes out for mini-batches, in their order."""
+        """Evaluate mini-batches; the results are in their order."""
         graph, first = self._graph.for_eval, self._num_examined
         self._num_examined += len(batches)
         pieces: list[MicroBatchPiece] = []
@@ -133,12 +133,12 @@ class ProcessRun:
 
     @property
     def _evaluation(self) -> Evaluation:
-        """Of the plan as it is now; a death may change it."""
+        """The evaluation for the current plan, which a death may change."""
         if self._evaluated is None or self._evaluated.training is not self.plan:
             self._evaluated = Evaluation(self._graph, self.plan)
         return self._evaluated
 
-    # --- what was learnt ----------------------------------------------------------------------------------------------
+    # --- state and weights --------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -157,7 +157,7 @@ class ProcessRun:
         self.num_steps = state["num_steps"]
 
     def save(self, folder: Path, keep: int | None) -> CheckpointFuture:
-        """Copies are taken before this returns; files are written while training goes on."""
+        """Take copies, then return; the files are written while training goes on."""
         if self._saving is not None:
             self._saving.settle()
         self.drain()
@@ -190,7 +190,7 @@ class ProcessRun:
         state = self.state_dict()
         self._controller.redeploy(plan, FromState(state))
 
-    # --- seeing it ----------------------------------------------------------------------------------------------------
+    # --- observing ----------------------------------------------------------------------------------------------------
 
     def records(self) -> Mapping[PlanWorker, WorkerRecord]:
         return self._controller.ask(lambda client, _: client.record.future(), "the records of the stages")
@@ -211,7 +211,7 @@ class ProcessRun:
             self._controller.close(grace_s)
 
     def _names_of(self, worker: PlanWorker) -> list[str]:
-        """Parameters and buffers that a worker is the first to hold."""
+        """Return the parameters and buffers of which this worker is the first holder."""
         if worker.replica:
             return []
         needs = self._controller.needs

@@ -1,4 +1,4 @@
-"""A line now and then while a model trains: the step, the loss, and how fast it goes."""
+"""A progress line while a model trains: the step, the loss, and the rates."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 
 class ProgressLine:
-    """Says how training goes, at most once in `every_s` seconds, and in the first step.
+    """Prints the progress of training, at most once in `every_s` seconds, and in the first step.
 
         step 120: loss 0.2314, 35.2 steps/s, 1126 samples/s
 
-    Rates and the loss are of the steps since the last line; the loss is their mean, weighted by samples.
+    Rates and the loss cover the steps since the last line; the loss is their mean, weighted by samples.
 
     Args:
         every_s: seconds between lines.
-        write: takes a line.
-        clock: seconds.
+        write: called with each line.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -38,12 +38,12 @@ class ProgressLine:
         self._loss = 0.0
 
     def put(self, step: int, loss: float, num_samples: float) -> None:
-        """Take note of a step that is done.
+        """Record a finished step.
 
         Args:
-            step: its number, the first is 0.
-            loss: of the mini-batch, the mean over its samples.
-            num_samples: of the mini-batch.
+            step: its number, from 0.
+            loss: the mean over the samples of the mini-batch.
+            num_samples: the number of samples in the mini-batch.
         """
         self._num_steps += 1
         self._num_samples += num_samples

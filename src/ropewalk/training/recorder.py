@@ -1,4 +1,4 @@
-"""The recorder: what a worker did and when, and what it waited for before; cheap enough to be always on.
+"""The recorder: a worker's actions, their times and the waits before them; cheap enough to be always on.
 
     ──── waited ────┤ start ▬▬▬▬▬ end        one row of the ring: action, start, end, waited, cause
       for a tensor, a slot, a sum, or for work
@@ -17,9 +17,9 @@ from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.local_executor import Performed
 from ropewalk.pipeline.plans import PlanWorker
 
-#: Why a worker waited, if it is not the nature of the action: it had none, and the controller had to admit more.
+#: Causes of waiting. There was no action to do: the controller had to admit more.
 ADMISSION = "admission"
-#: What follows from the action: a Receive lacked its tensor, a Send room on its link, a Step its sums.
+#: Causes that follow from the action: a Receive lacked its tensor, a Send room on its link, a Step its sums.
 STARVED = "starved"
 BACK_PRESSURE = "back-pressure"
 SUMS = "sums"
@@ -27,34 +27,34 @@ SUMS = "sums"
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """What one worker did, oldest first, by its own clock."""
+    """The actions of one worker, oldest first, by its own clock."""
 
     worker: PlanWorker
     actions: tuple[Action, ...]
     start_ns: array[int]
     end_ns: array[int]
-    #: How long it waited right before each action, of which `start_ns` is the end.
+    #: Nanoseconds of waiting right before each action, that is, until its `start_ns`.
     waited_ns: array[int]
-    #: Why it waited; "" where that follows from the action.
+    #: The causes of the waits; "" where the cause follows from the action.
     causes: tuple[str, ...]
-    #: How many older actions the ring has lost.
+    #: The number of older actions that the ring has dropped.
     num_forgotten: int = 0
 
     def __len__(self) -> int:
         return len(self.actions)
 
     def cause(self, place: int) -> tuple[str, int | None]:
-        """Why it waited before an action, and for which stage, where it was one."""
+        """Return the cause of the wait before an action, and the stage that was waited for, if there is one."""
         action = self.actions[place]
         return self.causes[place] or _cause(action), action.peer
 
 
 class Recorder:
-    """Keeps what a worker does. All methods are for the thread that performs its actions, or while that rests.
+    """Records the actions of a worker. Call its methods from the thread that performs the actions, or while that rests.
 
     Args:
-        worker: whose actions.
-        capacity: how many are kept, the newest.
+        worker: the worker whose actions are recorded.
+        capacity: the number of newest actions that are kept.
     """
 
     def __init__(self, worker: PlanWorker, capacity: int = 1 << 16) -> None:
@@ -65,7 +65,7 @@ class Recorder:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, as for a new run whose versions count from 0."""
+        """Forget all records, for a new run whose versions count from 0."""
         blank = Action(ActionKind.FORWARD, 0)
         self._actions = [blank] * self._capacity
         self._causes = [""] * self._capacity
@@ -76,14 +76,14 @@ class Recorder:
         self._num_rounds = 0
 
     def record(self, action: Action, start_ns: int, end_ns: int, waited_ns: int = 0, cause: str = "") -> None:
-        """Take note of an action that was carried out.
+        """Record a completed action.
 
         Args:
-            action: which.
+            action: the action.
             start_ns: when it began, after waiting.
             end_ns: when it was done.
-            waited_ns: how long the worker could not begin it.
-            cause: why not, if it is not what the action itself needs; `ADMISSION`.
+            waited_ns: nanoseconds for which the worker could not begin it.
+            cause: the cause of the wait, if it does not follow from the action; `ADMISSION`.
         """
         place = self._place
         self._actions[place] = action
@@ -99,11 +99,11 @@ class Recorder:
 
     @property
     def num_recorded(self) -> int:
-        """All actions so far, also those that are forgotten."""
+        """The number of all actions so far, including those that were dropped."""
         return self._num_rounds * self._capacity + self._place
 
     def take(self, last: int | None = None) -> WorkerRecord:
-        """A copy of what is kept, or of the newest of it; nothing is removed."""
+        """Return a copy of the kept actions, or of the `last` newest; nothing is removed."""
         num = min(self.num_recorded, self._capacity)
         if last is not None:
             num = min(num, max(last, 0))
@@ -128,7 +128,7 @@ class Recorder:
 
 
 def records_of(performed: Iterable[Performed]) -> dict[PlanWorker, WorkerRecord]:
-    """What a player did, as records of its workers; nobody waits in a player."""
+    """Return the actions of a local executor as records of its workers; no worker waits there."""
     recorders: dict[PlanWorker, Recorder] = {}
     rows = list(performed)
     for worker, action, start_s, end_s in ((row.worker, row.action, row.start_s, row.end_s) for row in rows):

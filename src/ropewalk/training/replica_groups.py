@@ -1,4 +1,4 @@
-"""The groups in which replicas of a stage exchange gradients: links of the program, one inbox for each stage."""
+"""Groups in which the replicas of a stage exchange gradients: links of the program, one inbox for each stage."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Contributor
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
-#: What a user gives: makes an exchange, or is the name of a compressor or such, for which there is one.
+#: The user's setting: a function that makes an exchange, or the name of a compressor for which there is an exchange.
 MakesExchange = Callable[[], Exchange] | str
 
 
 class Inboxes:
-    """Of one process, for all epochs: packets may come before the group that they are for."""
+    """The inboxes of one process, for all epochs: packets may arrive before the group that they are for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of_stage: dict[int, Inbox] = {}
 
     def of(self, stage: int) -> Inbox:
-        """Where packets for a stage wait."""
+        """Return the inbox of a stage."""
         with self._lock:
             return self._of_stage.setdefault(stage, Inbox())
 
     def deliver(self, stage: int, packet: Packet) -> None:
-        """Take a packet in; from any thread."""
+        """Accept a packet; may be called by any thread."""
         self.of(stage).deliver(packet)
 
 
 def check_exchange(exchange: object) -> None:
-    """Whether stages can make an exchange of what a user gives.
+    """Check that stages can make an exchange from the user's setting.
+
+    Args:
+        exchange: the user's setting.
 
     Raises:
         ExchangeInvalid: they cannot.
@@ -56,7 +59,7 @@ def check_exchange(exchange: object) -> None:
             "them; use AllReduce or AllGather, or train with ropewalk.exchange.data_parallel(..., servers=2)"
         )
     if isinstance(exchange, str):
-        make_exchange(exchange).close()  # a name that means nothing is told here, and not by each stage
+        make_exchange(exchange).close()  # an unknown name is reported here, and not by each stage
 
 
 def exchanges_of(
@@ -67,15 +70,18 @@ def exchanges_of(
     sends: Callable[[int], list[Send]],
     inboxes: Inboxes,
 ) -> dict[Contributor, ReplicaExchange]:
-    """The exchanges of one worker's stages that have replicas.
+    """Make the exchanges of one worker's stages that have replicas.
 
     Args:
-        make: an exchange, one for each stage.
-        plan: says who the replicas are.
-        stages: of this worker.
-        epoch: of the deployment.
-        sends: for a stage, by replica, what brings a packet to that replica's inbox for the stage.
-        inboxes: of this process.
+        make: makes an exchange, one for each stage.
+        plan: says which workers are the replicas.
+        stages: the stages of this worker.
+        epoch: the epoch of the deployment.
+        sends: for a stage, by replica, functions that send a packet to that replica's inbox for the stage.
+        inboxes: the inboxes of this process.
+
+    Returns:
+        The exchange of each member.
     """
     found: dict[Contributor, ReplicaExchange] = {}
     for id, stage in stages.items():

@@ -1,4 +1,4 @@
-"""A courier brings snapshots to the peer that keeps them, and into files if that is asked for, in its own thread."""
+"""The replicator: sends snapshots to the peers that keep them, and writes them to files if asked, in its own thread."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ropewalk.training.assignment import PeerSnapshot
 
 
 class ReplicationJob(NamedTuple):
-    """What a courier is given."""
+    """A snapshot to be sent."""
 
-    #: The keeper.
+    #: The seat of the keeper.
     seat: int
     epoch: int
     snapshot: WorkerSnapshot
-    #: Seconds that taking it held up the computing.
+    #: Seconds for which taking it held up computing.
     took_s: float
-    #: Where it is written as well; None: nowhere.
+    #: The folder to which it is also written; None: none.
     folder: str | None = None
 
 
 class Replicator:
-    """Sends snapshots one after the other; one that cannot be brought is left out, and the next one is not.
+    """Sends snapshots one after the other; a snapshot that cannot be sent is left out, and the next one is tried.
 
     Args:
         keep: calls the keeper at a seat, with an epoch and a snapshot.
@@ -41,14 +41,14 @@ class Replicator:
         self._thread: threading.Thread | None = None
 
     def bring(self, errand: ReplicationJob) -> None:
-        """Send a snapshot away; returns at once."""
+        """Queue a snapshot to be sent; returns immediately."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="ropewalk-courier", daemon=True)
             self._thread.start()
         self._errands.put(errand)
 
     def delivered(self, epoch: int) -> tuple[PeerSnapshot, ...]:
-        """What has arrived since this was last asked; not what an epoch before sent, whose keepers let go of it."""
+        """Return what has arrived since the last call, without earlier epochs, whose keepers drop their snapshots."""
         found: list[PeerSnapshot] = []
         while not self._delivered.empty():
             of_epoch, kept = self._delivered.get()
@@ -57,7 +57,7 @@ class Replicator:
         return tuple(found)
 
     def failed(self, epoch: int) -> tuple[str, ...]:
-        """Why something could not be brought or written since this was last asked."""
+        """Return why snapshots could not be sent or written, since the last call."""
         found: list[str] = []
         while not self._failed.empty():
             of_epoch, why = self._failed.get()
@@ -66,7 +66,7 @@ class Replicator:
         return tuple(found)
 
     def close(self) -> None:
-        """Send no more; may be called twice."""
+        """Send no more snapshots; may be called twice."""
         self._errands.put(None)
 
     def _run(self) -> None:
@@ -78,9 +78,9 @@ class Replicator:
                 if folder is not None:
                     try:
                         stored = stored_snapshots.write(folder, epoch, snapshot)
-                    except OSError as error:  # it lies with a peer at least
+                    except OSError as error:  # a peer keeps it at least
                         self._failed.put((epoch, f"a snapshot could not be written to {folder}: {error}"))
                 brought.result()
                 self._delivered.put((epoch, PeerSnapshot(snapshot.cut, took_s, snapshot.size_bytes, seat, stored)))
-            except Exception as error:  # the keeper is gone; the controller hears of it, and has another snapshot taken
+            except Exception as error:  # the keeper is gone; the controller learns of it, and requests another snapshot
                 self._failed.put((epoch, f"a snapshot could not be brought to its keeper: {error}"))

@@ -1,6 +1,6 @@
-"""The report of a training run: where the time of each worker went, and what the plan had said.
+"""The report of a training run: where the time of each worker went, compared with the plan's prediction.
 
-records  ──▶ the last whole steps ──▶ shares of computing, passing, updating, waiting (for whom), other
+records  ──▶ the last whole steps ──▶ shares of computing, passing, updating, waiting (and its causes), other
 counters ──▶ bytes over links, memory, versions, copies, snapshots
 plan     ──▶ the same, predicted           all of it ──▶ TrainingReport ──▶ table, JSON
 """
@@ -28,16 +28,16 @@ from ropewalk.training.planned_and_measured import ideal_timeline
 from ropewalk.training.recorder import BACK_PRESSURE, STARVED, WorkerRecord
 from ropewalk.training.report_table import report_table
 
-#: As many of the last steps are looked at, if the records hold them.
+#: The report covers this many of the last steps, if the records hold them.
 _STEPS = 100
 
-#: What who is done first waits for, at the end of the last step.
+#: The cause of waiting of a worker that finishes first, at the end of the last step.
 _LAST = "others to end"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerReport:
-    """One worker. Shares are of the time that the report covers, and add up to 1."""
+    """The figures of one worker. Shares are fractions of the time that the report covers, and add up to 1."""
 
     worker: str
     stages: tuple[int, ...]
@@ -45,77 +45,77 @@ class WorkerReport:
     host: str
     pid: int
     computing: float
-    #: Handing tensors over and taking them.
+    #: Sending and receiving tensors.
     passing: float
-    #: Sums and optimizer.
+    #: Summing gradients and running the optimizer.
     updating: float
-    #: Why and for whom it waited, as "starved by stage 0", and for which share.
+    #: The share of each cause of waiting, such as "starved by stage 0".
     waiting: Mapping[str, float]
-    #: Between actions: the loop itself, and what was not recorded.
+    #: Time between actions: the loop itself, and time that was not recorded.
     other: float
     peak_memory_bytes: int
-    #: Of tensors on an accelerator; None: it has none.
+    #: Peak of tensors on an accelerator, in bytes; None: the worker has none.
     peak_device_bytes: int | None
-    #: What the plan says that its stages hold; None: it does not.
+    #: Bytes that its stages hold according to the plan; None: the plan does not say.
     predicted_memory_bytes: int | None
-    #: Copies of the weights that were made for updates, per update.
+    #: Copies of the weights made for updates, per update.
     copies_per_update: float
     num_snapshots: int
-    #: Share of all steps in which snapshots kept it from computing.
+    #: Share of the time of all steps in which snapshots kept the worker from computing.
     snapshots: float
     exchange: ExchangeReport | None
     notes: tuple[str, ...]
 
     @property
     def idle(self) -> float:
-        """Share of the time in which it did nothing."""
+        """The share of the time in which the worker was idle."""
         return sum(self.waiting.values()) + self.other
 
 
 @dataclass(frozen=True, slots=True)
 class StageReport:
-    """One stage, for one micro-batch on one of its workers: medians, beside what the plan says."""
+    """Median times of one stage, for one micro-batch on one of its workers, beside the prediction."""
 
     stage: int
     forward_s: float
-    #: The whole backward, with the forward again if the stage recomputes.
+    #: The whole backward, including the second forward if the stage recomputes.
     backward_s: float
     predicted_forward_s: float | None
     predicted_backward_s: float | None
-    #: Versions of its weights that were held at once, at most; 0: it was not counted.
+    #: The largest number of versions of its weights held at once; 0: it was not counted.
     versions_held: int
 
 
 @dataclass(frozen=True, slots=True)
 class LinkReport:
-    """What one worker sent to another."""
+    """The traffic from one worker to another."""
 
     source: str
     target: str
     total_bytes: int
     step_bytes: float
-    #: What the plan says that passes in a step; None: it does not.
+    #: Bytes per step according to the plan; None: the plan does not say.
     predicted_step_bytes: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """What a run on a plan did, and what was predicted. Made by `TrainingReport.of`."""
+    """The measurements of a run on a plan, beside the prediction. Made by `TrainingReport.of`."""
 
     schedule: str
     micro_batches: int
-    #: How many steps were looked at, and how many there were since the workers were last deployed.
+    #: The number of steps covered, and the number since the workers were last deployed.
     num_steps: float
     num_steps_of_run: float
-    #: Seconds of a step: the median, or without a flush, by the rate at which micro-batches leave the last stage.
+    #: Seconds per step: the median, or, without a flush, from the rate at which micro-batches leave the last stage.
     step_s: float
     predicted_step_s: float | None
-    #: By the simulator with the measured times, if links, sums and loops took no time.
+    #: Seconds per step from the simulator with the measured times, if links, sums and loops took no time.
     ideal_step_s: float
     samples_per_s: float | None
     #: Share of the time in which the busiest worker does not compute.
     bubble: float
-    #: Share of all workers' time in which they do nothing.
+    #: Share of all workers' time in which they are idle.
     idle: float
     predicted_idle: float | None
     workers: tuple[WorkerReport, ...]
@@ -134,16 +134,19 @@ class TrainingReport:
         offsets: Mapping[PlanWorker, int] | None = None,
         samples_per_micro_batch: float | None = None,
     ) -> TrainingReport:
-        """Put a report together.
+        """Build a report.
 
         Args:
-            plan: what ran.
-            prediction: what was said of it; None: nothing.
-            records: what each worker did.
-            counters: what each worker counted; who is missing has counted nothing.
-            schedule: which one ran; None: that of the plan.
-            offsets: nanoseconds to add to a worker's times to have them by one clock.
-            samples_per_micro_batch: for the rate; None: it is left out.
+            plan: the plan that ran.
+            prediction: the prediction for it; None: there is none.
+            records: the recorded actions of each worker.
+            counters: the counters of each worker; a missing worker counts as zero.
+            schedule: the schedule that ran; None: that of the plan.
+            offsets: nanoseconds to add to each worker's times to bring them to one clock; None: none.
+            samples_per_micro_batch: used for the rate; None: the rate is left out.
+
+        Returns:
+            The report.
 
         Raises:
             ValueError: the records show no whole step.
@@ -180,11 +183,11 @@ class TrainingReport:
         return self.text()
 
     def text(self) -> str:
-        """The report as a table for a terminal."""
+        """Return the report as a table for a terminal."""
         return report_table(self)
 
     def to_json(self) -> str:
-        """All of it as JSON."""
+        """Return the whole report as JSON."""
         return msgspec.json.encode(self).decode()
 
 
@@ -270,7 +273,7 @@ def _links(
 
 
 def _predicted(plan: Plan, prediction: Prediction | None, source: PlanWorker, target: PlanWorker) -> float | None:
-    """Bytes of a step; replicas that pass to each other share them alike."""
+    """Return the predicted bytes per step; replicas that pass to each other share them equally."""
     if prediction is None:
         return None
     total = 0
@@ -283,7 +286,7 @@ def _predicted(plan: Plan, prediction: Prediction | None, source: PlanWorker, ta
 
 
 def _step_s(measured: MeasuredTimeline) -> float:
-    """The median distance of the ends of steps, if there are enough; a slow one does not count."""
+    """Return the median time between the ends of steps, if there are enough; a single slow step does not count."""
     ends: dict[int, float] = defaultdict(float)
     for worker in measured.workers:
         for _, action, _, end_s in measured.spans(worker):
@@ -295,7 +298,7 @@ def _step_s(measured: MeasuredTimeline) -> float:
 
 
 def _num_steps(plan: Plan, schedule: Schedule, records: Mapping[PlanWorker, WorkerRecord]) -> float:
-    """Steps since the records began; of those that a ring has forgotten it is taken that they had as many actions."""
+    """Return the number of steps since the records began; steps dropped from a ring are assumed as long as the rest."""
     record = records[plan.workers[0]]
     if schedule.flushes:
         seen = len({action.version for action in record.actions if action.kind is ActionKind.STEP})

@@ -1,4 +1,4 @@
-"""A training report as text for a terminal: a line for each worker, one for each stage, and what follows from them.
+"""A training report as text for a terminal: a line for each worker, one for each stage, and a summary.
 
 one_f_one_b on 2 workers, 4 micro-batches in a step; the last 12 of 12 steps
 

@@ -1,4 +1,4 @@
-"""What a trainer asks of whatever trains: processes (`process_run`), or this very thread (`inline_run`)."""
+"""The interface between a trainer and its run: on processes (`process_run`), or in this thread (`inline_run`)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from ropewalk.training.recorder import WorkerRecord
 
 
 class AdmittedStep(NamedTuple):
-    """A step that was admitted."""
+    """An admitted step."""
 
     metrics: StepMetrics
-    #: Waits until the metrics are there.
+    #: Waits until the metrics are known.
     wait: Callable[[], None]
 
 
 class TrainingRun(Protocol):
-    """A training under way. Every method but `step` and `close` drains first."""
+    """A training run under way. Every method but `step` and `close` drains first."""
 
     @property
     def num_steps(self) -> int:
-        """Steps of the whole run, those of a loaded state included."""
+        """The number of steps of the whole run, those of a loaded state included."""
         ...
 
     @property

@@ -1,11 +1,11 @@
-"""How often to take snapshots: as often as a given share of the time allows, so that little is lost by a death.
+"""How often to take snapshots: as often as a given share of the time allows, so that a death loses little work.
 
     took 40 ms, a step takes 100 ms, share 3 %   ──▶   every 14th step: 40 / (14 * 100) = 2.9 %
 
-What is admitted between snapshots is retained, to be done again after a death. If that is
-more than may be retained, snapshots come more often, whatever they cost. The next one is
-not begun before the last one is whole, so that keepers need room for two of each worker.
-Pure: it is told what happened, and says when one is due.
+Steps admitted since the last snapshot are retained, to be repeated after a death. If they need
+more than the limit, snapshots come more often, whatever they cost. A snapshot is not begun
+before the last one is whole, so keepers need room for two of each worker.
+Pure: it is told of events, and says when a snapshot is due.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from math import ceil
 from statistics import median
 from typing import Literal
 
-#: The first snapshot comes after so many steps: soon, because its cost must become known, but the time of a step too.
+#: The first snapshot comes after this many steps: soon, because its cost must be measured, but so must a step's time.
 _FIRST = 4
 
-#: Of so many of the last ones the median counts.
+#: The medians are taken over this many of the last steps and snapshots.
 _NUM_STEPS, _NUM_SNAPSHOTS = 15, 5
 
 
 class SnapshotPace:
-    """Counts steps, and says behind which of them snapshots are taken.
+    """Counts steps, and decides after which of them snapshots are taken.
 
     Args:
-        every: so many steps, or "auto".
-        share: the part of the time that snapshots may take.
-        most_retained_bytes: what may be retained, at most, of what was admitted since the last whole snapshot.
+        every: the number of steps between snapshots, or "auto".
+        share: the fraction of the time that snapshots may take.
+        most_retained_bytes: the limit in bytes for the steps retained since the last whole snapshot.
 
     Raises:
-        ValueError: they are no numbers of steps, or no part of the time.
+        ValueError: `every` is not a number of steps, or `share` is not a fraction.
     """
 
     def __init__(
@@ -47,19 +47,22 @@ class SnapshotPace:
         self._steps_s: deque[float] = deque(maxlen=_NUM_STEPS)
         self._snapshots_s: deque[float] = deque(maxlen=_NUM_SNAPSHOTS)
         self._num_measured = 0
-        #: Steps since the last snapshot was asked for, and bytes of a step; whether that one is still to become whole.
+        #: Steps since the last snapshot was requested, and bytes of a step; whether that snapshot is not whole yet.
         self._num_since = 0
         self._step_bytes = 0
         self._is_open = False
 
-    # --- what happened ------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def admitted(self, size_bytes: int, *, can_cut: bool) -> bool:
-        """A step was admitted: whether all shall take a snapshot behind it.
+        """Record that a step was admitted; returns whether all workers shall take a snapshot after it.
 
         Args:
-            size_bytes: of what is retained of it.
-            can_cut: whether there is a cut behind it (`resuming.can_cut`).
+            size_bytes: the size of the retained step.
+            can_cut: whether there is a cut after it (`resuming.can_cut`).
+
+        Returns:
+            Whether a snapshot is due after the step.
         """
         self._num_since += 1
         self._step_bytes = max(self._step_bytes, size_bytes)
@@ -69,26 +72,26 @@ class SnapshotPace:
         return True
 
     def step_took(self, seconds: float) -> None:
-        """Steps come at this distance of time."""
+        """Record the time between steps, in seconds."""
         self._steps_s.append(seconds)
 
     def whole(self, seconds: float) -> None:
-        """All snapshots that were asked for lie with their keepers, and held up the slowest worker so long."""
+        """Record that all snapshots have reached their keepers, and the seconds that the slowest worker lost."""
         self._is_open = False
         self._num_measured += 1
         if self._num_measured == 2:
-            self._snapshots_s.clear()  # the first one also made the memory for all
+            self._snapshots_s.clear()  # the first one also allocated the memory for all
         self._snapshots_s.append(seconds)
 
     def restarted(self) -> None:
-        """Training goes on from the last whole snapshot; those that were asked for will not become whole."""
+        """Record that training goes on from the last whole snapshot; requested ones will not become whole."""
         self._is_open, self._num_since = False, 0
 
-    # --- what follows -------------------------------------------------------------------------------------------------
+    # --- decisions ----------------------------------------------------------------------------------------------------
 
     @property
     def every(self) -> int:
-        """How many steps lie between two snapshots now."""
+        """The current number of steps between two snapshots."""
         if self._fixed is not None:
             return self._fixed
         if not (self._steps_s and self._snapshots_s):
@@ -98,14 +101,14 @@ class SnapshotPace:
 
     @property
     def cost(self) -> float | None:
-        """The part of the time that they take at this pace; None: it is not known yet."""
+        """The fraction of the time that snapshots take at this pace; None: it is not known yet."""
         if not (self._steps_s and self._snapshots_s):
             return None
         return self._snapshot_s / (self.every * self._step_s)
 
     @property
     def _most_retained_steps(self) -> int:
-        # Twice as many are retained as lie between snapshots, because one becomes whole when the next is near.
+        # Twice the steps between snapshots are retained, because one snapshot becomes whole when the next is near.
         return max(1, self._most_retained_bytes // (2 * self._step_bytes)) if self._step_bytes else 1 << 30
 
     @property

@@ -1,11 +1,11 @@
-"""Where snapshots lie: which process keeps whose, where they are after deaths, and which must be copied again.
+"""Where snapshots are: which process keeps each one, where they are after deaths, and which must be copied again.
 
-    seats 0 and 1 on one host, 2 and 3 on another     0 ──▶ 2 ──▶ 1 ──▶ 3 ──▶ 0     each one's keeper
-    2 dies                                            those of 0 and of 2 lie with one process each
+    seats 0 and 1 on one host, 2 and 3 on another     0 ──▶ 2 ──▶ 1 ──▶ 3 ──▶ 0     the keeper of each
+    2 dies                                            the snapshots of 0 and of 2 have one holder each
     copies_of                                         0: from 0 to 3, 2: from 1 to 3
 
-Each snapshot lies with the process that took it and with its keeper, on two hosts if there are two. So any one process
-or host may be lost, and another one as soon as what the first one had is copied.
+Each snapshot is held by the process that took it and by its keeper, on two hosts if there are two. So any one process
+or host may be lost, and another one as soon as the snapshots of the first are copied.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
 
-#: What a process says that it keeps: of each snapshot the epoch that took it, the worker, and the cut.
+#: The snapshots that a process keeps: of each the epoch that took it, the worker, and the cut.
 Contents = Iterable[tuple[int, PlanWorker, Cut]]
 
 
@@ -33,7 +33,7 @@ class WholeCut:
 
 
 class Copy(NamedTuple):
-    """An order: one process is to get the snapshot of a worker from another one."""
+    """An order for one process to get the snapshot of a worker from another process."""
 
     worker: PlanWorker
     source: int
@@ -41,15 +41,15 @@ class Copy(NamedTuple):
 
 
 def keepers_of(hosts: Mapping[int, str]) -> dict[int, int]:
-    """By seat, the seat that keeps its snapshots: on another host if there is one, itself only if there is no other.
+    """Return, by seat, the seat that keeps its snapshots: on another host if there is one, itself only if it is alone.
 
     Args:
-        hosts: by seat, the host of each process that is there.
+        hosts: by seat, the host of each process that is present.
     """
     by_host: dict[str, list[int]] = {}
     for seat in sorted(hosts):
         by_host.setdefault(hosts[seat], []).append(seat)
-    # Hosts take turns, so that all keep about as much.
+    # Hosts take turns, so that all keep about the same number.
     order = sorted(hosts, key=lambda seat: (by_host[hosts[seat]].index(seat), seat))
     found: dict[int, int] = {}
     for index, seat in enumerate(order):
@@ -60,12 +60,12 @@ def keepers_of(hosts: Mapping[int, str]) -> dict[int, int]:
 
 
 def holders_of(kept: Mapping[int, Contents], epoch: int, cut: Cut) -> dict[PlanWorker, list[int]]:
-    """For each worker the seats where its snapshot lies.
+    """Return, for each worker, the seats that hold its snapshot.
 
     Args:
-        kept: by seat, what lies there.
-        epoch: which took the snapshots.
-        cut: of which they are.
+        kept: by seat, the snapshots that it keeps.
+        epoch: the epoch that took the snapshots.
+        cut: the cut of the snapshots.
     """
     found: dict[PlanWorker, list[int]] = {}
     for seat, contents in sorted(kept.items()):
@@ -78,11 +78,11 @@ def holders_of(kept: Mapping[int, Contents], epoch: int, cut: Cut) -> dict[PlanW
 def nearest(
     holders: Mapping[PlanWorker, Collection[int]], own_seats: Mapping[PlanWorker, int]
 ) -> dict[PlanWorker, int]:
-    """For each worker one of the seats where its snapshot lies: its own if it is there.
+    """Return, for each worker, one of the seats that hold its snapshot: its own if that is one of them.
 
     Args:
-        holders: by worker, seats where its snapshot lies.
-        own_seats: where workers sit now.
+        holders: by worker, the seats that hold its snapshot.
+        own_seats: the present seats of workers.
     """
     return {
         worker: own if (own := own_seats.get(worker)) in seats and own is not None else min(seats)
@@ -98,16 +98,16 @@ def copies_of(
     *,
     same_plan: bool,
 ) -> list[Copy]:
-    """What is to be copied so that each snapshot lies with two processes, on two hosts if there are two.
+    """Return the copies needed for each snapshot to be held by two processes, on two hosts if there are two.
 
-    What no process has is not copied: it lies elsewhere, or is lost.
+    A snapshot that no process holds is not copied: it is stored elsewhere, or lost.
 
     Args:
-        plan: of the snapshots.
-        holders: by worker, the seats where its snapshot lies.
-        hosts: by seat, the host of each process that is there.
-        own_seats: where the workers of the plan sit now, if it is still carried out.
-        same_plan: whether it is. Else the snapshot of one replica of each group is enough.
+        plan: the plan of the snapshots.
+        holders: by worker, the seats that hold its snapshot.
+        hosts: by seat, the host of each process that is present.
+        own_seats: the present seats of the plan's workers, if the plan is still carried out.
+        same_plan: whether it is. Otherwise the snapshot of one replica of each group is enough.
     """
     keepers = keepers_of(hosts)
     load = dict.fromkeys(hosts, 0)
@@ -140,12 +140,12 @@ def copies_of(
 
 
 def one_per_group(workers: Iterable[PlanWorker]) -> list[PlanWorker]:
-    """Replicas hold the same weights at a cut: for another plan the snapshot of one of them is enough."""
+    """Return one replica per group: replicas hold the same weights at a cut, so another plan needs only one of them."""
     return list({worker.group: worker for worker in sorted(workers, reverse=True)}.values())
 
 
 def missing_groups(plan: Plan, there: Collection[PlanWorker], *, same_plan: bool) -> list[int]:
-    """Groups of a plan that lack a snapshot: the same plan needs those of all workers, another one of one each."""
+    """Return the groups that lack a snapshot: the same plan needs those of all workers, another one of each."""
     if same_plan:
         return sorted({worker.group for worker in plan.workers if worker not in there})
     return sorted({worker.group for worker in plan.workers} - {worker.group for worker in there})

@@ -1,11 +1,11 @@
-"""Where stage processes take the first numbers of their tensors from (`TensorSource`).
+"""Where stage processes take the initial values of their tensors from (`TensorSource`).
 
 Given            tensors that the launcher has, and sends
 Initialised      the factory's own initialisation, for each process only what its stages need
 SafetensorsFiles slices of files that all processes can open, such as a model from a hub
-Unset            any numbers, for stages that are told theirs afterwards (a checkpoint, a snapshot)
+Unset            arbitrary values, for stages that get theirs later (a checkpoint, a snapshot)
 
-All but the first send names and no numbers, so that no process, the launcher neither, needs
+All but the first send names and no values, so that no process, the launcher included, needs
 more memory than its stages do.
 """
 
@@ -32,32 +32,32 @@ from ropewalk.training.building import Factory, build
 from ropewalk.training.manifests import TensorRecord
 from ropewalk.training.tensor_file import dtype_of, is_known
 
-#: What the format allows, and the longest index that is read.
+#: The format's limit for a header, and the longest index that is read.
 _MOST_HEAD_BYTES = 100_000_000
 
 
 class Unset:
-    """Tensors with any numbers.
+    """Tensors with arbitrary values.
 
     Args:
-        blueprint: says what they are like.
+        blueprint: gives their shapes and dtypes.
     """
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._specs: dict[str, TensorSpec] = {**blueprint.buffers, **blueprint.parameters}
 
     def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
-        """New tensors that nobody has written to."""
+        """Return new, uninitialised tensors."""
         return {name: self._specs[name].empty("cpu") for name in names}
 
 
 class Initialised:
-    """The numbers that a factory gives its model; see `building` for why they do not depend on the cut.
+    """The values that a factory gives its model; see `building` for why they do not depend on the cut.
 
     Args:
-        factory: makes the model; it travels to the stages.
-        seed: from which its random numbers follow.
-        numbers: those of `build(factory, seed)` if that was called already; else it is called for them.
+        factory: builds the model; it is sent to the stages.
+        seed: determines its random numbers.
+        numbers: the numbers from `build(factory, seed)`, if that was called already; otherwise it is called for them.
     """
 
     def __init__(self, factory: Factory, seed: int = 0, numbers: Mapping[str, tuple[int, ...]] | None = None) -> None:
@@ -66,10 +66,13 @@ class Initialised:
         self._numbers = build(factory, seed).numbers if numbers is None else numbers
 
     def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
-        """Run the factory, and keep these.
+        """Run the factory, and keep the named tensors.
+
+        Args:
+            names: names of parameters and buffers of the model.
 
         Raises:
-            PlanInvalid: it does not make one of them, or from numbers of other parameters.
+            PlanInvalid: the factory does not make one of them, or makes one from the numbers of other parameters.
         """
         keep = {number for name in names for number in self._numbers.get(name, ())}
         model = build(self._factory, self._seed, keep).model
@@ -88,7 +91,7 @@ class Initialised:
                     f"factory make it on the CPU from itself, or give the trainer the model instead of its factory, "
                     f"or SafetensorsFiles with its numbers"
                 )
-        # Some share their memory with others; each gets its own, and the model goes.
+        # Some tensors share their memory with others; each gets its own, so that the model can be freed.
         return {name: made[name].detach().clone() if _is_part(made[name]) else made[name].detach() for name in names}
 
 
@@ -97,7 +100,7 @@ def _is_part(tensor: Tensor) -> bool:
 
 
 class _FilePlace(NamedTuple):
-    """Where a tensor is in files."""
+    """The position of a tensor in the files."""
 
     path: Path
     record: TensorRecord
@@ -107,15 +110,15 @@ _Number = Annotated[int, msgspec.Meta(ge=-(1 << 62), le=1 << 62)]
 
 
 class _Entry(msgspec.Struct):
-    """What the head of a file says of one tensor."""
+    """The entry of one tensor in the header of a file."""
 
     dtype: str
-    shape: Annotated[tuple[_Number, ...], msgspec.Meta(max_length=64)]  # what torch's own loops can count
+    shape: Annotated[tuple[_Number, ...], msgspec.Meta(max_length=64)]  # torch's own loops support no more
     data_offsets: tuple[_Number, _Number]
 
 
 class _Index(msgspec.Struct):
-    """What says in which file each tensor is."""
+    """An index that maps each tensor to its file."""
 
     weight_map: dict[str, str]
 
@@ -123,14 +126,14 @@ class _Index(msgspec.Struct):
 class SafetensorsFiles:
     """Tensors in files of the safetensors format (https://huggingface.co/docs/safetensors).
 
-    Read are the bytes of the tensors asked for, and the heads of the files.
+    Only the headers of the files and the bytes of the requested tensors are read.
 
     Args:
-        path: a file, or a folder with files and perhaps a `model.safetensors.index.json`, as hubs have it; the same in
+        path: a file, or a folder with files and optionally a `model.safetensors.index.json`, as hubs have; the same in
             all processes.
-        rename: the name in the files of a parameter or buffer of the model; None: the same.
-        dtype: what floating point numbers are converted to; None: they stay as they are.
-        otherwise: gives what the files lack, such as buffers that are not saved.
+        rename: maps the name of a parameter or buffer of the model to its name in the files; None: the same name.
+        dtype: the dtype that floating point tensors are converted to; None: they are not converted.
+        otherwise: a source for tensors that the files lack, such as buffers that are not saved.
     """
 
     def __init__(
@@ -147,10 +150,13 @@ class SafetensorsFiles:
         self._otherwise = otherwise
 
     def take(self, names: Sequence[str]) -> Mapping[str, Tensor]:
-        """Read them.
+        """Read the named tensors.
+
+        Args:
+            names: names of parameters and buffers of the model.
 
         Raises:
-            PlanInvalid: one is not there, or a file is damaged.
+            PlanInvalid: a tensor is missing, or a file is damaged.
             OSError: a file cannot be read.
         """
         found: dict[str, Tensor] = {}
@@ -202,7 +208,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _named_in(index: Path) -> list[Path]:
-    """The files that an index names, which lie in its folder or below."""
+    """Return the files that an index names, which must be in its folder or below."""
     try:
         with _open(index) as file:
             named = msgspec.json.decode(file.read(_MOST_HEAD_BYTES), type=_Index).weight_map.values()
@@ -222,7 +228,7 @@ def _named_in(index: Path) -> list[Path]:
 
 
 def _head(path: Path) -> dict[str, TensorRecord]:
-    """What the head of a file says: of each tensor the type, the shape and where it begins."""
+    """Read the header of a file: the dtype, shape and offset of each tensor."""
     with _open(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes < 8:
@@ -256,7 +262,7 @@ def _head(path: Path) -> dict[str, TensorRecord]:
 
 
 def _open(path: Path) -> BufferedReader:
-    """Open a file that may come from anywhere, also by a link, as caches of hubs have it; a pipe is not waited for."""
+    """Open a file that may be untrusted, also through a link, as hub caches have them; does not wait for a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -265,7 +271,7 @@ def _open(path: Path) -> BufferedReader:
 
 
 def _record(path: Path, name: str, entry: _Entry, first: int, size_bytes: int) -> TensorRecord:
-    """Where a tensor lies, if that is within the file's data, from `first` on, and as long as its shape says."""
+    """Return the location of a tensor, checked to be within the file's data from `first` on, and to fit its shape."""
     begin, end = entry.data_offsets
     record = TensorRecord(dtype=entry.dtype, shape=entry.shape, begin=first + begin, size_bytes=end - begin, crc32=0)
     if not 0 <= begin <= end <= size_bytes - first:
@@ -273,7 +279,7 @@ def _record(path: Path, name: str, entry: _Entry, first: int, size_bytes: int) -
             f"{path} says that {name!r} lies at the bytes {begin} to {end} of its data, of which there are "
             f"{size_bytes - first}; get it again"
         )
-    # Types that torch lacks are refused only where such a tensor is asked for.
+    # A dtype that torch lacks is refused only when such a tensor is requested.
     wanted = math.prod(entry.shape) * dtype_of(record).itemsize if is_known(record) else record.size_bytes
     if min(entry.shape, default=0) < 0 or wanted != record.size_bytes:
         raise PlanInvalid(

@@ -1,6 +1,6 @@
-"""Where a stage computes: on the CPU, or on one of the GPUs that its process sees.
+"""The device on which a stage computes: the CPU, or one of the GPUs that its process sees.
 
-Between processes tensors travel by way of the CPU's memory (`links`); snapshots, states and checkpoints lie there too.
+Between processes, tensors pass through CPU memory (`links`); snapshots, states and checkpoints are there too.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _KINDS = ("cpu", "cuda")
 
 
 def kind_of_device(given: str | torch.device | None, tensors: Iterable[Tensor] = ()) -> str:
-    """What a trainer's `device` means, as text that travels: "cpu", "cuda", "cuda:1".
+    """Return the meaning of a trainer's `device`, as text that can be sent: "cpu", "cuda", "cuda:1".
 
     Args:
-        given: by the user; None: the kind of device that the model's tensors are on.
-        tensors: of the model; those on meta count as on the CPU.
+        given: the user's setting; None: the kind of device that the model's tensors are on.
+        tensors: the tensors of the model; those on meta count as on the CPU.
 
     Raises:
-        PlanInvalid: it names no device, or one of a kind that stages cannot compute on.
+        PlanInvalid: `given` names no device, or one of a kind that stages cannot compute on.
     """
     if given is None:
         return "cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu"
@@ -41,18 +41,18 @@ def kind_of_device(given: str | torch.device | None, tensors: Iterable[Tensor] =
 
 
 def stage_device(kind: str, number: int) -> torch.device:
-    """The device of a worker, in its own process.
+    """Return the device of a worker, in its own process.
 
-    "cuda" shares out the GPUs that the process sees by the worker's device in the plan. A process that was given one
-    GPU (`Resources(gpus=1)`) sees that one alone, and takes it; where there are fewer than workers, several compute on
-    one.
+    "cuda" distributes the GPUs that the process sees by the worker's device in the plan. A process that was given one
+    GPU (`Resources(gpus=1)`) sees only that one, and uses it; if there are fewer GPUs than workers, several workers
+    share one.
 
     Args:
         kind: from `kind_of_device`.
-        number: of the worker's device in the plan.
+        number: the number of the worker's device in the plan.
 
     Raises:
-        PlanInvalid: the process sees no GPU, or not the one that is named.
+        PlanInvalid: the process sees no GPU, or not the named one.
     """
     device = torch.device(kind)
     if device.type == "cpu":
@@ -68,13 +68,13 @@ def stage_device(kind: str, number: int) -> torch.device:
         )
     found = torch.device("cuda", number % num if index is None else index)
     torch.cuda.set_device(found)
-    # The thread that goes backward would begin with a warning of torch, that it had to make a context for itself.
+    # Without this, torch's backward thread would warn that it had to create a context.
     torch.zeros(1, device=found, requires_grad=True).sum().backward()  # pyright: ignore[reportUnknownMemberType]
     return found
 
 
 def on_cpu(tree: Any) -> Any:
-    """The tree with those of its tensors that are on a GPU in the CPU's memory."""
+    """Return the tree with its GPU tensors moved to CPU memory."""
     return map_tensors(lambda tensor: tensor.cpu() if tensor.is_cuda else tensor, tree)
 
 
@@ -84,7 +84,7 @@ def is_here(kind: str) -> bool:
 
 
 def share_of_memory(kind: str, num: int) -> int | None:
-    """Bytes for each of `num` workers on the GPUs that this process sees; None: it sees none, or is not to use them."""
+    """Return the bytes for each of `num` workers on the GPUs that this process sees; None: it sees or uses none."""
     if not is_here(kind):
         return None
     index = _index(torch.device(kind))
@@ -95,4 +95,4 @@ def share_of_memory(kind: str, num: int) -> int | None:
 
 
 def _index(device: torch.device) -> int | None:
-    return cast("int | None", device.index)  # torch's types leave the None out
+    return cast("int | None", device.index)  # torch's types omit the None

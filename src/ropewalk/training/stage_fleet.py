@@ -1,10 +1,10 @@
-"""The stage processes of a trainer, by their seats: started, called, watched, and given up when they are silent.
+"""The stage processes of a trainer, by their seats: started, called, watched, and killed when they do not answer.
 
-    seat 0   stages.0#0   ── dies ──▶ its answer to `stay` will never come ──▶ lost; the program starts stages.0#1
+    seat 0   stages.0#0   ── dies ──▶ its `stay` call fails ──▶ lost; the program starts stages.0#1
     seat 1   stages.1#0
 
-A seat is a replica of the node "stages". Whoever waits for answers hears at once when one of those he waits for is
-gone, and one that does not even answer to its name is killed, so that it is gone too.
+A seat is a replica of the node "stages". A wait for answers ends as soon as one of the processes waited for is gone;
+a process that does not answer even a ping is killed, so that it is gone too.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ K = TypeVar("K")
 
 #: The node of stage processes.
 STAGES = "stages"
-#: Imported once, before processes are forked, so that one that comes back is there in no time. Dynamo is what torch
-#: imports when it makes the first optimizer: a second of every process, and a second more of each recovery.
+#: Imported once, before processes are forked, so that a replacement starts quickly. Torch imports dynamo when it makes
+#: the first optimizer: a second of every process, and a second more of each recovery.
 PRELOADED = ("torch", "torch._dynamo", "ropewalk.training.stage_process")
 _LOOK_S = 0.25
 
@@ -44,7 +44,7 @@ class SeatsLost(Exception):
     """Processes are gone, or do not answer.
 
     Attributes:
-        seats: which, and what is known of their ends.
+        seats: their seats, and what is known of their ends.
     """
 
     def __init__(self, seats: Mapping[int, str]) -> None:
@@ -53,13 +53,13 @@ class SeatsLost(Exception):
 
 
 class StageFleet:
-    """The processes.
+    """The stage processes of a trainer.
 
     Args:
-        processes: where they run, with what, and the name of the program they are.
-        training: what all are told when they start.
-        num: how many.
-        timeouts: how long what is waited for.
+        processes: where they run, with which resources, and the name of their program.
+        training: the configuration that all of them get when they start.
+        num: the number of processes.
+        timeouts: the timeouts of the trainer.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class StageFleet:
     ) -> None:
         self.num = num
         data = training.data
-        #: Whether micro-batches must be shared out evenly among replicas.
+        #: Whether micro-batches must be divided evenly among replicas.
         self.data_is_sharded = data is not None and "shard" in inspect.signature(data).parameters
         self._timeouts = timeouts
         self._processes = processes
         self._program = Program(processes.name)
-        # One failure must not end all: the trainer decides what a death means, and how many are too many.
+        # One failure must not end all processes: the trainer decides what a death means, and how many are too many.
         rule = Restart("on_failure", max_restarts=timeouts.max_restarts, window_s=60.0)
         self._program.add(
             Service(StageProcess, training, self._program.declare(STAGES)),
@@ -91,17 +91,17 @@ class StageFleet:
         )
         self._running: RunningProgram | None = None
         self._clients: Client | None = None
-        #: By seat the process that sits there and is known to live.
+        #: By seat, the process there, known to live.
         self.present: dict[int, Presence] = {}
         self._lost: dict[int, str] = {}
-        #: By seat where none is known to sit, the question who does.
+        #: By seat without a known process, the pending `hello` call.
         self._asked: dict[int, Future[Presence]] = {}
         self._bell = Notifier()
 
     def start(self) -> None:
         """Start all processes; returns before they are up."""
-        # Never threads, whatever the mode of programs is: torch has one random generator for all threads of a process,
-        # and one number of threads. For a debugger there is `inline`.
+        # Never threads, whatever the mode of programs: torch has one random generator for all threads of a process, and
+        # one thread count. For a debugger there is `inline`.
         self._running = self._program.launch("processes", self._processes.engine, session=self._processes.session)
         self._clients = self._running.client(STAGES)
 
@@ -111,7 +111,7 @@ class StageFleet:
             self._running.stop(grace_s)
 
     def scale(self, num: int) -> None:
-        """Have so many processes; those that go are the last ones."""
+        """Change the number of processes to `num`; the last ones are removed."""
         assert self._running is not None
         self.num = num
         for seat in [seat for seat in {**self.present, **self._asked} if seat >= num]:
@@ -120,19 +120,19 @@ class StageFleet:
         self._running.scale(STAGES, num)
 
     def client(self, seat: int) -> Any:
-        """The process at a seat."""
+        """Return the client of the process at a seat."""
         assert self._clients is not None
         due = time.monotonic() + self._timeouts.start_s
         while True:
             try:
                 return self._clients[seat]
-            except IndexError:  # the directory has not heard yet of a larger size
+            except IndexError:  # the directory does not know of the larger size yet
                 if time.monotonic() > due:
                     raise
                 time.sleep(0.01)
 
     def take_seats(self, seats: Collection[int], timeout_s: float, *, enough: int | None = None) -> dict[int, str]:
-        """Wait until processes sit there, or until so many are enough; gives those where none came in time, and why."""
+        """Wait until processes are at these seats, or `enough` of them; returns the empty seats, with the reasons."""
         due = time.monotonic() + timeout_s
         failed: dict[int, str] = {}
         while True:
@@ -147,7 +147,7 @@ class StageFleet:
             self._bell.wait_until(self._one_has_answered, min(_LOOK_S, left_s))
 
     def look_for(self, seats: Collection[int]) -> dict[int, str]:
-        """See which processes have come up, without waiting; gives those that could not answer, and why."""
+        """See which processes have started, without waiting; returns the seats that could not answer, and why."""
         failed: dict[int, str] = {}
         for seat in seats:
             if seat in self.present:
@@ -184,7 +184,7 @@ class StageFleet:
 
     @property
     def hosts(self) -> dict[int, str]:
-        """By seat, the host of each process that is known to live."""
+        """Return, by seat, the host of each process that is known to live."""
         return {seat: presence.host for seat, presence in self.present.copy().items()}
 
     @property
@@ -193,21 +193,24 @@ class StageFleet:
         return not self._running.has_ended
 
     def lost_among(self, seats: Collection[int]) -> dict[int, str]:
-        """Which of these have lost their process, and why."""
+        """Return which of these seats have lost their process, and why."""
         return {seat: self._lost[seat] for seat in seats if seat not in self.present and seat in self._lost}
 
     def answers(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int], what: str) -> dict[K, Any]:
-        """What all answer.
+        """Wait for the answers to calls.
 
         Args:
             futures: calls under way.
-            seats: where each of them goes.
-            what: is waited for, in words.
+            seats: the seat that each of them goes to.
+            what: a description of the calls, for messages.
+
+        Returns:
+            The answers.
 
         Raises:
-            SeatsLost: one of them is gone, or was silent for too long and is gone now.
-            StageStalled: all answer to their names, but this does not come.
-            Exception: what one of the calls raised.
+            SeatsLost: a process is gone, or did not answer in time and was killed.
+            StageStalled: all processes answer pings, but a call does not end in time.
+            Exception: raised by one of the calls.
         """
         silence = Silence(self._timeouts.quiet_s, self._timeouts.silent_s)
         began = time.monotonic()
@@ -222,7 +225,7 @@ class StageFleet:
         return {key: future.result() for key, future in futures.items()}
 
     def wait_at_most(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int], timeout_s: float) -> None:
-        """Wait until all have answered or failed, one of them is gone, or the time is over."""
+        """Wait until all calls have ended, one of the processes is gone, or `timeout_s` seconds are over."""
         self._ring_when_done(futures)
         self._bell.wait_until(
             lambda: (
@@ -233,9 +236,9 @@ class StageFleet:
         )
 
     def abort(self, seats: Iterable[int], epoch: int) -> None:
-        """Have those that live drop what they do in an epoch, when they are through with what they are just at.
+        """Make the living processes drop the work of an epoch, once their present action is done.
 
-        Who does not even answer to its name is given up, or who does not come to its end at all.
+        A process that does not answer a ping, or does not finish its action in time, is killed.
         """
         asked = {seat: self.client(seat).abort.future(epoch) for seat in seats if seat in self.present}
         while waiting := [seat for seat, future in asked.items() if seat in self.present and not future.done()]:
@@ -248,16 +251,16 @@ class StageFleet:
                     self.give_up(seat, f"it did not drop its work within {self._timeouts.stalled_s:g} s")
 
     def kept(self) -> dict[int, Any]:
-        """By seat, the snapshots that living processes keep for others."""
+        """Return, by seat, the snapshots that living processes keep for others."""
         asked = {seat: self.client(seat).kept.future() for seat in sorted(self.present)}
         found: dict[int, Any] = {}
         for seat, future in asked.items():
-            with contextlib.suppress(ServiceLost, TimeoutError):  # it is gone by now
+            with contextlib.suppress(ServiceLost, TimeoutError):  # the process is gone by now
                 found[seat] = future.result(self._timeouts.silent_s)
         return found
 
     def _is_settled(self, futures: Mapping[K, Future[Any]], seats: Mapping[K, int]) -> bool:
-        """Whether all have answered, or it is known that they never will."""
+        """Whether all calls have ended, or are known never to end."""
         if any(seat not in self.present for seat in seats.values()):
             return True
         return all(future.done() for future in futures.values()) or any(
@@ -271,11 +274,11 @@ class StageFleet:
             if isinstance(error, ServiceLost):
                 gone[seats[key]] = cause_of(error)
             elif error is not None and not isinstance(error, ExchangeAborted):
-                raise error  # what the user's code raised explains more than who then hung up
-        if gone:  # a call that was lost tells it sooner than `stay`, perhaps
+                raise error  # an error of the user's code explains more than the loss that followed
+        if gone:  # a lost call may show it sooner than `stay`
             self._bell.wait_until(lambda: not gone.keys() & self.present.keys(), 1.0)
         elif any(future.done() and future.exception() is not None for future in futures.values()):
-            # Who gave up because a peer was gone may say so sooner than it is known here.
+            # A process that stopped because a peer was gone may say so sooner than the loss is known here.
             self._bell.wait_until(lambda: any(seat not in self.present for seat in seats.values()), 1.0)
         gone |= self.lost_among(set(seats.values()))
         for seat in set(seats.values()) - self.present.keys():
@@ -311,7 +314,7 @@ class StageFleet:
         self._bell.ring()
 
     def give_up(self, seat: int, why: str) -> None:
-        """Kill a process that is of no use any more."""
+        """Kill a process that is of no further use."""
         self._lost[seat] = why
         self.present.pop(seat, None)
         assert self._running is not None

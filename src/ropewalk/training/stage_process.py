@@ -1,8 +1,8 @@
-"""`StageProcess`: the service that one worker of a pipeline is; all that computes is done by its main thread.
+"""`StageProcess`: the service that runs one worker of a pipeline; its main thread does all the computing.
 
 controller ── assign, connect, work, abort ──▶ commands ──▶ main thread: commands first, then the next action
 peers ───────── links (shared memory, or deliver) ─────────▶     └ answers go back through futures
-peers ───────── keep ──▶ shelf: snapshots of others
+peers ───────── keep ──▶ snapshot store: snapshots of others
 """
 
 from __future__ import annotations
@@ -63,24 +63,24 @@ T = TypeVar("T")
 
 
 class StageProcess(WatchedWorker):
-    """A process that is one worker of a pipeline, in each epoch perhaps another one.
+    """A process that runs one worker of a pipeline, which may be another one in each epoch.
 
     Args:
-        training: what is trained.
-        peers: all stage processes, this one too.
+        training: the configuration of the training.
+        peers: all stage processes, including this one.
     """
 
     def __init__(self, training: TrainingConfig, peers: Client) -> None:
         super().__init__()
         self._seat = node_context.current_node().replica
-        # Torch was loaded before this process was forked, when nobody knew how many threads it would get.
+        # Torch was loaded before this process was forked, when its number of threads was not known yet.
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
         self._training = training
         self._peers = peers
         self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._crew: StageRuntime | None = None
         self._epoch = -1
-        #: Admissions that came before their turn, and those whose answer is to come.
+        #: Admissions that arrived before their turn, and calls that are not answered yet.
         self._early: dict[int, tuple[Admission, Future[AdmissionOutcome]]] = {}
         self._open: list[Future[Any]] = []
         self._next_number = 0
@@ -90,35 +90,35 @@ class StageProcess(WatchedWorker):
         self._copy: dict[str, Any] = {}
         self._is_stopping = False
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- life cycle ---------------------------------------------------------------------------------------------------
 
     def hello(self) -> Presence:
-        """Who this is: a process that comes back is somebody new."""
+        """Identify this process; a replacement gives another name."""
         return Presence(self.name, os.uname().nodename)
 
     def where(self) -> str:
-        """What it does just now, in words."""
+        """Return what the process is doing at the moment, in words."""
         crew = self._crew
         return crew.doing if crew is not None else "it is no worker just now"
 
     def clock(self) -> int:
-        """Its clock, in nanoseconds."""
+        """Return the time of its clock, in nanoseconds."""
         return time.monotonic_ns()
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
     @concurrent(2)
     def assign(self, assignment: Assignment) -> Endpoint:
-        """Become a worker; what was done in an earlier epoch is dropped."""
+        """Become a worker; the work of an earlier epoch is dropped."""
         return self._do(lambda: self._assign(assignment))
 
     @concurrent(2)
     def stand_by(self, epoch: int, basis: tuple[int, Cut] | None) -> None:
-        """Be no worker in an epoch, and keep what others bring.
+        """Be no worker in an epoch, and keep the snapshots of others.
 
         Args:
-            epoch: which begins.
-            basis: the epoch that took the snapshots it goes on from, and their cut.
+            epoch: the epoch that begins.
+            basis: the epoch that took the snapshots it goes on from, and their cut; None: it goes on from none.
         """
 
         def begin() -> None:
@@ -130,26 +130,26 @@ class StageProcess(WatchedWorker):
 
     @concurrent(2)
     def connect(self, epoch: int, endpoints: Mapping[PlanWorker, Endpoint]) -> None:
-        """Meet the other workers."""
+        """Connect to the other workers."""
         self._do(lambda: self._connect(epoch, endpoints))
 
     @concurrent(64)
     def work(self, admission: Admission) -> AdmissionOutcome:
-        """Do a step; answered when it is done."""
+        """Do a step; returns when it is done."""
         done: Future[AdmissionOutcome] = Future()
         self._submit(lambda: self._admit(admission, done))
         return done.result()
 
     @concurrent(2)
     def examine(self, asked: Examination) -> Mapping[int, Evaluated]:
-        """Evaluate mini-batches; answered with what comes out here."""
+        """Evaluate mini-batches; returns the results of this worker."""
         done: Future[Any] = Future()
         self._submit(lambda: self._examine(asked, done))
         return done.result()
 
     @concurrent(2)
     def abort(self, epoch: int) -> None:
-        """Drop what is being done in this epoch, and before."""
+        """Drop the work of this epoch, and of earlier ones."""
         crew = self._crew
         if crew is not None and crew.assignment.epoch <= epoch:
             crew.interrupt()
@@ -157,31 +157,31 @@ class StageProcess(WatchedWorker):
 
     @method
     def deliver(self, message: FarMessage) -> None:
-        """A worker on another host sends something."""
+        """Accept a message from a worker on another host."""
         crew = self._crew
         if crew is not None:
             crew.links.deliver(message)
 
     @method
     def deliver_packet(self, stage: int, packet: Packet) -> None:
-        """Another replica of a stage sends a packet of their exchange."""
+        """Accept a packet of an exchange from another replica of a stage."""
         self._inboxes.deliver(stage, packet)
 
-    # --- what it holds ------------------------------------------------------------------------------------------------
+    # --- its state ----------------------------------------------------------------------------------------------------
 
     @concurrent(2)
     def state(self, names: Collection[str]) -> dict[str, Any]:
-        """What its stages have learnt of these parameters and buffers; when nothing is in flight."""
+        """Return the state of these parameters and buffers, while nothing is in flight."""
         return self._do(lambda: self._taken(names))
 
     @concurrent(2)
     def copy_for_saving(self, names: Collection[str]) -> None:
-        """Copy what `save` shall write, so that training can go on meanwhile."""
+        """Copy the state that `save` will write, so that training can go on meanwhile."""
         self._copy = self._do(lambda: self._taken(names))
 
     @concurrent(2)
     def save(self, folder: str, part: str) -> PartRecord:
-        """Write what was copied."""
+        """Write the copied state."""
         if injection.visit:
             injection.visit("stage.before_saving", part)
         copied, self._copy = self._copy, {}
@@ -191,31 +191,31 @@ class StageProcess(WatchedWorker):
 
     @concurrent(2)
     def counters(self) -> WorkerCounters:
-        """What it has counted."""
+        """Return the counters of this worker."""
         return self._do(lambda: self._crew_here.counters())
 
     @concurrent(2)
     def record(self) -> WorkerRecord:
-        """What it did of late."""
+        """Return the recent actions of this worker."""
         return self._do(lambda: self._crew_here.recorder.take())
 
     @concurrent(16)
     def keep(self, epoch: int, snapshot: WorkerSnapshot) -> None:
-        """Keep a snapshot of a peer, in case that it dies."""
+        """Keep a snapshot of a peer, in case it dies."""
         self._shelf.put(epoch, snapshot)
 
     def kept(self) -> Any:
-        """Of whom there are snapshots here, and at which cuts."""
+        """Return the workers and cuts of the snapshots that are kept here."""
         return self._shelf.contents()
 
     @concurrent(16)
     def snapshot(self, worker: PlanWorker, cut: Cut, epoch: int) -> WorkerSnapshot:
-        """A snapshot that is kept here, by the epoch that took it."""
+        """Return a snapshot that is kept here, by the epoch that took it."""
         return self._shelf.get(worker, cut, epoch, to_send=True)
 
     @concurrent(16)
     def copy(self, seat: int, worker: PlanWorker, cut: Cut, epoch: int) -> None:
-        """Keep a snapshot that a peer keeps, too: another one that did is gone."""
+        """Get a snapshot from a peer and keep it too, because another keeper is gone."""
         if injection.visit:
             injection.visit("stage.before_copying", str(self._epoch))
         self._shelf.put(epoch, self._snapshot_at(seat, worker, cut, epoch))
@@ -223,7 +223,7 @@ class StageProcess(WatchedWorker):
     # --- the main thread ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Obey and compute until the program stops."""
+        """Execute commands and actions until the program stops."""
         node_context.on_stop(self._stop)
         try:
             while not self._is_stopping:
@@ -236,7 +236,7 @@ class StageProcess(WatchedWorker):
         finally:
             self._has_ended.set()
             self._courier.close()
-            # Calls that wait for steps would hold up the end of the process.
+            # Calls that wait for steps would delay the end of the process.
             self._give_up(ExchangeAborted("this process ends", epoch=self._epoch))
 
     def _compute(self, crew: StageRuntime) -> None:
@@ -246,7 +246,7 @@ class StageProcess(WatchedWorker):
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        """Nothing of this epoch can go on here: whoever waits for it hears why."""
+        """Fail all calls of this epoch, whose work cannot go on here."""
         if self._crew is not None:
             self._crew.close()
             self._crew = None
@@ -293,7 +293,7 @@ class StageProcess(WatchedWorker):
         return crew.links.endpoint()
 
     def _give_back(self, crew: StageRuntime, state: Mapping[str, Any]) -> None:
-        """Let the stages take up what is theirs of a state."""
+        """Restore the stages from their parts of a state."""
         names = _names_of(crew)
         own = {kind: {name: one for name, one in state[kind].items() if name in names}
                for kind in ("parameters", "buffers", "optimizer", "options", "rates")}  # fmt: skip
@@ -305,7 +305,7 @@ class StageProcess(WatchedWorker):
         return {kind: {name: one for name, one in named.items() if name in wanted} for kind, named in state.items()}
 
     def _sends(self, assignment: Assignment, stage: int) -> list[Send]:
-        """By replica of a stage, what brings a packet there without waiting."""
+        """Return, by replica of a stage, functions that send it a packet without waiting."""
         replicas = range(assignment.plan.stages[stage].replicas)
         group = assignment.plan.placement[stage]
         calls = [self._peers[assignment.seats[PlanWorker(group, replica)]].deliver_packet for replica in replicas]
@@ -320,11 +320,11 @@ class StageProcess(WatchedWorker):
             return self._shelf.get(worker, cut, epoch)
         try:
             return self._peers[place].snapshot(worker, cut, epoch)
-        except ServiceLost as error:  # or it would look as if this process were gone
+        except ServiceLost as error:  # otherwise it would look as if this process were gone
             raise ExchangeAborted(f"the keeper of the snapshot of worker {worker} is gone: {error}") from error
 
     def _keep_here_and_there(self, seat: int, epoch: int, snapshot: WorkerSnapshot) -> Future[Any]:
-        """Bring a snapshot of our own away; in the courier's thread."""
+        """Send one of our own snapshots to its keeper; in the replicator's thread."""
         if injection.visit:
             injection.visit("stage.before_keeping", str(epoch))
         self._shelf.put(epoch, snapshot)
@@ -336,7 +336,7 @@ class StageProcess(WatchedWorker):
             seats = crew.assignment.seats
             try:
                 crew.links.connect(endpoints, {worker: one_way(self._peers[seats[worker]]) for worker in endpoints})
-            except PeerLost as error:  # who it is, the controller hears in its own way
+            except PeerLost as error:  # the controller learns of the loss by itself
                 raise ExchangeAborted(f"a worker is gone that was to be met: {error}", epoch=epoch) from error
 
     def _admit(self, admission: Admission, done: Future[AdmissionOutcome]) -> None:
@@ -352,14 +352,14 @@ class StageProcess(WatchedWorker):
             self._begin(functools.partial(crew.examine, asked), done)
 
     def _crew_of(self, epoch: int, done: Future[Any]) -> StageRuntime | None:
-        """The crew of an epoch; None, and whoever waits hears it, if that is over."""
+        """Return the runtime of an epoch; None, and `done` fails, if the epoch is over."""
         if epoch == self._epoch and self._crew is not None:
             return self._crew
         done.set_exception(ExchangeAborted(f"epoch {epoch} was given up", epoch=epoch))
         return None
 
     def _begin(self, begin: Callable[[Callable[[Any], object]], object], done: Future[Any]) -> None:
-        """Have the crew take something on, and answer when it is done."""
+        """Make the runtime begin a task, and answer when it is done."""
 
         def answer(result: Any) -> None:
             self._open.remove(done)
@@ -388,7 +388,7 @@ class StageProcess(WatchedWorker):
         self._submit(stop)
 
     def _do(self, call: Callable[[], T]) -> T:
-        """Have the main thread make a call, and return what it returns."""
+        """Make the main thread call a function, and return its result."""
         done: Future[T] = Future()
 
         def make() -> None:
@@ -408,5 +408,5 @@ class StageProcess(WatchedWorker):
 
 
 def _names_of(crew: StageRuntime) -> set[str]:
-    """Parameters and buffers of its stages."""
+    """Return the parameters and buffers of its stages."""
     return {name for stage in crew.stages.values() for name in (*stage.versions.parameters, *stage.buffers)}

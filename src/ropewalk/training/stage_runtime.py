@@ -1,10 +1,10 @@
-"""One worker of one epoch: its stages, its links, and the list of what it has yet to do.
+"""The runtime of one worker in one epoch: its stages, its links, and the queue of its actions.
 
-    admit ──▶ [F0:0 S0:0>1 F0:1 ... U0v1 | answer | ...] ──▶ one after the other, each as soon as it can be
-                                     │         └ called when all before it is done: losses go home
-                                     └ behind the step of a cut: a snapshot goes to the keeper, in the background
+    admit ──▶ [F0:0 S0:0>1 F0:1 ... U0v1 | answer | ...] ──▶ one after the other, each as soon as it can run
+                                     │         └ called when everything before it is done: losses are returned
+                                     └ after the step of a cut: a snapshot is sent to the keeper, in the background
 
-It lives in the main thread of its process; nothing here is called by another thread.
+It belongs to the main thread of its process; other threads call nothing here, unless a docstring says so.
 """
 
 from __future__ import annotations
@@ -49,26 +49,26 @@ from ropewalk.training.replicator import ReplicationJob, Replicator
 from ropewalk.training.sources import Unset
 from ropewalk.training.stage_device import on_cpu, stage_device
 
-#: Whoever waits for others looks this often whether he is still wanted.
+#: Seconds between checks whether an action that waits for other workers is still wanted.
 _LOOK_S = 0.5
 
 Batch = TypeVar("Batch", MiniBatch, MicroBatchPiece)
 
-#: What is called between two actions.
+#: Called between two actions.
 Mark = Callable[[], object]
 
 
 class StageRuntime:
-    """What a process does in one epoch.
+    """Carries out the actions of one worker in one epoch.
 
     Args:
-        training: what all do.
-        assignment: what this one does.
-        tensors: where the first numbers of its parameters and buffers come from; None: any will do, as others will be
-            put in their place.
-        courier: brings snapshots away.
-        sends: for a stage, by replica, what brings a packet of an exchange there.
-        inboxes: where packets of exchanges come.
+        training: the configuration that all workers share.
+        assignment: the role of this worker.
+        tensors: the source of the initial values of its parameters and buffers; None: arbitrary values, because others
+            will replace them.
+        courier: sends snapshots to their keepers.
+        sends: for a stage, by replica, functions that send a packet of an exchange.
+        inboxes: receive the packets of exchanges.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class StageRuntime:
         if assignment.takes_snapshots:
             self._taker = SnapshotTaker(self._worker, self.rates, self._exchanges, flushes=self.schedule.flushes)
         self._courier = courier
-        #: By the step that ends it: a cut of which a snapshot is wanted, and the seat that keeps it.
+        #: By the step that ends it, a cut of which a snapshot is wanted, and the seat of its keeper.
         self._cuts: dict[Action, tuple[Cut, int]] = {}
         self._to_do: deque[Action | Mark] = deque()
         self._losses: list[tuple[int, Tensor, float | None]] = []
@@ -138,7 +138,7 @@ class StageRuntime:
 
     @property
     def doing(self) -> str:
-        """What it does or waits for, in words; for any thread."""
+        """The action that the worker does or waits for, in words; may be read by any thread."""
         try:
             action = self._to_do[0]
         except IndexError:
@@ -149,12 +149,12 @@ class StageRuntime:
         return f"at {action}" + (f", waits for {lacks}" if lacks else "")
 
     def put(self, snapshot: WorkerSnapshot) -> None:
-        """Take up what a worker of the same plan was at the cut where this one starts."""
+        """Restore the state of a worker of the same plan at the cut where this one starts."""
         put(snapshot, self._worker, self.rates, self._exchanges)
 
     def admit(self, admission: Admission, answer: Callable[[AdmissionOutcome], object]) -> None:
-        """Take on a step, or a drain; `answer` is called when all that comes of it is done."""
-        # When its turn has come, and not now: in the step before there are micro-batches of the same numbers.
+        """Queue a step, or a drain; `answer` is called when everything that follows from it is done."""
+        # Handed over in its turn, and not now: the previous step has micro-batches of the same numbers.
         worker, first = self.assignment.worker, self._stream.position.next_micro_batch
         self._to_do.append(lambda: self._hand_over(admission, first))
         if admission.num or not admission.drains:
@@ -168,7 +168,7 @@ class StageRuntime:
         self._to_do.append(lambda: answer(self._outcome()))
 
     def examine(self, asked: Examination, answer: Callable[[Mapping[int, Evaluated]], object]) -> None:
-        """Take on an evaluation; `answer` is called with what comes out here, by the numbers of mini-batches."""
+        """Queue an evaluation; `answer` is called with the results of this worker, by the numbers of mini-batches."""
         evaluation, examiner = self._evaluation, self._examiner
 
         def begin() -> None:
@@ -191,14 +191,17 @@ class StageRuntime:
 
     @cached_property
     def _examiner(self) -> EvalWorker:
-        """Made once, because its programs are compiled."""
+        """The evaluation worker, made once, because its programs are compiled."""
         return EvalWorker(self.assignment.worker, self._evaluation, self.stages, self.links, self._loss)
 
     def go_on(self, is_wanted_elsewhere: Callable[[], bool]) -> None:
-        """Do what there is to do, until it is done or somebody wants something else of this process.
+        """Run the queued actions until they are done or the process has another command.
+
+        Args:
+            is_wanted_elsewhere: whether the process has another command; called between actions.
 
         Raises:
-            StageFailed: an action did.
+            StageFailed: an action raised.
         """
         to_do, links, worker = self._to_do, self.links, self._performing
         record, clock, visit = self.recorder.record, time.monotonic_ns, injection.visit
@@ -221,20 +224,20 @@ class StageRuntime:
                 visit("stage.before_action", str(action))
             start = clock()
             worker.perform(action)
-            if self._device.type == "cuda":  # or what is recorded is how long it takes to ask for it
+            if self._device.type == "cuda":  # otherwise the record would show the time of the launch alone
                 torch.cuda.current_stream().synchronize()
-            if worker is self._worker:  # evaluations are no part of what was planned
+            if worker is self._worker:  # evaluations are not part of the plan
                 record(action, start, clock(), waited_ns)
             to_do.popleft()
             if self._cuts and action in self._cuts:
                 self._take_snapshot(*self._cuts.pop(action))
 
     def interrupt(self) -> None:
-        """Wake up what waits in an exchange, which then raises; from any thread."""
+        """Interrupt a wait in an exchange, which then raises; may be called by any thread."""
         self._sums.abort(self.assignment.epoch)
 
     def counters(self) -> WorkerCounters:
-        """What was counted since the beginning of the epoch."""
+        """Return the counters since the beginning of the epoch."""
         return WorkerCounters.of(
             self.assignment.worker,
             self.stages.values(),
@@ -247,7 +250,7 @@ class StageRuntime:
         )
 
     def close(self) -> None:
-        """Let go of links and exchanges; may be called twice."""
+        """Close links and exchanges; may be called twice."""
         self._to_do.clear()
         self._sums.close()
         self.links.close()
@@ -266,7 +269,7 @@ class StageRuntime:
                     stage.admit(first + index, self._placed(self._needs[id].part_of(piece)))
 
     def _placed(self, given: Batch) -> Batch:
-        """What was given, where this worker computes."""
+        """Return a batch on this worker's device."""
         if self._device.type == "cpu":
             if isinstance(given, MicroBatchPiece):
                 return given
@@ -302,5 +305,5 @@ class StageRuntime:
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """In memory that begins as torch's own does: frames begin anywhere, and kernels add in another order there."""
+    """Align a tensor like torch's own memory: frames begin anywhere, and kernels then add in another order."""
     return tensor if tensor.data_ptr() % ALIGN == 0 else tensor.clone()

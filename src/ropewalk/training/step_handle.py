@@ -1,4 +1,4 @@
-"""`StepHandle`: a step that was admitted, and may still be under way."""
+"""`StepHandle`: an admitted step that may still be under way."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ropewalk.pipeline.step_metrics import StepMetrics
 
 
 class StepHandle:
-    """What `Trainer.step` returns at once.
+    """The handle that `Trainer.step` returns immediately.
 
     Attributes:
-        step: which step of the run this is, from 0.
+        step: the number of the step in the run, from 0.
     """
 
     def __init__(self, step: int, metrics: StepMetrics, wait: Callable[[], None]) -> None:
@@ -28,10 +28,10 @@ class StepHandle:
         return self._metrics.done
 
     def metrics(self) -> StepMetrics:
-        """The losses; waits for them.
+        """Return the losses, once they are known.
 
-        A schedule without a flush finishes a step with later ones: stages then go on with what was admitted, and wait
-        for more afterwards. Where that does not give the losses it waits for a drain.
+        With a schedule without a flush, later steps finish this one: the stages first continue with the admitted steps,
+        then wait for more. If that does not give the losses, this method waits for a drain.
 
         Raises:
             StageFailed: a stage raised, in this step or an earlier one.

@@ -1,8 +1,8 @@
-"""Snapshots in files, as a further copy beside those in the memory of peers, for this run alone.
+"""Snapshots in files, as a further copy besides those in the memory of peers, for this run alone.
 
-They are pickles, and a folder may be shared with strangers. So nothing is read by its name alone: the process that
-writes a file tells its SHA-256 over its link to the launcher, which tells it to the process that reads it, and
-that process looks at the bytes before it unpickles them. For what outlives a run there are checkpoints.
+They are pickles, and a folder may be shared with strangers. So no file is trusted by its name: the process that
+writes a file sends its SHA-256 over its link to the launcher, which sends it to the process that reads the file, and
+that process verifies the bytes before it unpickles them. State that outlives a run is in checkpoints.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ def write(folder: str, epoch: int, snapshot: WorkerSnapshot) -> StoredSnapshot:
     """Write a snapshot into a new file; returns when it is on the disk.
 
     Args:
-        folder: the run's own.
-        epoch: that took it.
+        folder: the folder of this run.
+        epoch: the epoch that took the snapshot.
         snapshot: not released meanwhile.
 
+    Returns:
+        The path and digest of the file.
+
     Raises:
-        OSError: it cannot be written; nothing is left of it.
+        OSError: the file cannot be written; nothing is left of it.
     """
     cut = snapshot.cut
     name = f"{snapshot.worker}-{epoch}-{cut.next_micro_batch}-{max(cut.versions, default=0)}"
@@ -63,11 +66,14 @@ def write(folder: str, epoch: int, snapshot: WorkerSnapshot) -> StoredSnapshot:
 
 
 def read(stored: StoredSnapshot) -> WorkerSnapshot:
-    """The snapshot that was written.
+    """Read a stored snapshot.
+
+    Args:
+        stored: the path and digest of the file.
 
     Raises:
         OSError: the file cannot be read.
-        CheckpointCorrupt: its bytes are others than those that were written.
+        CheckpointCorrupt: its bytes are not those that were written.
     """
     fd = os.open(stored.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb") as file:
@@ -87,10 +93,10 @@ class SnapshotFolder:
     """The folder for the snapshots of one run, within one that the user names.
 
     Args:
-        parent: all processes must reach it, as they must reach the folder of checkpoints.
+        parent: the user's folder; all processes must be able to reach it, like the folder of checkpoints.
 
     Raises:
-        OSError: it cannot be made there.
+        OSError: the folder cannot be made there.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -100,13 +106,13 @@ class SnapshotFolder:
         self._claim = FolderClaim(self.path)
 
     def keep_only(self, wanted: Collection[StoredSnapshot]) -> None:
-        """Remove all other snapshots; none is being written."""
+        """Remove all other snapshots; call it while none is being written."""
         paths = {one.path for one in wanted}
         for path in self.path.iterdir():
             if str(path) not in paths and "-" in path.name:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove it; may be called twice."""
+        """Remove the folder; may be called twice."""
         shutil.rmtree(self.path, ignore_errors=True)
         self._claim.close()

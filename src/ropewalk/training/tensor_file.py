@@ -1,10 +1,11 @@
-"""Tensors in a file of the safetensors format, written and read once from end to end, with their checksums.
+"""Tensors in a file of the safetensors format, written and read sequentially, with their checksums.
 
-    head, which follows from the tensors (`tensor_header`) │ bytes of one tensor after the other
+    header, which follows from the tensors (`tensor_header`) │ bytes of one tensor after the other
 
-Whatever reads safetensors (https://huggingface.co/docs/safetensors) reads these files, and tests do so with its
-package. That package is not used here: digests are taken of the bytes on their way, a full disk is an `OSError` with
-its number, and a file that is cut off while it is read is an error, where a mapped one would be a SIGBUS.
+Any reader of safetensors (https://huggingface.co/docs/safetensors) can read these files, and tests do so with its
+package. That package is not used here: this module computes digests while it writes, reports a full disk as an
+`OSError` with its errno, and a file that is truncated while it is read is an error, where a mapped one would be a
+SIGBUS.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 def check_writable(tensor: Tensor, what: str) -> None:
-    """Refuse a tensor that no file can hold.
+    """Raise if a tensor cannot be written to a file.
 
     Args:
         tensor: on any device.
         what: words for it, such as "parameter 'layer.weight'".
 
     Raises:
-        TypeError: says what it is.
+        TypeError: the tensor cannot be written; describes it.
     """
     kind = ""
     if type(tensor) not in (Tensor, nn.Parameter, nn.Buffer):
@@ -72,11 +73,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> FileRecord:
     """Write a new file; returns when it is on the disk.
 
     Args:
-        path: of the file.
-        tensors: that `check_writable` lets pass; they must not change meanwhile. Other devices are copied one by one.
+        path: the path of the file.
+        tensors: tensors that `check_writable` accepts; they must not change meanwhile. Tensors on other devices are
+            copied one by one.
+
+    Returns:
+        The record of the file.
 
     Raises:
-        OSError: it cannot be written, or is there.
+        OSError: the file cannot be written, or exists.
     """
     head, places, _ = lay_out({name: (_CODES[one.dtype], tuple(one.shape)) for name, one in tensors.items()})
     checksums: dict[str, int] = {}
@@ -106,7 +111,7 @@ class TensorReader:
     """Reads tensors of one file by name, and checks each.
 
     Raises:
-        CheckpointCorrupt: the file is missing, or not as long as it was, or begins otherwise.
+        CheckpointCorrupt: the file is missing, or has another length or header than was written.
     """
 
     def __init__(self, save: Path, file: str, record: FileRecord) -> None:
@@ -123,33 +128,36 @@ class TensorReader:
         self._file.close()
 
     def read(self, name: str) -> Tensor:
-        """A tensor, in memory of its own.
+        """Return a tensor, in memory of its own.
+
+        Args:
+            name: the name of the tensor in the file.
 
         Raises:
-            CheckpointCorrupt: it is not there, or its bytes are not those that were written.
+            CheckpointCorrupt: the tensor is missing, or its bytes are not those that were written.
         """
         record = self._record.tensors.get(name)
         if record is None:
             raise damaged(self._path, f"it has no tensor {name!r}, of which the checkpoint speaks")
         try:
             tensor = torch.empty(record.shape, dtype=dtype_of(record))
-        except (RuntimeError, TypeError) as error:  # more memory than there is, or more dimensions than torch counts
+        except (RuntimeError, TypeError) as error:  # too little memory, or more dimensions than torch supports
             raise damaged(self._path, f"{name!r} would have the shape {record.shape}: {error}") from error
         content = _bytes_of(tensor)
         self._file.seek(record.begin)
-        # What a short read leaves as it was may by chance be what should have been read.
+        # Bytes that a short read leaves unwritten may by chance be the right ones.
         if self._file.readinto(content) != record.size_bytes or zlib.crc32(content) != record.crc32:
             raise damaged(self._path, f"the bytes of {name!r} are not those that were written (CRC-32 differs)")
         return tensor
 
 
 def is_known(record: TensorRecord) -> bool:
-    """Whether torch has the type of a tensor's elements."""
+    """Whether torch has the dtype of a tensor."""
     return record.dtype in _DTYPES
 
 
 def dtype_of(record: TensorRecord) -> torch.dtype:
-    """The type of a tensor's elements."""
+    """Return the dtype of a tensor."""
     return _DTYPES[record.dtype]
 
 
@@ -158,8 +166,8 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:
-    """The memory of a dense tensor on the CPU."""
-    # One element is dense with any stride, and only those in steps of 1 can be seen as bytes.
+    """Return the memory of a dense tensor on the CPU."""
+    # A tensor of one element is dense with any stride, and only stride 1 can be viewed as bytes.
     flat = tensor.as_strided((tensor.numel(),), (1,))
     array: Any = flat.view(torch.uint8).numpy()  # numpy's types do not say that it is a buffer
     return memoryview(array)

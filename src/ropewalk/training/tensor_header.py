@@ -1,9 +1,9 @@
-"""The head of a file of the safetensors format, which follows to the last byte from what the file holds.
+"""The header of a file of the safetensors format, which is determined to the last byte by the tensors in the file.
 
     8 bytes: length of the header │ header (JSON): name ─▶ dtype, shape, place │ bytes of one tensor after the other
 
-So a manifest that says of each tensor its type, shape and place says the head as well: other readers of the file are
-told the same as we are, or it is damaged. Nothing here needs torch.
+So a manifest that states the dtype, shape and position of each tensor determines the header as well: other readers of
+the file see the same as we do, or the file is damaged. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-#: Bytes of an element, by the format's name for the type.
+#: Bytes per element, by the format's name for the dtype.
 ITEM_BYTES = {
     "F64": 8,
     "F32": 4,
@@ -37,16 +37,15 @@ PREFIX = struct.Struct("<Q")
 
 
 def lay_out(tensors: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[bytes, dict[str, tuple[int, int]], int]:
-    """How a file with these tensors is written.
+    """Return the layout of a file with these tensors.
 
     Args:
-        tensors: type and shape by name.
+        tensors: dtype and shape by name.
 
     Returns:
-        Its head; of each tensor, in the order in the file, where it begins and how many bytes it has; and the size of
-        the file in bytes.
+        The header; for each tensor, in file order, its offset and size in bytes; and the size of the file in bytes.
     """
-    # Larger elements first, as the format's own writer does: so each lies where its type can be mapped.
+    # Larger elements first, as the format's own writer does, so that each tensor is aligned for its dtype.
     names = sorted(tensors, key=lambda name: -ITEM_BYTES[tensors[name][0]])
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     sizes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How long a trainer waits for what."""
+"""The timeouts of a trainer."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
             trainer.step(x, y)
         model = trainer.to_module()
 
-It decides nothing about how things are computed: it puts together what was asked for, and
-hands it to a run: on processes (`process_run`), or in this thread (`inline_run`).
+The trainer does not decide how anything is computed. It assembles what the arguments describe and hands it
+to a run: one on processes (`process_run`), or one in this thread (`inline_run`).
 """
 
 from __future__ import annotations
@@ -65,49 +65,51 @@ _DEFAULT_SNAPSHOTS = Snapshots()
 class Trainer:
     """Trains a model as a plan says, with one process for each worker of the plan.
 
-    Entering the `with` block starts the processes (or the first step does, where the model has to be seen with data
-    first), leaving it finishes what was admitted and ends them (after an exception at once). The model that was given
-    is never changed; `to_module` gives a trained copy.
+    Entering the `with` block starts the processes; if the model has to be traced or profiled with data, the first step
+    starts them instead. Leaving the block finishes the admitted steps and ends the processes (after an exception,
+    immediately). The given model is never changed; `to_module` returns a trained copy.
 
-    A process that dies is replaced, and training goes on from a snapshot that another process holds, with the weights
-    that it would have had (docs/theory.md, "Recovery"). Where a stage has further replicas, it goes on with those.
+    A process that dies is replaced, and training continues from a snapshot that another process holds, with the weights
+    it would have had without the failure (docs/theory.md, "Recovery"). A stage that has other replicas continues with
+    those.
 
     Args:
-        model: in train mode. Or its graph, from `ropewalk.pipeline.trace`. Or a function without arguments that makes
-            it: then no process, not even this one, ever holds more of it than its own stages.
-        loss_fn: of the model's outputs and the labels of a micro-batch; runs in the last stage.
-        optimizer: makes the optimizer of a stage from its parameters, `lambda params: torch.optim.Adam(params, 1e-3)`;
+        model: a module in train mode; or its graph, from `ropewalk.pipeline.trace`; or a function without arguments
+            that builds the module: then no process, this one included, ever holds more of it than its own stages.
+        loss_fn: called with the model's outputs and the labels of a micro-batch; runs in the last stage.
+        optimizer: builds the optimizer of a stage from its parameters, `lambda params: torch.optim.Adam(params, 1e-3)`;
             a function with an argument called `named_parameters` gets pairs of name and parameter, for groups.
-        plan: from `ropewalk.pipeline.plan`; or how many devices there are: the model is then profiled with the first
-            micro-batch, and planned for that many processes of this kind, as stages, replicas or both, whatever is
-            quickest and fits into the memory that `resources` say, or else each one's share of this machine's. None:
-            one process.
-        schedule: by name, or an object; None: the plan's. With a number of devices, as many stages as it has for them.
-        micro_batches: of a step; None: the plan's.
-        example_inputs: what the model takes, as a tuple; so that all can start before the first step.
-        exchange: how gradients of a stage's replicas are averaged: makes what does it for one of them, as in
-            `functools.partial(AllGather, GDSEC(c=100))`, or the name of a compressor ("none", "gd_sec"). None: every
-            replica sends its sums to the others, and all add in the same order.
-        inline: train in this thread, without processes: for debugging. The numbers are the same.
-        seed: all random numbers of the run follow from it.
+        plan: a plan from `ropewalk.pipeline.plan`; or the number of devices: the model is then profiled with the first
+            micro-batch, and planned for that many processes of this kind, as stages, replicas or both, whichever is
+            fastest and fits into the memory given in `resources`, or else into each process's share of this machine's
+            memory. None: one process.
+        schedule: a name or an object; None: the plan's. With a number of devices, the schedule gets as many stages as
+            it has for them.
+        micro_batches: the number per step; None: the plan's.
+        example_inputs: the model's inputs, as a tuple, so that all processes can start before the first step.
+        exchange: how the gradients of a stage's replicas are averaged: a function that makes the exchange of one
+            replica, as in `functools.partial(AllGather, GDSEC(c=100))`, or the name of a compressor ("none", "gd_sec").
+            None: every replica sends its sums to the others, and all add them in the same order.
+        inline: train in this thread, without processes, for debugging. The numbers are the same.
+        seed: determines all random numbers of the run.
         loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
-        lr_schedule: makes the schedule of the learning rate of a stage's optimizer; counted in the stage's updates.
+        lr_schedule: makes the learning rate schedule of a stage's optimizer; counted in the stage's updates.
         lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
-        clip_norm: gradients are scaled so that the norm of all together is at most this.
+        clip_norm: gradients are scaled so that the norm of all of them together is at most this.
         nan: what NaN or infinity in gradients does to an update: "pass", "raise" or "skip".
-        accumulate: an update ends only every so many steps, and averages over all their samples.
-        autocast: forwards compute in this type where that is safe, `torch.bfloat16`.
-        data: gives mini-batches to the processes that need inputs or labels, so that they do not come by way of this
-            one: called there as `data(first_step)`, it gives pairs (x, y) from that step on, the same everywhere; with
-            an argument `shard` only the samples of that replica. `step` is then called with nothing, and
+        accumulate: the number of steps per update; an update averages over all their samples.
+        autocast: the dtype in which forwards compute where that is safe, such as `torch.bfloat16`.
+        data: gives mini-batches to the processes that need inputs or labels, so that they do not pass through this
+            process: called there as `data(first_step)`, it yields pairs (x, y) from that step on, the same everywhere;
+            with an argument `shard`, only the samples of that replica. `step` is then called without arguments, and
             `example_inputs` must be given.
-        weights: a safetensors file, or a folder or index of such files, with the first parameters and buffers.
-        device: what stages compute on: "cpu", "cuda" (the GPUs that each process sees, one for each worker as far as
-            there are any), or one GPU for all such as "cuda:1". None: "cuda" for a model that is on a GPU, else "cpu".
-        processes: where the processes run, with what resources, and what they are called; see `ProcessOptions`.
-        snapshots: how often snapshots for recovery are taken, and where a further copy of them is; see `Snapshots`.
-            None: none are taken, and a death is the end of the training.
-        timeouts: how long what is waited for, and how many deaths are too many.
+        weights: a safetensors file, or a folder or index of such files, with the initial parameters and buffers.
+        device: what stages compute on: "cpu", "cuda" (the GPUs that each process sees, one for each worker while there
+            are enough), or one GPU for all such as "cuda:1". None: "cuda" for a model that is on a GPU, else "cpu".
+        processes: where the processes run, with which resources, and their names; see `ProcessOptions`.
+        snapshots: how often snapshots for recovery are taken, and where a further copy of them is kept; see
+            `Snapshots`. None: no snapshots are taken, and the death of a process ends the training.
+        timeouts: the timeouts of the training, and how many deaths end it; see `TrainerTimeouts`.
         progress: print a line each second: step, loss, rates.
     """
 
@@ -176,7 +178,7 @@ class Trainer:
         self._processes = processes or ProcessOptions()
         self._run: TrainingRun | None = None
         self._graph: ModelGraph | None = None
-        #: Of the steps that were counted.
+        #: Over the steps that were counted.
         self._num_samples = self._num_counted = 0
         self._progress = ProgressLine() if progress else None
         self._watched: deque[tuple[StepHandle, int]] = deque()
@@ -191,7 +193,7 @@ class Trainer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Finish what was admitted, and end all processes; after an exception end them at once."""
+        """Finish the admitted steps and end all processes; after an exception, end them immediately."""
         if kind is not None:
             self.close(0.5)
             return
@@ -199,7 +201,7 @@ class Trainer:
             if self._run is not None and not self._has_ended:
                 self._run.drain()
         except (LocalExecutorFailed, TrainerFailed):
-            self.close(0.5)  # what failed was told when it did
+            self.close(0.5)  # the failure was reported when it happened
         except BaseException:
             self.close(0.5)
             raise
@@ -211,10 +213,10 @@ class Trainer:
         return f"<Trainer {self._processes.name!r} {state}>"
 
     def close(self, grace_s: float | None = None) -> None:
-        """End all processes, and with them what is still under way; may be called twice.
+        """End all processes, and the steps that are still under way; may be called twice.
 
         Args:
-            grace_s: seconds until those that do not end by themselves are killed.
+            grace_s: seconds until processes that have not ended by themselves are killed; None: the program's.
         """
         self._has_ended = True
         if self._run is not None:
@@ -224,24 +226,27 @@ class Trainer:
 
     @property
     def num_steps(self) -> int:
-        """Steps that were admitted, those of a loaded state included."""
+        """The number of admitted steps, those of a loaded state included."""
         return 0 if self._run is None else self._run.num_steps
 
     def step(self, x: Any = None, y: Any = None) -> StepHandle:
-        """Train on one mini-batch; returns as soon as it is handed over, and waits only while too many are under way.
+        """Train on one mini-batch; returns once it is handed over, and waits only while too many steps are under way.
 
         Args:
-            x: what the model takes: one tensor, a tuple of arguments, or a dictionary of keyword arguments. Nothing, if
-                the trainer was given `data`.
+            x: the model's input: one tensor, a tuple of arguments, or a dictionary of keyword arguments. Omitted if the
+                trainer was given `data`.
             y: labels, any tree of tensors; cut into micro-batches like the inputs.
 
+        Returns:
+            A handle that gives the losses of the step once they are known.
+
         Raises:
-            StageFailed: a stage raised, in this step or one before; says which, where, and with its traceback.
-            StageLost: a process is gone for good, and training cannot go on.
-            TrainerFailed: it had failed before.
-            ValueError: the mini-batch cannot be cut, labels do not fit it, or there is one although the trainer has
-                `data`.
-            TypeError: there is none, and no `data`.
+            StageFailed: a stage raised, in this step or an earlier one; names the stage and has its traceback.
+            StageLost: a process is lost and cannot be replaced, and training cannot go on.
+            TrainerFailed: the trainer had failed before.
+            ValueError: the mini-batch cannot be cut, the labels do not fit it, or a mini-batch was given although the
+                trainer has `data`.
+            TypeError: no mini-batch was given, and the trainer has no `data`.
             RuntimeError: the trainer was closed.
         """
         self._check_open()
@@ -275,28 +280,48 @@ class Trainer:
             line.put(handle.step, float(handle.metrics().loss), num_samples)
 
     def drain(self) -> None:
-        """Finish all that was admitted, updates of partial rounds included."""
+        """Finish all admitted steps, including the updates of partial rounds."""
         self._under_way.drain()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
-        """The loss over mini-batches of (x, y), in evaluation mode; drains first."""
+        """Return the loss over mini-batches, in evaluation mode; drains first.
+
+        Args:
+            batches: pairs (x, y), each as `step` takes them.
+
+        Returns:
+            The mean over all samples, weighted if the losses are; with `loss="sum"` the sum.
+
+        Raises:
+            ValueError: there are no mini-batches.
+        """
         return self._under_way.evaluate(batches)
 
     def predict(self, x: Any) -> Any:
-        """What the model returns for x, in evaluation mode; drains first."""
+        """Return the model's output for a mini-batch, in evaluation mode; drains first.
+
+        Args:
+            x: the model's input, as `step` takes it.
+
+        Returns:
+            The output in the model's own form: tensors of the whole mini-batch.
+        """
         return self._under_way.predict(x)
 
-    # --- what was learnt ----------------------------------------------------------------------------------------------
+    # --- state and weights --------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a trainer with any plan needs to go on from here, by the names of the model; drains first."""
+        """Return all that a trainer with any plan needs to go on from here, by the model's names; drains first."""
         return self._under_way.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict` was called, under whatever plan; drains first.
+        """Go on from where `state_dict` was called, under any plan; drains first.
+
+        Args:
+            state: the result of `state_dict`, from a trainer with any plan.
 
         Raises:
-            ValueError: the state is of another model.
+            ValueError: the state belongs to another model.
         """
         self._under_way.load_state_dict(state)
 
@@ -304,26 +329,29 @@ class Trainer:
         """Write a checkpoint while training goes on; drains first.
 
         Args:
-            folder: of all checkpoints of this training; all processes must reach it.
-            keep: so many are kept, the newest ones; None: all.
+            folder: the folder of all checkpoints of this training; all processes must be able to reach it.
+            keep: the number of checkpoints to keep, the newest ones; None: all.
 
         Returns:
-            What waits until it is whole. Leaving the `with` block does.
+            A future that is done when the checkpoint is complete. Leaving the `with` block waits for it.
         """
         return self._under_way.save(Path(folder), keep)
 
     def load(self, folder: str | Path) -> None:
-        """Go on from the newest checkpoint in a folder (or from that one), under whatever plan; drains first.
+        """Go on from the newest checkpoint in a folder (or from the given checkpoint), under any plan; drains first.
+
+        Args:
+            folder: the folder that was given to `save`, or one checkpoint in it.
 
         Raises:
-            FileNotFoundError: there is none.
-            CheckpointCorrupt: it is damaged; says which file.
-            ValueError: it is of another model.
+            FileNotFoundError: there is no checkpoint.
+            CheckpointCorrupt: the checkpoint is damaged; names the file.
+            ValueError: the checkpoint belongs to another model.
         """
         self._under_way.load(Path(folder))
 
     def to_module(self) -> nn.Module:
-        """A copy of the model with the newest weights and buffers; drains first."""
+        """Return a copy of the model with the newest weights and buffers; drains first."""
         state = self._under_way.state_dict()
         assert self._graph is not None
         return filled(self._graph.model, {**state["parameters"], **state["buffers"]})
@@ -332,38 +360,43 @@ class Trainer:
 
     @property
     def plan(self) -> Plan:
-        """As it is carried out now, or was last; deaths and `resize` change it."""
+        """The plan that is carried out now, or was last; deaths and `resize` change it."""
         return (self._run or self._under_way).plan
 
     def resize(self, stage: int, replicas: int) -> None:
-        """Go on with so many replicas of a stage; drains first.
+        """Change the number of replicas of a stage; drains first.
+
+        Args:
+            stage: the index of the stage.
+            replicas: the number of replicas that it has afterwards, at least 1.
 
         Raises:
-            PlanInvalid: there is no such stage, or less than one replica.
-            ScheduleInvalid: the schedule cannot run that.
+            PlanInvalid: there is no such stage, or fewer than one replica is asked for.
+            ScheduleInvalid: the schedule cannot run the new plan.
         """
         self._under_way.resize(stage, replicas)
 
-    # --- seeing it ----------------------------------------------------------------------------------------------------
+    # --- observing ----------------------------------------------------------------------------------------------------
 
     @property
     def events(self) -> tuple[str, ...]:
-        """What happened that a person should know, such as deaths, oldest first; to be had after the end, too."""
+        """Events that a user should know of, such as deaths, oldest first; available after the end, too."""
         return tuple((self._run or self._under_way).events)
 
     def records(self) -> Mapping[PlanWorker, WorkerRecord]:
-        """What each worker did of late, action by action, for an evaluation of your own; drains first."""
+        """Return the recent actions of each worker, for an evaluation of your own; drains first."""
         return self._under_way.records()
 
     def timeline(self, *paths: str | Path, num_steps: int = 1) -> MeasuredTimeline:
-        """What each worker did in the last steps, and when; drains first.
+        """Return the actions of each worker in the last steps, with their times; drains first.
 
         Args:
-            paths: where it is written beside what the plan could have done: .json for ui.perfetto.dev, .svg a picture.
-            num_steps: how many steps.
+            paths: files to write, with the predicted timeline beside the measured one: .json for ui.perfetto.dev,
+                .svg for a picture.
+            num_steps: the number of steps to show.
 
         Raises:
-            ValueError: no step was done, or a path has another ending.
+            ValueError: no step was done, or a path has another suffix.
         """
         run = self._under_way
         offsets = run.offsets(run.counters())
@@ -379,7 +412,7 @@ class Trainer:
         return measured
 
     def report(self) -> TrainingReport:
-        """What the training costs, and where it waits: print it; drains first."""
+        """Return what the training costs and where it waits, ready to print; drains first."""
         run = self._under_way
         records, counters = run.records(), run.counters()
         return TrainingReport.of(
@@ -392,7 +425,7 @@ class Trainer:
             samples_per_micro_batch=self._num_samples / max(1, self._num_counted) / run.plan.micro_batches or None,
         )
 
-    # --- beginning ----------------------------------------------------------------------------------------------------
+    # --- starting -----------------------------------------------------------------------------------------------------
 
     @property
     def _under_way(self) -> TrainingRun:
@@ -411,7 +444,7 @@ class Trainer:
 
     @property
     def _needs_no_step(self) -> bool:
-        """Whether all can start before a mini-batch was seen: to trace and to profile a model, one must be."""
+        """Whether all processes can start before a mini-batch was seen; tracing and profiling a model need one."""
         return self._example is not None or (isinstance(self._model, ModelGraph) and isinstance(self._plan, Plan))
 
     def _begin(self, x: Any) -> TrainingRun:

@@ -1,4 +1,4 @@
-"""Options of a `Trainer` that belong together: of the snapshots it recovers from, and of the processes it runs on."""
+"""Options of a `Trainer`, grouped: snapshots for recovery, and the processes that it runs on."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ropewalk.training.snapshot_pace import SnapshotPace
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """How often snapshots for recovery are taken, and where a further copy of the newest ones is.
+    """How often snapshots for recovery are taken, and where a further copy of the newest ones is kept.
 
     Example:
         >>> Snapshots(every=100, copy="launcher")
         Snapshots(every=100, copy='launcher')
 
     Args:
-        every: steps between two snapshots, at least 1; "auto": as few steps as keep their cost within 3 % of the time.
-        copy: where a copy of the newest snapshots is, beside those that each process and its keeper have, so that
-            training survives any deaths at once: "launcher", in the memory of this process; or a folder that all
-            processes reach. "auto": with the launcher, if they take 32 MiB or less, or if there is one process only.
-            None: nowhere.
+        every: steps between two snapshots, at least 1; "auto": as few as keep the cost within 3 % of the time.
+        copy: where a copy of the newest snapshots is kept besides each process and its keeper, so that training
+            survives any simultaneous deaths: "launcher", in the memory of this process; or a folder that all processes
+            can reach. "auto": with the launcher, if the snapshots take 32 MiB or less, or if there is only one
+            process. None: no further copy.
 
     Raises:
         ValueError: `every` is less than 1.
-        TypeError: `copy` is no folder, and none of the words.
+        TypeError: `copy` is neither a folder nor one of the words.
     """
 
     every: int | Literal["auto"] = "auto"
@@ -42,12 +42,12 @@ class Snapshots:
         check_kind("copy of snapshots", self.copy, str | Path, '"auto", "launcher", a folder, or None')
 
     def pace(self) -> SnapshotPace:
-        """What counts the steps of one training, and says when a snapshot is due."""
+        """Return a counter of the steps of one training that says when a snapshot is due."""
         return SnapshotPace(self.every)
 
     @property
     def where(self) -> Where:
-        """`copy`, with a folder as a path."""
+        """Return `copy`, with a folder as a path."""
         if self.copy is None or self.copy == "auto" or self.copy == "launcher":
             return self.copy
         return Path(self.copy)
@@ -55,7 +55,7 @@ class Snapshots:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """Where the processes of a trainer run, and with what.
+    """Where the processes of a trainer run, and with which resources.
 
     Example:
         >>> ProcessOptions(engine="slurm", resources=Resources(cpus=4), name="unet").name
@@ -63,13 +63,13 @@ class ProcessOptions:
 
     Args:
         engine: where processes run; None: the setting.
-        session: whose processes they are; None: one that all programs and pools of this process share.
-        resources: what each process asks for; None: the setting.
-        environment: variables for the processes, by name; None: none.
-        name: of the program that the processes are; shown in `ropewalk ps`.
+        session: the session that the processes belong to; None: one that all programs and pools of this process share.
+        resources: the resources that each process requests; None: the setting.
+        environment: environment variables of the processes, by name; None: no extra ones.
+        name: the name of the program; shown in `ropewalk ps`.
 
     Raises:
-        TypeError: an option is of another kind.
+        TypeError: an option is of the wrong type.
     """
 
     engine: str | None = None
@@ -86,10 +86,16 @@ class ProcessOptions:
 
 
 def check_kind(name: str, given: object, kind: type | UnionType, example: str) -> None:
-    """Refuse what is neither None nor of a kind.
+    """Raise unless a value is None or of the expected type.
+
+    Args:
+        name: the name of the option.
+        given: its value.
+        kind: the expected type.
+        example: an example for the message.
 
     Raises:
-        TypeError: it is neither.
+        TypeError: the value is of another type.
     """
     if given is not None and not isinstance(given, kind):
         raise TypeError(f"{name} is of type {type(given).__name__}; give {example}")

@@ -1,4 +1,4 @@
-"""The states of shared objects: pure machines that decide which call ends with what."""
+"""The states of shared objects: pure state machines that decide which calls end, and with which outcome."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ KINDS: Mapping[str, Callable[..., SharedState]] = {
     "memory": MemoryState,
     "box": BoxState,
 }
-"""What a depot can make, by the kind that a client asks for."""
+"""The classes of states that a depot can make, by the kind that a client asks for."""

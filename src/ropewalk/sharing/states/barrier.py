@@ -6,8 +6,8 @@
        │                                   │
        └── time over, party gone, abort ───┴──▶ broken ── reset ──▶ filling
 
-Where there is an action, the last party to come runs it and says when it is done. Whoever comes meanwhile belongs to
-the next round and waits in a line before the barrier, as in `threading.Barrier`, so that rounds never mix.
+If there is an action, the last party to arrive runs it and reports when it is done. Parties that arrive meanwhile
+belong to the next round and wait in a queue before the barrier, as in `threading.Barrier`, so that rounds never mix.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
 
 
 class BarrierState:
-    """What `multiprocessing.Barrier` does.
+    """The state of a `multiprocessing.Barrier`.
 
     Args:
-        parties: how many wait for each other, 1 or more.
+        parties: the number of parties that wait for each other, at least 1.
 
     Raises:
-        ValueError: fewer than one party.
+        ValueError: `parties` is less than 1.
     """
 
     METHODS: ClassVar = frozenset({"wait", "release", "abort", "reset", "n_waiting", "broken"})
@@ -36,18 +36,18 @@ class BarrierState:
         if parties < 1:
             raise ValueError(f"parties must be > 0, not {parties}")
         self._parties = parties
-        self._round: list[Waiter] = []  # In the order in which they came: the place is the index.
+        self._round: list[Waiter] = []  # In order of arrival: the position is the index.
         self._actor: Party | None = None
-        self._unheard: Waiter | None = None  # The wait of the party that acts, until it has heard that it shall.
+        self._unheard: Waiter | None = None  # The wait of the acting party, until it has its answer.
         self._line: deque[tuple[Waiter, bool]] = deque()
-        self._broken = ""  # Why, if it is.
-        self._breaks_next = ""  # Why it will be broken after the round whose action runs now.
+        self._broken = ""  # The reason, if it is broken.
+        self._breaks_next = ""  # The reason why it breaks after the present round's action.
 
     def wait(self, waiter: Waiter, has_action: bool = False) -> list[CallOutcome]:
-        """Wait for the others: each call ends with its index, in the order in which they came.
+        """Wait for the others: each call ends with its index, in order of arrival.
 
-        With an action, the last ends with ("act", index) at once; it runs the action, and calls `release` or `abort`.
-        This is lent: if it does not hear of it, nobody acts, and the barrier is broken.
+        With an action, the last call ends immediately with ("act", index); that party runs the action, and calls
+        `release` or `abort`. This outcome is lent: if it does not arrive, no party acts, and the barrier is broken.
         """
         if self._actor is None:
             return self._enter(waiter, has_action)
@@ -57,7 +57,7 @@ class BarrierState:
         return []
 
     def release(self, waiter: Waiter) -> list[CallOutcome]:
-        """Let the round go whose action this party has run; BrokenBarrierError if it is broken by now."""
+        """End the round whose action this party has run; BrokenBarrierError if it was broken meanwhile."""
         if self._actor is None or self._actor != waiter.party:
             why = self._broken or "the barrier was reset while its action ran"
             return [_broken(waiter, why)]
@@ -69,32 +69,32 @@ class BarrierState:
         return outcomes + self._enter_those_in_line()
 
     def abort(self, waiter: Waiter) -> list[CallOutcome]:
-        """Break the barrier: all who wait, and all who come, get BrokenBarrierError until it is reset."""
+        """Break the barrier: waiting parties, and all that arrive, get BrokenBarrierError until it is reset."""
         return [CallOutcome(waiter), *self._break(f"{waiter.party.name} aborted it")]
 
     def reset(self, waiter: Waiter) -> list[CallOutcome]:
-        """Make it anew: all who wait get BrokenBarrierError, all who come begin the first round."""
+        """Reset the barrier: waiting parties get BrokenBarrierError, and arriving ones begin the first round."""
         outcomes = [CallOutcome(waiter), *self._end_round(f"{waiter.party.name} reset it")]
         self._broken = ""
         return outcomes + self._enter_those_in_line()
 
     def n_waiting(self, waiter: Waiter) -> list[CallOutcome]:
-        """Count those that wait in this round."""
+        """Count the parties that wait in this round."""
         return [CallOutcome(waiter, len(self._round))]
 
     def broken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Say whether it is broken."""
+        """Return whether it is broken."""
         return [CallOutcome(waiter, bool(self._broken))]
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
-        """End a wait. The others would wait for it for ever, so this breaks the barrier."""
+        """End a wait. The others would wait for this party for ever, so this breaks the barrier."""
         why = f"{waiter.party.name} {'waited for too long' if timed_out else 'does not wait any more'}"
         if waiter is self._unheard:
             return self._break(why)
         return self._leave({waiter}, why, tell_them=timed_out)
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Know that the party that acts has heard of it."""
+        """Record that the acting party has its answer."""
         if waiter is self._unheard:
             self._unheard = None
         return []
@@ -128,13 +128,13 @@ class BarrierState:
         return outcomes
 
     def _leave(self, waiters: set[Waiter], why: str, tell_them: bool) -> list[CallOutcome]:
-        """Break the round that these calls belong to; they hear of it themselves only if `tell_them`."""
+        """Break the round that these calls belong to; they get an error themselves only if `tell_them`."""
         waiting = self._round if self._actor is None else self._round[:-1]
         outcomes: list[CallOutcome] = []
         if any(waiter in waiters for waiter in waiting):
             outcomes = self._break(why)
         elif any(waiter in waiters for waiter, _ in self._line):
-            # The round whose action runs is complete without it: only the next one is broken.
+            # The round whose action is running is complete without it: only the next one is broken.
             self._breaks_next = why
             outcomes = [_broken(waiter, why) for waiter, _ in self._line]
             self._line.clear()
@@ -145,7 +145,7 @@ class BarrierState:
         return self._end_round(why) + self._enter_those_in_line()
 
     def _end_round(self, why: str) -> list[CallOutcome]:
-        """Let those who wait in this round go with an error; the actor hears of it when it calls `release`."""
+        """End the waits of this round with an error; the acting party gets it when it calls `release`."""
         waiting = self._round if self._actor is None else self._round[:-1]
         outcomes = [_broken(waiter, why) for waiter in waiting]
         self._round.clear()

@@ -1,8 +1,8 @@
-"""A condition: threads sleep without their lock until somebody notifies them, and wake up with it.
+"""A condition: threads sleep without their lock until they are notified, and wake up with it.
 
-    wait ─▶ sleepers: S3 S2 S1 ─ notify, time over ─▶ claims of the lock ─ the lock is free ─▶ outcome True, False
+    wait ─▶ sleepers: S3 S2 S1 ─ notify, timeout ─▶ claims of the lock ─ the lock is free ─▶ outcome True, False
 
-Whoever is on the way from the sleepers to the lock when it dies or is cancelled hands its notification on.
+If a call that was notified dies or is cancelled before it has the lock, its notification goes to another one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sleeper:
     waiter: Waiter
-    depth: int  # How often it owned the lock.
+    depth: int  # How many times it owned the lock.
 
 
 class ConditionState:
-    """What `multiprocessing.Condition` does.
+    """The state of a `multiprocessing.Condition`.
 
     Args:
         lock: the lock that it releases and acquires again; it has handles of its own.
@@ -34,13 +34,13 @@ class ConditionState:
     def __init__(self, lock: LockState) -> None:
         self._lock = lock
         self._sleepers: deque[_Sleeper] = deque()
-        self._awake: dict[LockClaim, bool] = {}  # Claims of the lock, and whether they come of a notification.
-        self._interrupted: dict[tuple[str, int], int] = {}  # (process, thread) -> how often it owned the lock.
+        self._awake: dict[LockClaim, bool] = {}  # Claims of the lock, and whether they were notified.
+        self._interrupted: dict[tuple[str, int], int] = {}  # (process, thread) -> how many times it owned the lock.
 
     def wait(self, waiter: Waiter) -> list[CallOutcome]:
-        """Release the lock and sleep: True when notified, False when the time is over; the lock is back then.
+        """Release the lock and sleep: True when notified, False on a timeout; the lock is owned again then.
 
-        True is a text instead if the lock's owner before died with it: the record of that.
+        True is replaced by a text if the lock's previous owner died with it: the record of that.
         """
         if not self._lock.owned_by(waiter.party):
             error = AssertionError("must acquire() condition before using wait()")
@@ -49,21 +49,21 @@ class ConditionState:
         return self._lock.free()
 
     def notify(self, waiter: Waiter, n: int = 1) -> list[CallOutcome]:
-        """Wake up those that sleep longest, at most n."""
+        """Wake those that have slept longest, at most n."""
         if not self._lock.owned_by(waiter.party):
             return [CallOutcome(waiter, error=AssertionError("lock is not owned"))]
         return [CallOutcome(waiter), *self._wake(n)]
 
     def notify_all(self, waiter: Waiter) -> list[CallOutcome]:
-        """Wake up all that sleep."""
+        """Wake all sleepers."""
         return self.notify(waiter, len(self._sleepers))
 
     def num_waiters(self, waiter: Waiter) -> list[CallOutcome]:
-        """Count those that sleep."""
+        """Count the sleepers."""
         return [CallOutcome(waiter, len(self._sleepers))]
 
     def resume(self, waiter: Waiter) -> list[CallOutcome]:
-        """Have the lock back as it was before a wait that was cancelled (by Ctrl-C, say): True when it is so."""
+        """Own the lock again as before a wait that was cancelled (by Ctrl-C, say): True once it is owned."""
         party = waiter.party
         depth = self._interrupted.pop((party.process, party.thread), 1)
         if self._lock.owned_by(party):  # The wait had ended already when it was cancelled.
@@ -71,7 +71,7 @@ class ConditionState:
         return self._claim(LockClaim(waiter, depth), notified=False)
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
-        """End a wait: one whose time is over needs its lock first, one that is cancelled hands its notification on."""
+        """End a wait: a wait that timed out needs its lock first, one that is cancelled passes its notification on."""
         sleeper = next((sleeper for sleeper in self._sleepers if sleeper.waiter is waiter), None)
         if sleeper is not None:
             self._sleepers.remove(sleeper)
@@ -81,16 +81,16 @@ class ConditionState:
             return []
         claim = next((claim for claim in self._awake if claim.waiter is waiter and not claim.granted), None)
         if claim is None or timed_out:
-            return []  # It was notified in time, and has its outcome as soon as it has the lock.
+            return []  # It was notified in time, and ends as soon as it has the lock.
         self._interrupted[(waiter.party.process, waiter.party.thread)] = claim.depth
         return self._withdraw([claim])
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Nothing is ever lent here."""
+        """Do nothing: nothing is ever lent here."""
         return []
 
     def party_gone(self, process: str, name: str) -> list[CallOutcome]:
-        """Forget the calls of this process, and hand its notifications on. The lock hears of it for itself."""
+        """Forget the calls of this process, and pass its notifications on. The lock is told separately."""
         self._sleepers = deque(sleeper for sleeper in self._sleepers if sleeper.waiter.party.process != process)
         self._interrupted = {key: depth for key, depth in self._interrupted.items() if key[0] != process}
         return self._withdraw(
@@ -110,7 +110,7 @@ class ConditionState:
         return self._lock.claim(claim)
 
     def _withdraw(self, claims: list[LockClaim]) -> list[CallOutcome]:
-        """Take claims back that will not be granted, and wake up others in the place of those that were notified."""
+        """Withdraw claims that will not be granted, and wake other sleepers instead of those that were notified."""
         for claim in claims:
             self._lock.withdraw(claim)
         return self._wake(sum(self._awake.pop(claim) for claim in claims))

@@ -1,4 +1,4 @@
-"""An event: a flag that many wait for."""
+"""An event: a flag that threads and processes wait for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 
 
 class EventState:
-    """What `multiprocessing.Event` does."""
+    """The state of a `multiprocessing.Event`."""
 
     METHODS: ClassVar = frozenset({"is_set", "set", "clear", "wait"})
     SEALED: ClassVar[frozenset[str]] = frozenset()
@@ -18,23 +18,23 @@ class EventState:
         self._waiters: list[Waiter] = []
 
     def is_set(self, waiter: Waiter) -> list[CallOutcome]:
-        """Say whether the flag is set."""
+        """Return whether the flag is set."""
         return [CallOutcome(waiter, self._is_set)]
 
     def set(self, waiter: Waiter) -> list[CallOutcome]:
-        """Set the flag, and end all waits, also if it is cleared right after."""
+        """Set the flag, and end all waits, even if it is cleared immediately afterwards."""
         self._is_set = True
         outcomes = [CallOutcome(waiter), *(CallOutcome(sleeper, True) for sleeper in self._waiters)]
         self._waiters.clear()
         return outcomes
 
     def clear(self, waiter: Waiter) -> list[CallOutcome]:
-        """Take the flag back."""
+        """Clear the flag."""
         self._is_set = False
         return [CallOutcome(waiter)]
 
     def wait(self, waiter: Waiter) -> list[CallOutcome]:
-        """Wait until the flag is set: True, or False when the time is over."""
+        """Wait until the flag is set: True, or False on a timeout."""
         if self._is_set:
             return [CallOutcome(waiter, True)]
         self._waiters.append(waiter)
@@ -48,7 +48,7 @@ class EventState:
         return [CallOutcome(waiter, False)] if timed_out else []
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Nothing is ever lent here."""
+        """Do nothing: nothing is ever lent here."""
         return []
 
     def party_gone(self, process: str, name: str) -> list[CallOutcome]:

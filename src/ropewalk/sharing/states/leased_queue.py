@@ -1,4 +1,4 @@
-"""A line of items, of which some are lent: gone for everybody else, but back in their old places if not taken.
+"""A queue of items, some of which are lent: hidden from all others, but back in their old places if not taken.
 
 append ─▶ 5 4 3 ─▶ lend ─▶ (2 to A) (1 to B)        A dies:  5 4 3 2        then B dies:  5 4 3 2 1
 """
@@ -12,7 +12,7 @@ from ropewalk.sharing.states.waiting import CallOutcome, SizedItem, Waiter
 
 
 class LeasedQueue:
-    """Items, first come first served. `len` and `size_bytes` count those that are not lent."""
+    """Items, first in, first out. `len` and `size_bytes` count those that are not lent."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
@@ -25,11 +25,11 @@ class LeasedQueue:
 
     @property
     def num_lent(self) -> int:
-        """How many items are on their way to somebody."""
+        """The number of items that are on their way to a process."""
         return len(self._lent)
 
     def append(self, item: SizedItem) -> None:
-        """Take an item in, behind all others."""
+        """Add an item at the end."""
         self._items.append((self._next_number, item))
         self._next_number += 1
         self.size_bytes += item.size_bytes
@@ -41,14 +41,14 @@ class LeasedQueue:
         return CallOutcome(waiter, item, lent=True)
 
     def taken(self, waiter: Waiter) -> None:
-        """Forget what was lent to this call: it has arrived."""
+        """Forget the item lent to this call: it has arrived."""
         self._lent.pop(waiter, None)
 
     def give_back(self, waiter: Waiter) -> bool:
-        """Put what was lent to this call back before all that came after it.
+        """Put the item lent to this call back, before all later ones.
 
         Returns:
-            Whether anything was lent to it.
+            Whether an item was lent to it.
         """
         lent = self._lent.pop(waiter, None)
         if lent is None:
@@ -57,7 +57,7 @@ class LeasedQueue:
         return True
 
     def take(self, most: int, most_bytes: int) -> list[tuple[int, SizedItem]]:
-        """Take out the first items that are light, with their numbers; so many, of so many bytes, at most."""
+        """Remove the first small items, with their numbers; at most `most` items of at most `most_bytes` bytes."""
         entries: list[tuple[int, SizedItem]] = []
         items = self._items
         while items and len(entries) < most:
@@ -70,24 +70,24 @@ class LeasedQueue:
         return entries
 
     def put_back(self, entries: Sequence[tuple[int, SizedItem]]) -> None:
-        """Put what was taken out back into its old places."""
+        """Put removed items back into their old places."""
         for entry in reversed(entries):
             self._insert(entry)
 
     def _insert(self, entry: tuple[int, SizedItem]) -> None:
         number, item = entry
-        # Only those that were given back before can stand before it, so this looks at few.
+        # Only items that were given back before can precede it, so this examines few.
         place = next((place for place, (other, _) in enumerate(self._items) if other > number), len(self._items))
         self._items.insert(place, entry)
         self.size_bytes += item.size_bytes
 
     def give_back_all_of(self, process: str) -> None:
-        """Put back whatever was lent to the calls of a process."""
+        """Put back all items lent to the calls of a process."""
         for waiter in [waiter for waiter in self._lent if waiter.party.process == process]:
             self.give_back(waiter)
 
     def clear(self) -> None:
-        """Drop all items, also those that are lent."""
+        """Drop all items, lent ones included."""
         self._items.clear()
         self._lent.clear()
         self.size_bytes = 0

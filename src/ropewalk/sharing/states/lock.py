@@ -1,10 +1,10 @@
-"""A lock: one thread of one process owns it, the others stand in line with their claims.
+"""A lock: one thread of one process owns it, and the claims of the others are queued.
 
     acquire ─▶ claims: C3 C2 C1 ─▶ owner (process, thread), depth ─▶ release
-                                       │ lent: until it has heard of it, it may still give up
+                                       │ lent: until the answer has arrived, the lock can come back
 
-A lock whose owner's process dies is free again. What it guarded may be half done, so that this happened is on record,
-and told to whoever has the lock next.
+A lock whose owner's process dies becomes free. The data that it guarded may be in an inconsistent state, so the death
+is recorded, and reported to the next owner.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from ropewalk.sharing.states.waiting import CallOutcome, Party, Waiter
 
 @dataclass(slots=True, eq=False)
 class LockClaim:
-    """What a call wants of a lock, and what it ends with when it has it."""
+    """The claim of a call on a lock, and the call's outcome when the claim is granted."""
 
     waiter: Waiter
 
     depth: int = 1
-    """How often it owns the lock then: a condition restores what it had released."""
+    """How many times it then owns the lock: a condition restores the number that it had released."""
 
     value: bool = True
-    """What the call returns; a condition's wait that timed out returns False, but not without its lock."""
+    """The result of the call; a condition's wait that timed out returns False, but only with its lock."""
 
     lent: bool = False
-    """Whether it may still be given up when it has been granted."""
+    """Whether it may still be given up after it was granted."""
 
     granted: bool = False
 
 
 class LockState:
-    """What `multiprocessing.Lock` and `RLock` do.
+    """The state of a `multiprocessing.Lock` or `RLock`.
 
     Args:
-        recursive: whether the owner may acquire it again, and nobody else release it (RLock).
+        recursive: whether the owner may acquire it again, and no other thread may release it (RLock).
     """
 
     METHODS: ClassVar = frozenset({"acquire", "release", "locked", "holder", "standing"})
@@ -46,18 +46,18 @@ class LockState:
 
     def __init__(self, recursive: bool = False) -> None:
         self.abandoned: list[str] = []
-        """Each time that an owner died: "held by NAME, which is gone"."""
+        """An entry for each owner that died: "held by NAME, which is gone"."""
         self._recursive = recursive
         self._owner: Party | None = None
         self._depth = 0
         self._claims: deque[LockClaim] = deque()
-        self._lent: Waiter | None = None  # The acquire of the owner, until it has heard of it.
+        self._lent: Waiter | None = None  # The owner's acquire, until its answer has arrived.
         self._untold: list[str] = []
 
     def acquire(self, waiter: Waiter) -> list[CallOutcome]:
-        """Own the lock, when it is free: True, or False when the time is over.
+        """Acquire the lock when it is free: True, or False on a timeout.
 
-        True is a text instead if the owner before died with it: the record of that.
+        True is replaced by a text if the previous owner died with it: the record of that.
         """
         if self._recursive and self.owned_by(waiter.party):
             self._depth += 1
@@ -66,27 +66,27 @@ class LockState:
         return self.claim(LockClaim(waiter, lent=True))
 
     def release(self, waiter: Waiter) -> list[CallOutcome]:
-        """Own the lock once less. Anybody may release a plain lock that somebody owns, or died with."""
+        """Release the lock once. Any thread may release a plain lock that is owned, or whose owner died."""
         if self._recursive and not self.owned_by(waiter.party):
             error = AssertionError("attempt to release recursive lock not owned by thread")
             return [CallOutcome(waiter, error=error)]
         if self._owner is None and self._untold and not self._recursive:
-            self._untold.pop()  # it is meant for the dead one: with multiprocessing the lock would still be held
+            self._untold.pop()  # meant for the dead owner: in multiprocessing the lock would still be held
             return [CallOutcome(waiter)]
         if self._owner is None:
             return [CallOutcome(waiter, error=ValueError("semaphore or lock released too many times"))]
         return [CallOutcome(waiter), *self._release()]
 
     def locked(self, waiter: Waiter) -> list[CallOutcome]:
-        """Say whether anybody owns it."""
+        """Return whether it has an owner."""
         return [CallOutcome(waiter, self._owner is not None)]
 
     def holder(self, waiter: Waiter) -> list[CallOutcome]:
-        """Name the owner for people; "" if nobody owns it."""
+        """Return the owner's name for messages; "" if there is none."""
         return [CallOutcome(waiter, "" if self._owner is None else self._owner.name)]
 
     def standing(self, waiter: Waiter) -> list[CallOutcome]:
-        """Say who owns it, seen from the caller ("nobody", "me", "other thread", "other process"), and how often."""
+        """Return the owner as the caller sees it ("nobody", "me", "other thread", "other process"), and its depth."""
         if self._owner is None:
             who = "nobody"
         elif self.owned_by(waiter.party):
@@ -96,7 +96,7 @@ class LockState:
         return [CallOutcome(waiter, (who, self._depth))]
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
-        """End an acquire without the lock, or take the lock back that it has not heard of."""
+        """End an acquire without the lock, or take back the lock if the answer has not arrived."""
         if waiter is self._lent:
             return self._release()
         claim = next((claim for claim in self._claims if claim.waiter is waiter), None)
@@ -106,13 +106,13 @@ class LockState:
         return [CallOutcome(waiter, False)] if timed_out else []
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Know that the owner has heard of its lock."""
+        """Record that the owner has its answer."""
         if waiter is self._lent:
             self._lent = None
         return []
 
     def party_gone(self, process: str, name: str) -> list[CallOutcome]:
-        """Forget the claims of this process, and release the lock if it is its."""
+        """Forget the claims of this process, and release the lock if it owns it."""
         self._claims = deque(claim for claim in self._claims if claim.waiter.party.process != process)
         if self._owner is None or self._owner.process != process:
             return []
@@ -121,29 +121,29 @@ class LockState:
         self._untold.append(record)
         return self.free()
 
-    # What conditions ask of their lock.
+    # Methods for conditions.
 
     @property
     def depth(self) -> int:
-        """How often its owner owns it; 0 if nobody does."""
+        """How many times its owner has acquired it; 0 if there is no owner."""
         return self._depth
 
     def owned_by(self, party: Party) -> bool:
-        """Say whether this thread owns it."""
+        """Return whether this thread owns it."""
         return self._owner == party
 
     def claim(self, claim: LockClaim) -> list[CallOutcome]:
-        """Stand in line for the lock; the call ends when it has it."""
+        """Queue a claim; the call ends when it is granted."""
         self._claims.append(claim)
         return self._grant()
 
     def withdraw(self, claim: LockClaim) -> None:
-        """Leave the line; passed over if it does not stand there."""
+        """Remove a claim from the queue; ignored if it is not there."""
         if claim in self._claims:
             self._claims.remove(claim)
 
     def free(self) -> list[CallOutcome]:
-        """Take the lock from its owner, however often it owns it, and give it to the next in line."""
+        """Take the lock from its owner, whatever its depth, and grant the next claim."""
         self._owner = self._lent = None
         self._depth = 0
         return self._grant()

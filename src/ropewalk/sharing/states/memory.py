@@ -1,6 +1,6 @@
-"""Memory that processes of one host share: a file without a name, which lives as long as somebody refers to it.
+"""Memory that processes of one host share: an unnamed file, which lives while it is referred to.
 
-depot ── /proc/PID/fd/N ──▶ processes of this host map it; what they write never passes through here
+depot ── /proc/PID/fd/N ──▶ processes of this host map it; their writes never pass through here
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ropewalk.transport.kernel import memory_file
 
 
 class MemoryState:
-    """Zeros at first; written to by whoever has mapped it.
+    """Zeroed memory, written to by the processes that have mapped it.
 
     Args:
-        size_bytes: how much.
+        size_bytes: the size of the memory.
 
     Raises:
-        OSError: there is not so much, or no descriptor for it.
+        OSError: there is not enough memory, or no descriptor for it.
     """
 
     METHODS: ClassVar = frozenset({"place"})
@@ -30,21 +30,21 @@ class MemoryState:
         os.ftruncate(self._fd, max(1, size_bytes))
 
     def place(self, waiter: Waiter) -> list[CallOutcome]:
-        """Tell where every process of this user on this host finds it."""
+        """Return the path at which every process of this user on this host finds it."""
         return [CallOutcome(waiter, f"/proc/{os.getpid()}/fd/{self._fd}")]
 
     def close(self) -> None:
-        """Nobody maps it any more from now on; it goes with its last mapping."""
+        """Close the file: no process can map it any more; the memory is freed with its last mapping."""
         os.close(self._fd)
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
-        """No call waits here."""
+        """Do nothing: no call waits here."""
         return []
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Nothing is lent here."""
+        """Do nothing: nothing is lent here."""
         return []
 
     def party_gone(self, process: str, name: str) -> list[CallOutcome]:
-        """Nobody owns any of it."""
+        """Do nothing: no process owns any of it."""
         return []

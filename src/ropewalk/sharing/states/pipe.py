@@ -1,12 +1,12 @@
-"""A pipe: two ends of a wire, which processes of the depot's host hold themselves, and others reach through here. Pure.
+"""A pipe: two ends of a wire; processes of the depot's host hold the ends, others reach them through this state. Pure.
 
     process here ─ end 0 ═══ wire ═══ end 1 ─ process here
                      └── PipeState ──┘
                       recv ▲  ▼ send ── processes on other hosts
 
-An end is closed when nobody holds it any more. The other end then reads what is left, and hears at last who held it.
-A message is lent to a process on another host until it has arrived there; if it does not, it goes to the next one that
-asks here.
+An end is closed when no process holds it any more. The other end then reads the remaining messages, and learns last
+which process held it. A message is lent to a process on another host until it has arrived there; otherwise it goes to
+the next one that asks here.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ropewalk.sharing.states.waiting import CallOutcome, Passed, SizedItem, Wait
 
 
 class Wire(Protocol):
-    """One end of the way that messages take; nothing here waits."""
+    """One end of a wire; nothing here waits."""
 
     @property
     def fd(self) -> int:
-        """Its descriptor."""
+        """The descriptor of the end."""
         ...
 
     @property
     def at_end(self) -> bool:
-        """Whether `receive` has found that nothing comes any more."""
+        """Whether `receive` has found the end of the stream."""
         ...
 
     def receive(self) -> SizedItem | None:
-        """The next message; None if there is none now."""
+        """Return the next message; None if there is none now."""
         ...
 
     def is_readable(self) -> bool:
@@ -41,23 +41,23 @@ class Wire(Protocol):
         ...
 
     def send(self, item: SizedItem) -> bool:
-        """Send a message, if there is room; BrokenPipeError if nobody has the other end."""
+        """Send a message, if there is room; BrokenPipeError if no process has the other end."""
         ...
 
     def watch(self, reading: bool, writing: bool) -> None:
-        """Have `PipeState.ready` called when there is something to read, or room."""
+        """Watch for something to read, or for room; `PipeState.ready` is called then."""
         ...
 
     def close(self) -> None:
-        """Let go of it; processes that have it still have it."""
+        """Close the depot's descriptor; processes that have the end keep theirs."""
         ...
 
 
 class PipeState:
-    """What the two connections of `multiprocessing.Pipe` do.
+    """The state of the two connections of a `multiprocessing.Pipe`.
 
     Args:
-        wires: both ends of the way that messages take.
+        wires: both ends of the wire.
         duplex: whether both ends send and receive; if not, end 0 only receives and end 1 only sends.
     """
 
@@ -69,25 +69,25 @@ class PipeState:
         self._ends = (_End(wires[0]), _End(wires[1]))
 
     def open(self, waiter: Waiter, end: int) -> list[CallOutcome]:
-        """Give a process of this host its own descriptor of this end, with which it needs the other methods no more."""
+        """Give a process of this host its own descriptor of this end, which replaces the other methods for it."""
         return [CallOutcome(waiter, Passed(self._ends[end].wire.fd))]
 
     def last_holders(self, waiter: Waiter, end: int) -> list[CallOutcome]:
-        """Tell who held the other end last, for an error; "" if nobody did, or somebody still does."""
+        """Return the last holders of the other end, for an error; "" if it has holders, or never had one."""
         return [CallOutcome(waiter, self._ends[end].held_by)]
 
     def send(self, waiter: Waiter, end: int, item: SizedItem) -> list[CallOutcome]:
-        """Send a message from this end, when there is room; BrokenPipeError if nobody holds the other end."""
+        """Send a message from this end, when there is room; BrokenPipeError if no process holds the other end."""
         if end == 0 and not self._duplex:
             return [CallOutcome(waiter, error=OSError("connection is read-only"))]
         this = self._ends[end]
         this.senders.append((waiter, item))
         outcomes = this.settle()
-        # Those that poll are told before the sender goes on, who may tell them by another way to look.
+        # Polls are answered before the sender goes on, which may tell the pollers by another channel to look.
         return self._ends[1 - end].settle() + outcomes
 
     def recv(self, waiter: Waiter, end: int) -> list[CallOutcome]:
-        """Lend the next message for this end; EOFError if there is none and nobody holds the other end."""
+        """Lend the next message for this end; EOFError if there is none and no process holds the other end."""
         if end == 1 and not self._duplex:
             return [CallOutcome(waiter, error=OSError("connection is write-only"))]
         this = self._ends[end]
@@ -95,7 +95,7 @@ class PipeState:
         return this.settle()
 
     def poll(self, waiter: Waiter, end: int) -> list[CallOutcome]:
-        """Wait until `recv` would not wait: True, or False when the time is over."""
+        """Wait until `recv` would not wait: True, or False on a timeout."""
         if end == 1 and not self._duplex:
             return [CallOutcome(waiter, error=OSError("connection is write-only"))]
         this = self._ends[end]
@@ -103,15 +103,15 @@ class PipeState:
         return this.settle()
 
     def ready(self, end: int) -> list[CallOutcome]:
-        """Hear that the wire of this end has something to read, or room."""
+        """Handle the report that the wire of this end has something to read, or room."""
         return self._ends[end].settle()
 
     def end_closed(self, end: int, names_of_last_holders: str) -> list[CallOutcome]:
-        """Hear that nobody holds this end any more.
+        """Handle the report that no process holds this end any more.
 
         Args:
             end: 0 or 1.
-            names_of_last_holders: for people; "" if nobody ever held it.
+            names_of_last_holders: for messages; "" if no process ever held it.
         """
         this, other = self._ends[end], self._ends[1 - end]
         other.held_by = f", which was last held by {names_of_last_holders}" if names_of_last_holders else ""
@@ -119,25 +119,25 @@ class PipeState:
         return outcomes + other.settle()
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
-        """End a call without what it waited for, or take back what was lent to it."""
+        """End a call that still waits, or take back the message lent to it."""
         return [outcome for end in self._ends for outcome in end.give_up(waiter, timed_out)]
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Forget what was lent to this call: it has arrived. If it was the last message, others hear the end now."""
+        """Forget the message lent to this call: it has arrived. After the last message, other calls now get the end."""
         return [outcome for end in self._ends for outcome in end.taken(waiter)]
 
     def party_gone(self, process: str, name: str) -> list[CallOutcome]:
-        """Forget the calls of this process, and hand on what was lent to it."""
+        """Forget the calls of this process, and pass on the messages lent to it."""
         return [outcome for end in self._ends for outcome in end.party_gone(process)]
 
 
 class _End:
-    """One end: the calls of processes on other hosts that wait there, and messages that one of them has not taken."""
+    """One end: the waiting calls of processes on other hosts, and messages lent to one of them that came back."""
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
         self.held_by = ""
-        """Who held the other end, once nobody does, as the end of a sentence."""
+        """The last holders of the other end, once it has none, as the end of a sentence."""
         self.senders: deque[tuple[Waiter, SizedItem]] = deque()
         self.readers: deque[Waiter] = deque()
         self.pollers: list[Waiter] = []
@@ -145,7 +145,7 @@ class _End:
         self._closed = False
 
     def settle(self) -> list[CallOutcome]:
-        """Serve readers, let senders go on, and tell everybody what cannot come any more."""
+        """Serve readers, let senders go on, and report the end to all that wait for what cannot come any more."""
         if self._closed:
             return []
         outcomes: list[CallOutcome] = []
@@ -158,7 +158,7 @@ class _End:
         if self.pollers and (self._line or self.wire.is_readable()):
             outcomes[:0] = [CallOutcome(waiter, True) for waiter in self.pollers]
             self.pollers.clear()
-        # What is lent may still come back, and belongs to another reader then: nothing to look out for but that.
+        # A lent message may still come back, and then goes to another reader: there is nothing else to watch for.
         self.wire.watch(bool(self.readers or self.pollers) and not self.wire.at_end, bool(self.senders))
         return outcomes
 
@@ -166,7 +166,7 @@ class _End:
         if not self._line:
             try:
                 item = self.wire.receive()
-            except OSError as error:  # there is no descriptor for it here
+            except OSError as error:  # there is no descriptor left for it
                 return CallOutcome(waiter, error=error)
             if item is not None:
                 self._line.append(item)
@@ -182,7 +182,7 @@ class _End:
         except BrokenPipeError:
             problem = f"nobody holds the other end of this pipe{self.held_by}"
             return CallOutcome(waiter, error=BrokenPipeError(errno.EPIPE, problem))
-        except OSError as error:  # there is no memory for it here
+        except OSError as error:  # there is no memory for it
             return CallOutcome(waiter, error=error)
 
     def close(self) -> list[CallOutcome]:
@@ -204,7 +204,7 @@ class _End:
             return []
         self._forget({waiter})
         timeout = TimeoutError("the time for this message of a pipe is over")
-        # A sender that leaves may have kept smaller messages behind it waiting.
+        # A sender that leaves may have made smaller messages wait.
         return ([CallOutcome(waiter, error=timeout)] if timed_out else []) + self.settle()
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:

@@ -2,18 +2,18 @@
 
     putters ─▶ [ items, at most maxsize ] ─▶ lent to getters ─▶ taken
 
-What is lent to a getter is out of the queue for everybody (`qsize`, `empty`, `full`). If the getter's process dies
-before it has the item, the item comes back to its old place; the queue may then hold more than `maxsize` for a while.
+An item lent to a getter is out of the queue for all (`qsize`, `empty`, `full`). If the getter's process dies before
+it has the item, the item comes back to its old place; the queue may then hold more than `maxsize` for a while.
 
-A reader that calls again and again gets a *lot* of items with one of them, and takes these without asking (where it
-can; see `transport/ack_page.py`). They count as inside until it begins them, and whoever else asks for an item has
-them taken back before: so items are handed out in their order, and none waits at a reader that is busy.
+A reader that calls repeatedly gets a *lease* of further items with one of them, and takes these without asking (where
+it can; see `transport/ack_page.py`). They count as inside until the reader begins them, and a request of another reader
+takes them back first: so items are handed out in their order, and none waits at a busy reader.
 
-    A: get ─▶ item 1, lot (2 3 4 5)     A takes 2      B: get ─▶ 3 4 5 come back ─▶ item 3, lot (4 5)
+    A: get ─▶ item 1, lease (2 3 4 5)     A takes 2      B: get ─▶ 3 4 5 come back ─▶ item 3, lease (4 5)
 
-A putter of a queue with bounds gets, with the answer, *room* for further items, and sends these without asking. A place
-that it has begun counts as filled, though its item is still on the way; those that it has not begun come back as soon
-as another putter finds no room. And while a putter waits, whoever has a lot says when he begins an item of it.
+A putter of a bounded queue gets, with the answer, *room* for further items, and sends these without asking. A place
+that it has begun counts as filled, though its item is still on the way; places not begun come back as soon as another
+putter finds no room. And while a putter waits, a reader with a lease reports when it begins an item of it.
 
     maxsize 4: [· · · 1]     A: put ─▶ room for 2 more     A puts 1     B: put, put ─▶ the first fits, the second waits
 """
@@ -29,18 +29,18 @@ from typing import ClassVar
 from ropewalk.sharing.states.leased_queue import LeasedQueue
 from ropewalk.sharing.states.waiting import CallOutcome, ItemLease, SizedItem, Waiter
 
-#: The most in one lot: by then a call for each costs little, and what is taken back was carried in vain.
+#: The limits of one lease: beyond them a call per item costs little, and items taken back were sent in vain.
 _MOST_IN_LOT, _MOST_BYTES = 64, 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Loan:
-    """A lot that is out."""
+    """A lease that is out."""
 
     waiter: Waiter
     lot: ItemLease
     entries: Sequence[tuple[int, SizedItem]]
-    """The items after the first, with their numbers in the line."""
+    """The items after the first, with their numbers in the queue."""
 
     @property
     def num_left(self) -> int:
@@ -59,21 +59,21 @@ class _LeasedPlaces:
 
     @property
     def num_begun(self) -> int:
-        # (The first of a lot is the item that came with the question. The putter writes the number.)
+        # (The first of a lease is the item that came with the call. The putter writes the number.)
         return min(max(self.lot.num_begun - 1, 0), self.num)
 
     @property
     def num_under_way(self) -> int:
-        """Items that will come."""
+        """The number of begun items that have not arrived yet."""
         return max(self.num_begun - self.num_arrived, 0)
 
     @property
     def num_left(self) -> int:
-        """Places that may still be begun."""
+        """The number of places that may still be begun."""
         return self.num - self.num_begun
 
     def close(self) -> int:
-        """Take back the places that were not begun; returns how many there were."""
+        """Take back the places that were not begun; returns their number."""
         self.lot.close()
         self.is_closed = True
         num_left, self.num = self.num_left, self.num_begun
@@ -81,19 +81,19 @@ class _LeasedPlaces:
 
 
 class QueueState:
-    """What `multiprocessing.Queue` and `JoinableQueue` do.
+    """The state of a `multiprocessing.Queue` or `JoinableQueue`.
 
     Args:
-        maxsize: how many items fit in; 0 or less for any number.
+        maxsize: the largest number of items; 0 or less for no limit.
         joinable: whether items are counted as unfinished until `task_done`.
     """
 
     METHODS: ClassVar = frozenset({"put", "put_many", "get", "qsize", "empty", "full", "task_done", "join"})
     SEALED: ClassVar = frozenset({"put"})
     MANY: ClassVar = frozenset({"put_many"})
-    """As SEALED, for any number of items."""
+    """Like SEALED, for methods that take any number of items."""
     LENDING: ClassVar = frozenset({"get", "put"})
-    """Those that take a lot."""
+    """Methods that take a lease."""
 
     def __init__(self, maxsize: int = 0, joinable: bool = False) -> None:
         self._maxsize = maxsize
@@ -110,15 +110,15 @@ class QueueState:
         self._num_unfinished = 0
 
     def put(self, waiter: Waiter, item: SizedItem, lot: ItemLease | None = None) -> list[CallOutcome]:
-        """Put an item in, when there is room; `queue.Full` when the time is over.
+        """Put in an item, when there is room; `queue.Full` on a timeout.
 
         Args:
             waiter: the call; ends with the number of further items that its process may put with `put_many`.
-            item: what it puts.
-            lot: where its process claims room for these; no other call has it.
+            item: the item.
+            lot: the lease in which its process claims room for these; no other call has it.
         """
         for room in self._rooms:
-            # A process has one at a time; if it has used this one up, it may have a larger one.
+            # A process has one lease of room at a time; if it has used this one up, it may have a larger one.
             is_its_own = room.putter.party.process == waiter.party.process
             if is_its_own and not room.is_closed and not room.close():
                 self._most_in_room = min(_MOST_IN_LOT, 2 * self._most_in_room)
@@ -127,7 +127,7 @@ class QueueState:
         return self._settle()
 
     def put_many(self, waiter: Waiter, items: Sequence[SizedItem]) -> list[CallOutcome]:
-        """Put items in for which there is room, or in a queue without bounds."""
+        """Put in items for which there is room, or any in an unbounded queue."""
         num_arrived = len(items)
         for room in self._rooms:
             if room.putter.party.process == waiter.party.process:
@@ -140,11 +140,11 @@ class QueueState:
         return [CallOutcome(waiter), *self._settle()]
 
     def get(self, waiter: Waiter, lot: ItemLease | None = None) -> list[CallOutcome]:
-        """Lend the first item, when there is one; `queue.Empty` when the time is over.
+        """Lend the first item, when there is one; `queue.Empty` on a timeout.
 
         Args:
             waiter: the call.
-            lot: where its process can take more than one; no other call has it.
+            lot: the lease from which its process can take more items; no other call has it.
         """
         self._take_back()
         self._getters.append((waiter, lot))
@@ -155,15 +155,15 @@ class QueueState:
         return [CallOutcome(waiter, self._num_inside)]
 
     def empty(self, waiter: Waiter) -> list[CallOutcome]:
-        """Say whether there are no items."""
+        """Return whether there are no items."""
         return [CallOutcome(waiter, not self._num_inside)]
 
     def full(self, waiter: Waiter) -> list[CallOutcome]:
-        """Say whether there is no room."""
+        """Return whether there is no room."""
         return [CallOutcome(waiter, 0 < self._maxsize <= self._num_inside)]
 
     def task_done(self, waiter: Waiter) -> list[CallOutcome]:
-        """Count one item that was put in as finished; ValueError if all are."""
+        """Count one item as finished; ValueError if all are."""
         if self._num_unfinished == 0:
             return [CallOutcome(waiter, error=ValueError("task_done() called too many times"))]
         self._num_unfinished -= 1
@@ -174,22 +174,22 @@ class QueueState:
         return outcomes
 
     def join(self, waiter: Waiter) -> list[CallOutcome]:
-        """Wait until all items that were put in are finished: True, or False when the time is over."""
+        """Wait until all items that were put in are finished: True, or False on a timeout."""
         if self._num_unfinished == 0:
             return [CallOutcome(waiter, True)]
         self._joiners.append(waiter)
         return []
 
     def begun(self) -> list[CallOutcome]:
-        """Hear that an item of the lot that is out was begun."""
+        """Handle the report that an item of the present lease was begun."""
         self._loan_is_watched = False
         return self._settle()
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
-        """End a call without what it waited for, or take back what was lent to it."""
+        """End a call that still waits, or take back the item lent to it."""
         if self._line.give_back(waiter):
             if self._loan and self._loan.waiter is waiter:
-                self._take_back()  # what comes after it shall not be taken before it
+                self._take_back()  # later items must not be taken before it
             return self._settle()
         if any(getter is waiter for getter, _ in self._getters):
             self._getters = deque(entry for entry in self._getters if entry[0] is not waiter)
@@ -203,12 +203,12 @@ class QueueState:
         return []
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Forget what was lent to this call: it has arrived."""
+        """Forget the item lent to this call: it has arrived."""
         self._line.taken(waiter)
         return []
 
     def party_gone(self, process: str, name: str) -> list[CallOutcome]:
-        """Forget the calls of this process, and hand on what was lent to it."""
+        """Forget the calls of this process, and pass on the items lent to it."""
         self._putters = deque(entry for entry in self._putters if entry[0].party.process != process)
         self._getters = deque(entry for entry in self._getters if entry[0].party.process != process)
         self._joiners = [waiter for waiter in self._joiners if waiter.party.process != process]
@@ -225,11 +225,11 @@ class QueueState:
 
     @property
     def _num_free(self) -> int:
-        """Places that are neither filled nor promised."""
+        """The number of places that are neither filled nor promised."""
         return self._maxsize - self._num_inside - sum(room.num_left for room in self._rooms)
 
     def _settle(self) -> list[CallOutcome]:
-        """Serve getters and let putters in, for as long as either is possible."""
+        """Serve getters and putters while either is possible."""
         outcomes: list[CallOutcome] = []
         while True:
             if self._getters and self._line:
@@ -245,7 +245,7 @@ class QueueState:
                 return outcomes
 
     def _promise(self, waiter: Waiter, lot: ItemLease | None) -> int | None:
-        """Give a putter room for more, if nobody waits for it; returns for how many."""
+        """Promise a putter room for more items, if no other putter waits for it; returns their number."""
         if lot is None or self._putters or self._maxsize <= 0:
             return None
         num = min(self._num_free, self._most_in_room)
@@ -256,7 +256,7 @@ class QueueState:
         return num
 
     def _take_rooms_back(self) -> bool:
-        """Have all places back that were not begun; whether there were any. The next rooms are as large as was used."""
+        """Take back all places not begun; returns whether there were any. The next rooms are as large as was used."""
         num_back = 0
         for room in self._rooms:
             if not room.is_closed and (num_left := room.close()):
@@ -265,7 +265,7 @@ class QueueState:
         return num_back > 0
 
     def _watch(self) -> bool:
-        """A putter waits: want to hear of the next item that leaves. Whether one may have left just before."""
+        """Ask, for a waiting putter, to learn of the next item that leaves; returns whether one may have left."""
         if self._loan is None or self._loan_is_watched:
             return False
         self._loan.lot.watch()
@@ -273,7 +273,7 @@ class QueueState:
         return True
 
     def _lend(self, waiter: Waiter, lot: ItemLease | None) -> CallOutcome:
-        """End a call with the first item, and perhaps more."""
+        """End a call with the first item, and perhaps a lease of more."""
         outcome = self._line.lend(waiter)
         if lot is None or self._getters or not outcome.value.is_light:
             return outcome
@@ -285,7 +285,7 @@ class QueueState:
         return replace(outcome, more=[item for _, item in entries])
 
     def _take_back(self) -> None:
-        """Have no lot out; the next one is as large as it seems to be of use."""
+        """Take back the present lease; the next one is as large as seems useful."""
         loan, self._loan = self._loan, None
         if loan is None:
             self._most_in_lot = min(_MOST_IN_LOT, self._most_in_lot + 1)

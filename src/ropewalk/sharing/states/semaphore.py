@@ -1,7 +1,7 @@
-"""A semaphore: a count that never goes below zero.
+"""A semaphore: a counter that never goes below zero.
 
-What a process acquired is not given back when it dies. Semaphores are signals as often as they are permits (one side
-acquires, another releases), so nobody but the program knows whether its count is owed.
+The count that a process acquired is not returned when it dies. Semaphores are signals as often as permits (one side
+acquires, another releases), so only the program knows whether the count has to be returned.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ropewalk.sharing.states.waiting import CallOutcome, Waiter
 
 
 class SemaphoreState:
-    """What `multiprocessing.Semaphore` and `BoundedSemaphore` do.
+    """The state of a `multiprocessing.Semaphore` or `BoundedSemaphore`.
 
     Args:
-        value: the count at first, 0 or more.
-        bound: what the count may not go above; None for no bound.
+        value: the initial count, at least 0.
+        bound: the upper limit of the count; None for no limit.
 
     Raises:
-        ValueError: the value is below 0 or above the bound.
+        ValueError: the value is negative or above the bound.
     """
 
     METHODS: ClassVar = frozenset({"acquire", "release", "get_value"})
@@ -34,15 +34,15 @@ class SemaphoreState:
         self._value = value
         self._bound = bound
         self._waiters: deque[Waiter] = deque()
-        self._lent: set[Waiter] = set()  # Calls that have not heard of their permit yet.
+        self._lent: set[Waiter] = set()  # Calls whose permit has not arrived yet.
 
     def acquire(self, waiter: Waiter) -> list[CallOutcome]:
-        """Take one from the count, when it is above zero: True, or False when the time is over."""
+        """Decrement the count, when it is positive: True, or False on a timeout."""
         self._waiters.append(waiter)
         return self._settle()
 
     def release(self, waiter: Waiter, n: int = 1) -> list[CallOutcome]:
-        """Add to the count; ValueError if it went above the bound, and then nothing is added."""
+        """Add n to the count; ValueError, without adding, if it would exceed the bound."""
         if n < 1:
             return [CallOutcome(waiter, error=ValueError("n must be one or more"))]
         if self._bound is not None and self._value + n > self._bound:
@@ -51,11 +51,11 @@ class SemaphoreState:
         return [CallOutcome(waiter), *self._settle()]
 
     def get_value(self, waiter: Waiter) -> list[CallOutcome]:
-        """Say the count."""
+        """Return the count."""
         return [CallOutcome(waiter, self._value)]
 
     def give_up(self, waiter: Waiter, timed_out: bool) -> list[CallOutcome]:
-        """End an acquire without the permit, or take the permit back that it has not heard of."""
+        """End an acquire without the permit, or take back a permit that has not arrived."""
         if waiter in self._lent:
             self._lent.remove(waiter)
             self._value += 1
@@ -66,12 +66,12 @@ class SemaphoreState:
         return [CallOutcome(waiter, False)] if timed_out else []
 
     def taken(self, waiter: Waiter) -> list[CallOutcome]:
-        """Know that this call has heard of its permit."""
+        """Record that this call's permit has arrived."""
         self._lent.discard(waiter)
         return []
 
     def party_gone(self, process: str, name: str) -> list[CallOutcome]:
-        """Forget the calls of this process; what it acquired stays acquired, but for what it has not heard of."""
+        """Forget the calls of this process; its permits stay acquired, except those that have not arrived."""
         self._waiters = deque(waiter for waiter in self._waiters if waiter.party.process != process)
         unheard = {waiter for waiter in self._lent if waiter.party.process == process}
         self._lent -= unheard
