@@ -2,7 +2,7 @@
 
     attach(ddp_model, GDSEC(c=100, beta=0.01))                  any DistributedDataParallel model
     DistributedOptimizer(optimizer, AllReduce())                any optimizer, Horovod's shape
-        data_parallel(train, workers=4, exchange="gd_sec")          a `Program`: on any engine, elastic
+    data_parallel(train, workers=4, exchange="gd_sec")          a `Program`: on any engine, elastic
 
     gradients ─▶ buckets ─▶ compressor ─▶ all-reduce | all-gather | parameter server ─▶ decoder ─▶ mean ─▶ optimizer
 

@@ -1,7 +1,7 @@
 """`AllGather`: every member receives the messages of all members and adds them up itself, in the order of ranks.
 
     sparse   g ─▶ encoder ─▶ message ─▶ all-gather ─▶ replicated decoder ─▶ the mean
-        dense    g ─▶ encoder.whole ─▶ all-reduce ─▶ decoder.decode_whole ─▶ the mean        state is kept
+    dense    g ─▶ encoder.whole ─▶ all-reduce ─▶ decoder.decode_whole ─▶ the mean        state is kept
     bypass   g (once: + error) ─▶ all-reduce ─▶ the mean                              state is zero everywhere
 
 Any compressor can travel this way. A member receives from all others, so this pays while messages are shorter than
@@ -58,12 +58,12 @@ class AllGather(LanedExchange):
         self._mode = None if mode == "auto" else Mode(mode)
         self._probe_every = probe_every
         self._crossovers: dict[int, Crossover] = {}
-        #: #: What this member measured in the last step, and what all members agreed on, by bucket.
+        #: What this member measured in the last step, and what all members agreed on, by bucket.
         self._measured: dict[int, Figures] = {}
         self._told: dict[int, Figures] = {}
         self._agreed: dict[int, Figures] = {}
 
-    # # The agreement on the mode of each bucket.
+    # The agreement on the mode of each bucket.
 
     def prepare(self, bucket: Bucket) -> None:
         super().prepare(bucket)
@@ -100,7 +100,7 @@ class AllGather(LanedExchange):
         )
 
     def _open(self, record: StepRecord) -> None:
-        # # Taken here, where every member is at the same point: buckets may change while the step runs.
+        # Taken here, where every member is at the same point: buckets may change while the step runs.
         self._told = dict(sorted(self._measured.items()))
         super()._open(record)
 
@@ -125,7 +125,7 @@ class AllGather(LanedExchange):
         super().sync_bucket(bucket, agreement)
         self._reset(bucket)
 
-    # # The transport of a bucket.
+    # The transport of a bucket.
 
     def reduce_bucket(self, bucket: Bucket, step: OpenStep) -> Callable[[], None] | None:
         crossover = self._crossovers[bucket.index]

@@ -63,8 +63,7 @@ class AllReduce(LanedExchange):
             summand = encoder.summand(flat, lane.round_of(step, self.group))
         self.tell_sent(bucket, Mode.DENSE, summand.numel())
         arrive = self.begin_sum(bucket, summand)
-        # # Most encoders have one summand. A second one depends on the sum of the first; it too is begun on this
-        # thread.
+        # Most encoders have one summand. A second one depends on the sum of the first; it too is begun on this thread.
         if type(encoder).next_summand is not SummableEncoder.next_summand:
             arrive()
             while (following := encoder.next_summand(summand)) is not None:

@@ -4,7 +4,7 @@
                   ▲                                                                                   │ copied back
                   └───────────────────────────────────────────────────────────────────────────────────┘
     begin ── ready* ── wait ─────────────────────── finish: commit_bucket of all
-                                                └ an error, or abort() ───▶ abort_bucket of all: the step has no effect
+                        └ an error, or abort() ───▶ abort_bucket of all: the step has no effect
 
 A subclass defines how one bucket becomes the mean over members (`reduce_bucket`), and the state that it keeps for that.
 State is saved by parameter name, so that it survives a change of buckets (`rebucket`): see `BucketStore`. The two
@@ -105,12 +105,11 @@ class BucketedExchange(Exchange):
         self._syncs = False
         self._fresh = True
 
-    # # Methods for subclasses.
+    # Methods for subclasses.
 
     @property
     def keeps_state(self) -> bool:
-        """Whether buckets have state, which NaN must not corrupt and members must agree on at the start of each
-        step."""
+        """Whether buckets have state, which NaN must not corrupt and members must agree on when a step begins."""
         return False
 
     def prepare(self, bucket: Bucket) -> None:
@@ -124,10 +123,8 @@ class BucketedExchange(Exchange):
         """Begin to replace `bucket.flat`, this member's gradients, by the mean over members.
 
         Called on the communication thread, in the order of bucket indices on every member. The returned function is
-        called on
-        the completion thread, in the same order, and `bucket.flat` must be the mean after it; None: it is the mean
-        already.
-        `step.agreed` has the samples of all members. State must not change before `commit_bucket`.
+        called on the completion thread, in the same order, and `bucket.flat` must be the mean after it; None: it is the
+        mean already. `step.agreed` has the samples of all members. State must not change before `commit_bucket`.
         """
 
     def sync_bucket(self, bucket: Bucket, agreement: Agreement) -> None:
@@ -240,12 +237,12 @@ class BucketedExchange(Exchange):
         if self._step is not None:
             self.abort(self._step.epoch)
         self._flow.close()
-        # # The kept state goes by name to the buckets of the next `bind`, which may have additional parameters.
+        # The kept state goes by name to the buckets of the next `bind`, which may have additional parameters.
         self._buckets.clear()
         self._flow = self._group = None
         self._observers.close()
 
-    # # Steps.
+    # Steps.
 
     def begin(self, record: StepRecord) -> None:
         self._refuse_open_step("begin a step")
@@ -293,9 +290,8 @@ class BucketedExchange(Exchange):
             step, flow = self._step, self._flow
             if step is None or flow is None or epoch < step.epoch:
                 return
-            # # If all members went through the whole step, even one that they refused, the group is as good as before.
-            # If
-            # # this member stopped in the middle, its next call would be paired with another call of the others.
+            # If all members went through the whole step, even one that they refused, the group is as good as before. If
+            # this member stopped in the middle, its next call would be paired with another call of the others.
             went_through = isinstance(step.error, GradientNotFinite) or (step.complete and step.error is None)
             flow.fail(step, ExchangeAborted(f"step {step.record.step} was taken back", epoch=step.epoch))
             if step.num_sent and not went_through and self.group.size > 1:
@@ -303,7 +299,7 @@ class BucketedExchange(Exchange):
             flow.drain()
             for bucket in self._buckets:
                 self.abort_bucket(bucket)
-                # # Transfers under way may still write to the old memory when a slow member arrives after all.
+                # Transfers under way may still write to the old memory when a slow member arrives after all.
                 bucket.replace_flat(torch.zeros_like(bucket.flat))
             self._step = self._order = None
 
@@ -325,7 +321,7 @@ class BucketedExchange(Exchange):
         """
         step = self._open_step("carry")
         if index < len(self._buckets) and self._buckets[index].layout != layout:
-            # # The buckets before it, which are in flight, stay: a parameter is in one bucket only.
+            # The buckets before it, which are in flight, stay: a parameter is in one bucket only.
             self._buckets.drop(index)
         if index == len(self._buckets):
             self._buckets.add(index, layout, flat)
@@ -361,10 +357,10 @@ class BucketedExchange(Exchange):
         self._next_step = int(state["step"])
         self._buckets.load(state["state"])
         self._fresh = False
-        # # Memories are summed anew only where members changed, because a sum in another order has other bits.
+        # Memories are summed anew only where members changed, because a sum in another order has other bits.
         self._syncs = int(state["size"]) != self.group.size
 
-    # # The course of a step.
+    # The course of a step.
 
     def _open(self, record: StepRecord) -> None:
         self._next_step = record.step
@@ -398,8 +394,7 @@ class BucketedExchange(Exchange):
         return self._ledger.finish(samples=agreed.total_samples, skipped=self.skipped, all_joined=agreed.all_joined)
 
     def tell_sent(self, bucket: Bucket, mode: str, num_values: int) -> None:
-        """Tell observers that a bucket travels "dense", "sparse" or "bypass", with `num_values` values of this
-        member."""
+        """Tell observers that a bucket travels "dense", "sparse" or "bypass", with `num_values` own components."""
         self._observers.sent(bucket.index, str(mode), num_values)
 
     @property

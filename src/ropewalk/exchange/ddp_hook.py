@@ -1,6 +1,6 @@
 """`attach`: gradients of a DistributedDataParallel model travel through an exchange, by a communication hook.
 
-        backward ─▶ DDP fills a bucket ─▶ hook: enqueue, return a Future ─▶ backward continues
+    backward ─▶ DDP fills a bucket ─▶ hook: enqueue, return a Future ─▶ backward continues
                                           └▶ communication thread ─▶ exchange ─▶ Future is done ─▶ DDP copies back
 
 The hook only enqueues, because chains of `.then` on Futures would begin collectives in another order on every rank,
@@ -126,7 +126,7 @@ class CommHookHandle:
                 raise self.error
             return flat
 
-        # # An error that a callback raises is raised by backward; a value given to `set_exception` DDP takes for a
+        # An error that a callback raises is raised by backward; a value given to `set_exception` DDP takes for a
         # tensor.
         future = done.then(result)
         self._exchange.carry(
@@ -138,7 +138,7 @@ class CommHookHandle:
         parameters = bucket.parameters()
         key = tuple(map(id, parameters))
         if key not in self._layouts:
-            # # The buffer's dtype, because mixed precision reduces in another dtype than the parameters'.
+            # The buffer's dtype, because mixed precision reduces in another dtype than the parameters'.
             self._layouts[key] = Layout(
                 tuple(
                     BucketEntry(self._names[id(parameter)], tuple(parameter.shape), flat.dtype, str(flat.device))
@@ -148,7 +148,7 @@ class CommHookHandle:
         return self._layouts[key]
 
 
-#: #: DDP accepts one hook per model for good, so that hook calls the handle that is attached to the model now.
+#: DDP accepts one hook per model for good, so that hook calls the handle that is attached to the model now.
 _ATTACHED: weakref.WeakKeyDictionary[DistributedDataParallel, list[CommHookHandle]] = weakref.WeakKeyDictionary()
 
 
@@ -167,8 +167,7 @@ def attach(
         print(attached.report())
 
     Call it on every rank, before the first backward. no_sync, unused parameters, static graphs, gradients as bucket
-    views
-    and join work as without it; a rank that has joined takes part with zeros.
+    views and join work as without it; a rank that has joined takes part with zeros.
 
     Args:
         ddp_model: the model.
@@ -203,7 +202,7 @@ def _hook(slot: list[CommHookHandle], bucket: GradBucket) -> torch.futures.Futur
     return slot[0].carry(bucket)
 
 
-# # DDP compares annotations with classes, and cannot read annotations that are text.
+# DDP compares annotations with classes, and cannot read annotations that are text.
 _hook.__annotations__.clear()
 
 

@@ -4,9 +4,9 @@
     broadcast_parameters(model, optimizer.group)
     for x, y in batches:
         optimizer.zero_grad()
-                loss_fn(model(x), y).backward()     buckets travel while it runs; it returns with averaged gradients
+        loss_fn(model(x), y).backward()     buckets travel while it runs; it returns with averaged gradients
         optimizer.step()
-        optimizer.join()                        where other members have more batches
+    optimizer.join()                        where other members have more batches
 
 The interface is Horovod's (Sergeev and Del Balso, Horovod: fast and easy distributed deep learning in TensorFlow, 2018,
 https://arxiv.org/abs/1802.05799). It departs in two points that surprised users: gradients are averaged when `backward`
@@ -55,8 +55,7 @@ class DistributedOptimizer(Optimizer):
 
     It is an `Optimizer` itself: schedulers, GradScaler and hooks accept it, and attributes that it does not define are
     those of the wrapped optimizer. A parameter without a gradient on this member takes part with zeros, and still
-    receives
-    the mean of the others' gradients.
+    receives the mean of the others' gradients.
 
     Args:
         optimizer: the optimizer of torch to wrap, on parameters of this process.
@@ -80,8 +79,7 @@ class DistributedOptimizer(Optimizer):
         ExchangeInvalid: names do not fit the parameters of the optimizer, or a count is below 1.
     """
 
-    # # This lets the scaler divide the gradients itself: it would set the flags of fused optimizers on this object
-    # only.
+    # The scaler then divides the gradients itself: it would set the flags of fused optimizers on this wrapper only.
     _step_supports_amp_scaling = False
 
     def __init__(
@@ -96,8 +94,8 @@ class DistributedOptimizer(Optimizer):
         partial: bool = False,
         autotune: bool = False,
     ) -> None:
-        # # super().__init__ is not called: `param_groups`, `state`, hooks and all else that it would make are the
-        # wrapped ones.
+        # super().__init__ is not called: `param_groups`, `state` and hooks, which it would make, are the wrapped
+        # optimizer's.
         if backward_passes_per_step < 1:
             raise ExchangeInvalid(f"backward_passes_per_step is at least 1, not {backward_passes_per_step}")
         self._optimizer = optimizer
@@ -136,7 +134,7 @@ class DistributedOptimizer(Optimizer):
         exchange = type(self._exchange).__name__
         return f"DistributedOptimizer({exchange}, rank {self.group.rank} of {self.group.size}, {self._optimizer!r})"
 
-    # # Steps.
+    # Steps.
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Take a step with averaged gradients; skip it if NaN on any member made it void (`nan="skip"`).
@@ -213,7 +211,7 @@ class DistributedOptimizer(Optimizer):
         told = self.group.all_gather(memoryview(b""), [own_steps], "join")
         return max((steps, rank) for rank, (_, (steps,)) in enumerate(told))[1]
 
-    # # The interface for schedulers, checkpoints and reports.
+    # The interface for schedulers, checkpoints and reports.
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group; every member does so at the same step. The exchange's state is kept."""
@@ -258,7 +256,7 @@ class DistributedOptimizer(Optimizer):
         self._backward.close()
         self._exchange.close()
 
-    # # The exchange of gradients.
+    # The exchange of gradients.
 
     def _pass_began(self) -> None:
         self._local = True

@@ -1,7 +1,7 @@
 """`Exchange`: the interface that averages gradients over members, by whichever transport.
 
-                begin(step) ── ready(name, grad) ── ready ── ready ── finish() ──▶ every gradient is the mean
-                                    └─ a bucket is full: it travels while the backward pass continues
+        begin(step) ── ready(name, grad) ── ready ── ready ── finish() ──▶ every gradient is the mean
+                            └─ a bucket is full: it travels while the backward pass continues
 
 The data-parallel loop, the hook of DistributedDataParallel and a replicated pipeline stage all call this interface.
 A step is atomic: until `finish` has returned, none of the exchange's own state has changed, and `abort` takes the step
@@ -149,8 +149,7 @@ class Exchange(abc.ABC):
         """Switch to another group, between two steps; every member of the new group calls this.
 
         Memories that are sums over members are computed anew over the new members. A joining member takes replicated
-        state
-        from the member with rank 0, which must not be new.
+        state from the member with rank 0, which must not be new.
         """
 
     @abc.abstractmethod
@@ -158,8 +157,7 @@ class Exchange(abc.ABC):
         """Return costs and effects of all steps so far."""
 
     def errors(self) -> dict[str, Tensor]:
-        """Return copies of this member's residuals (what compression kept back) by parameter name; between two
-        steps."""
+        """Return copies of the residuals that compression keeps back here, by parameter name; between two steps."""
         return {}
 
     def take_errors(self, errors: Mapping[str, Tensor]) -> None:

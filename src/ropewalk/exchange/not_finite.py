@@ -1,6 +1,6 @@
 """Handling of NaN and infinite gradients: one decision of all members together.
 
-        bucket ─▶ screen ─▶ names ─▶ sent to all members ─▶ verdict: the same on every member
+    bucket ─▶ screen ─▶ names ─▶ sent to all members ─▶ verdict: the same on every member
 
 The sum would carry one member's NaN to every member, and it would stay in the state of a compressor for ever. So
 members tell each other what they found, and either all raise, or all skip the step, or all continue.
@@ -19,8 +19,8 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid, GradientNotFinite
 from ropewalk.exchange.buckets import Layout
 
-#: #: raise: GradientNotFinite on every member. skip: no member takes this step. zero: such components count as 0.
-#: #: pass: the gradients are NaN on every member, and the caller has to check them.
+#: raise: GradientNotFinite on every member. skip: no member takes this step. zero: such components count as 0.
+#: pass: the gradients are NaN on every member, and the caller has to check them.
 NanPolicy = Literal["raise", "skip", "zero", "pass"]
 
 

@@ -70,7 +70,7 @@ class Observers:
     def failed(self, step: int, error: BaseException) -> BaseException:
         """Report a failed step; return the error, with what observers know added."""
         for observer in self._observers:
-            # # If an observer fails, the threads that wait for the step must still hear that the step failed.
+            # If an observer fails, the threads that wait for the step must still hear that the step failed.
             try:
                 if isinstance(error, ExchangeStalled):
                     error = observer.explained(error)

@@ -25,7 +25,7 @@ from ropewalk.exchange.observer import Observer
 
 log = logging.getLogger(__name__)
 
-#: #: Number of gradient names that a message shows for each rank.
+#: Number of gradient names that a message shows for each rank.
 _SHOWN = 5
 
 
@@ -261,7 +261,7 @@ class StallDetector(Observer):
         """End the thread; may be called twice."""
         self._closing.set()
         if self._thread is not None:
-            # # A board that does not answer may block the thread for longer; the thread then ends by itself.
+            # A board that does not answer may block the thread for longer; the thread then ends by itself.
             self._thread.join(2 * self._interval_s)
             self._thread = None
 
@@ -271,7 +271,7 @@ class StallDetector(Observer):
                 if group.board is not None:
                     group.board.post(msgspec.json.encode(progress.note()))
             except Exception:
-                # # The store is closed at the end of a program; a member that reads the board then sees an old note.
+                # The store is closed at the end of a program; a member that reads the board then sees an old note.
                 log.debug("cannot post how far rank %d is", group.rank, exc_info=True)
             if closing.wait(self._interval_s):
                 return
@@ -284,7 +284,7 @@ class StallDetector(Observer):
         if notes is None:
             return f"step {self._progress.step} has waited {waited_s:.1f} s, and {_UNREADABLE}", ()
         earlier: list[ProgressNote | None] = []
-        # # Only a member that missed two notes has certainly stopped.
+        # Only a member that missed two notes has certainly stopped.
         if wait.earlier is not None and self._clock() > wait.earlier[0] + 2.5 * self._interval_s:
             earlier = wait.earlier[1]
         missing = diagnose(notes, rank, earlier)

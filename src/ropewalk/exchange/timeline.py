@@ -1,7 +1,7 @@
 """`ExchangeTimeline`: a trace of an exchange for ui.perfetto.dev or chrome://tracing (Horovod's timeline).
 
     process   one for each rank
-        thread 0  the step: from its beginning to its end, the wait in it, and a mark where each gradient became ready
+    thread 0  the step: from its beginning to its end, the wait in it, and a mark where each gradient became ready
     threads   one for each bucket: queue, encode, negotiate, transfer, decode
 
 Each rank writes a file of its own, `trace.rank0.json`. Times are of the wall clock, so files of one host can be merged
@@ -27,7 +27,7 @@ from ropewalk.trace_events import Event
 
 log = logging.getLogger(__name__)
 
-#: #: Number of events that are kept in memory before they are written.
+#: Number of events that are kept in memory before they are written.
 _FLUSH_EVERY = 1000
 
 
@@ -47,7 +47,7 @@ class ExchangeTimeline(Observer):
         self._began = 0.0
         self._written = False
         self._closed = False
-        # # Phases are timed by `perf_counter`, whose zero differs between processes.
+        # Phases are timed by `perf_counter`, whose zero differs between processes.
         self._epoch = time.time() - time.perf_counter()
 
     @property
