@@ -3,6 +3,7 @@
 There are two different bounds. The rule `beta * c <= 2` limits useful settings (c = 10 to 100): a component that was
 silent for T rounds sends `T (g - h)`, and the memory overshoots once `beta T > 2`, while T grows with c. The proof
 holds in a smaller region, `c <= sqrt(1 - alpha L) / 2`; there `DescentMonitor` asserts its inequality while debugging.
+
 Y. Chen, R. S. Blum, M. Takac, B. M. Sadler, "Distributed Learning With Sparsified Gradient Differences", IEEE JSTSP
 2022, https://arxiv.org/abs/2202.02491. The constants of the proof here are our own, by the descent lemma;
 the paper's may differ (docs/theory.md, "Stability and descent of GD-SEC").

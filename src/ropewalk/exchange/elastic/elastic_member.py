@@ -212,7 +212,7 @@ class ElasticMember(GroupMember):
             self._wake_up(self._group)
 
     def _break_off(self, view: MembershipView) -> None:
-        """There are other members now: nobody is to wait for those of before."""
+        """Stop waiting for the previous members, because the members have changed."""
         group = self._group
         if group is not None and group.epoch < view.epoch:
             self._wake_up(group)
@@ -220,7 +220,7 @@ class ElasticMember(GroupMember):
     def _wake_up(self, group: Group) -> None:
         group.abort()
         if self.training.servers is not None:
-            # It waits for servers, and not for the group. This is the loop's thread, and must not wait.
+            # The exchange waits for servers, not for the group. This is the loop's thread, and must not wait.
             interrupt = functools.partial(self.interrupt, group.epoch)
             threading.Thread(target=interrupt, name=f"{self.name} interrupt", daemon=True).start()
 

@@ -1,12 +1,12 @@
-"""`Shard`: everything that a parameter server decides. Pure: events in, outcomes out.
+"""`Shard`: all decisions of a parameter server. Pure: events in, outcomes out.
 
-    introduce(settings, pieces)    what there is             first one wins, all others must agree
-    enrol(worker, epoch, ...)      who takes part            a new epoch takes back the rounds that not all have
-    push, pull                     rounds                    by (worker, step, epoch): twice is as once
-    leave                          and who does no more
+    introduce(settings, pieces)    settings and pieces       the first worker sets them, all others must agree
+    enrol(worker, epoch, ...)      members                   a new epoch takes back the rounds that not all have
+    push, pull                     rounds                    by (worker, step, epoch): repeating a push has no effect
+    leave                          a member leaves
 
-Each word of a worker carries its epoch. The word of an older epoch is answered `Outdated` and changes nothing, so
-whatever was on the way when members changed does no harm.
+Each call of a worker carries its epoch. A call of an older epoch is answered with `Outdated` and changes nothing, so
+calls that were in flight when members changed do no harm.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ropewalk.exchange.parameter_server.outcomes import (
 )
 from ropewalk.exchange.parameter_server.piece_rounds import PieceRounds, PushedGradient
 
-#: One answer to a pull holds so much at most, beside its first piece, so that a more urgent piece can overtake.
+#: Maximum size in bytes of one answer to a pull, besides its first piece, so that a more urgent piece can overtake.
 ANSWER_BYTES = 8 << 20
 
 
 class Shard:
-    """The pieces that one server has.
+    """The pieces of one server.
 
     Attributes:
-        epoch: of the members; -1 before the first.
+        epoch: epoch of the members; -1 before the first.
     """
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ class Shard:
         self._settings: ServerSettings | None = None
         self._pieces: dict[int, PieceRounds] = {}
         self._members: set[str] = set()
-        # Those that have said so themselves: the first one names all, and each brings what is its own.
+        # Members that have enrolled themselves: the first one names all members, and each brings its own state.
         self._enrolled: set[str] = set()
-        # The last ticket of each, by which an enrolment that is said again is known.
+        # The last ticket of each member, by which a repeated enrolment is recognized.
         self._tickets: dict[str, str] = {}
-        # What the last saved states held: by piece, the step of its slowest member. Newest last.
+        # The last saved states: by piece, the step of its slowest member. The newest is last.
         self._saved: list[dict[int, int]] = []
 
-    # Who takes part in what
+    # Members
 
     def introduce(self, settings: ServerSettings, layouts: Mapping[int, Layout]) -> None:
         """Say what the shard has and how it works; the same from every worker.
