@@ -154,7 +154,7 @@ class AgreedAutotune:
 
         Returns:
             The values to use from now on, at the end of each window; None within a window, and when nothing is left to
-                try.
+            try.
         """
         if self.done:
             return None

@@ -191,7 +191,7 @@ class DistributedOptimizer(Optimizer):
 
         Returns:
             The rank that had batches longest, the highest if several did; its buffers are the ones to broadcast, for
-                example.
+            example.
         """
         own_steps = self._step
         while True:

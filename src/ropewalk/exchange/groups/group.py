@@ -92,7 +92,7 @@ class Group(abc.ABC):
 
         Returns:
             For each rank its message and its facts. This member's message is `message` itself; the memory of the others
-                is valid until the next call.
+            is valid until the next call.
         """
 
     @abc.abstractmethod
