@@ -377,7 +377,7 @@ class BucketedExchange(Exchange):
     def settled(self, step: OpenStep, *, skipped: bool) -> None:
         """Note that all buckets of a step without an error have come back, and whether members skip it."""
         self.skipped = skipped
-        if step.held and step.error is None:  # nobody calls `finish`
+        if step.held and step.error is None:  # a carried step, for which `finish` is not called
             self._close_step(step)
 
     def _close_step(self, step: OpenStep) -> ExchangeReport:

@@ -1,17 +1,17 @@
 """Crossover: whether a bucket travels sparse, whole with the state kept, or past the compressor, by predicted time.
 
     sparse   encode ─▶ all-gather ─▶ decode        wins where links are slow against the kernel
-    dense    all of D, one all-reduce              the state learns on, while too much would have to be sent
-    bypass   the gradient, one all-reduce          no kernel at all: as quick as no compressor
+    dense    all of D, one all-reduce              the state keeps learning while messages would be too long
+    bypass   the gradient, one all-reduce          no kernel at all: as fast as no compressor
 
              ┌──── probe ────┐                     local: seconds of kernels, of the slowest member
     start ─▶ sparse ─▶ dense ─▶ decide             transfer: seconds on the wire, of the member that waited least,
-             ▲                    │                for what others wait beyond that is not the link's
+             ▲                    │                because waiting beyond that is not the link's fault
              └─ again, later ─────┘
 
-Gradients become sparser while a compressor learns. So bypass is not for what is slow now, but for where even a
-message of nothing would take longer: where the kernels alone take as long as the whole all-reduce. Pure: the figures
-are agreed, and every member decides the same.
+Gradients become sparser while a compressor learns. So bypass is not for buckets that are slow now, but for those where
+even an empty message would take longer: where the kernels alone take as long as the whole all-reduce. Pure: the figures
+are agreed on, so every member makes the same decision.
 """
 
 from __future__ import annotations

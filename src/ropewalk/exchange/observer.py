@@ -1,4 +1,4 @@
-"""`Observer`: is told what an exchange does; base class of traces, stall reporters and collectors of times.
+"""`Observer`: base class of objects that are told of each event of an exchange, such as traces and stall detectors.
 
 All methods do nothing here; an observer overrides those it needs. They are called from the thread in which the event
 happens (the caller's, the communication thread, the completion thread) and must be fast and thread-safe.

@@ -106,7 +106,7 @@ def pack_facts(record: StepRecord, *, syncs: bool, fresh: bool) -> tuple[int, in
 
 
 class PendingWork(Work):
-    """A part of a step that is under way; `wait` raises the error of the step."""
+    """A part of a step in progress; `wait` raises the error of the step."""
 
     def __init__(self, step: OpenStep, done: threading.Event) -> None:
         self._step = step

@@ -138,7 +138,7 @@ class Ledger(Observer):
             skipped: whether all members skip this step.
             error_norm: Euclidean norm of what compression keeps back; None where it was not measured: the last one
                 holds.
-            all_joined: whether all members had joined; None where members do not tell: no samples count as joined.
+            all_joined: whether all members had joined; None where members do not tell, and no samples count as joined.
 
         Returns:
             The report of this step.

@@ -202,7 +202,7 @@ class Compressor(abc.ABC):
     def decoder(self, layout: Layout) -> Decoder: ...
 
     def under_error_feedback(self) -> Compressor:
-        """Return the compressor for `ErrorFeedback` to wrap: this one, or its form with errors kept.
+        """Return the form of this compressor that `ErrorFeedback` wraps; by default the compressor itself.
 
         Raises:
             ExchangeInvalid: there is no error to keep, errors are kept already, or the decoder's result is not the sum

@@ -20,7 +20,7 @@ Per = Literal["component", "layer", "bucket"]
 
 @dataclass(frozen=True)
 class GDSECOptions(Compressor):
-    """The options of GD-SEC, checked.
+    """The options of GD-SEC, which the constructor checks.
 
     Attributes:
         c: threshold factor: a component is sent if it is more than c times the mean applied gradient of the last round,

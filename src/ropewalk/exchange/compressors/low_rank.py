@@ -77,8 +77,8 @@ class _Pieces:
     """The parameters of a bucket that become factors, and how payloads are made of them.
 
     first summand      [P of each matrix]
-    second summand                         [Q of each matrix] [what travels whole]
-    message            [P of each matrix]  [Q of each matrix] [what travels whole]
+    second summand                         [Q of each matrix] [whole parameters]
+    message            [P of each matrix]  [Q of each matrix] [whole parameters]
     """
 
     def __init__(self, layout: Layout, rank: int) -> None:

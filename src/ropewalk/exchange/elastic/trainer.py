@@ -1,7 +1,7 @@
 """`ElasticTrainer`: runs steps that all members of an epoch do, or none.
 
     begin ─▶ own share: forward, backward ─▶ exchange ─▶ vote ─▶ all have voted: optimizer.step, next batch
-      ▲            │ a member died, whenever that is noticed              │
+      ▲            │ a member died, whenever that is noticed               │
       │            ▼                                                       ▼ members change
       └── next epoch: the dead one's share is divided ◀── regroup ◀── new members get weights, rank 0 takes residuals
 

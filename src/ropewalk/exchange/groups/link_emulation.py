@@ -76,7 +76,7 @@ class TokenBucket:
         self._free_at = float("-inf")
 
     def through_at(self, num_bytes: int, begun_at: float) -> float:
-        """Return when `num_bytes` that began at `begun_at`, or were queued behind others then, have passed."""
+        """Return the time at which `num_bytes` that began, or were queued, at `begun_at` have passed."""
         self._free_at = max(self._free_at, begun_at - self._burst_s) + num_bytes / self._rate
         return self._free_at
 

@@ -374,7 +374,7 @@ class ParameterServer(Exchange):
             self._is_taken_back = True
             self._progress.notify_all()
         for at, keys in enumerate(self._model.keys):
-            with self._codec[at]:  # wait for an encoding or decoding under way
+            with self._codec[at]:  # wait for an encoding or decoding in progress
                 for key in keys:
                     self._model.pieces[key].abort()
         self._told.failed(self._attempt.step, aborted)

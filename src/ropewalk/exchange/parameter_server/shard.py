@@ -227,8 +227,7 @@ class Shard:
             self._pieces[key].load_state_dict(saved)
 
     def _durable(self, key: int) -> int:
-        """Return the step before which pushes need no replay: two later states were taken, so one of three is
-        stored."""
+        """Return the step before which pushes need no replay: two later states were taken, so one of them is stored."""
         return self._saved[0][key] if len(self._saved) == 3 else 0
 
     @property

@@ -105,7 +105,7 @@ class ShardClient:
         index: index of the shard.
         shard: client of the shard.
         worker: name of this worker.
-        desk: the listener that encodes pushes and receives answers.
+        desk: the listener, which encodes pushes and receives answers.
         in_flight_bytes: maximum number of bytes that are pushed and not answered; a single piece may be larger.
         replay_bytes: maximum number of pushed bytes that are kept; the oldest are dropped first.
         keeps_all: whether pushes of more than the last two steps are worth keeping.
