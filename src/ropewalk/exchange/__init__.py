@@ -1,7 +1,7 @@
 """Exchange gradients between replicas: all-reduce, parameter servers, and compressors that send only what matters.
 
     attach(ddp_model, GDSEC(c=100, beta=0.01))                  any DistributedDataParallel model
-    DistributedOptimizer(optimizer, AllReduce())                any optimizer, Horovod's shape
+    DistributedOptimizer(optimizer, AllReduce())                any optimizer, Horovod's interface
     data_parallel(train, workers=4, exchange="gd_sec")          a `Program`: on any engine, elastic
 
     gradients ─▶ buckets ─▶ compressor ─▶ all-reduce | all-gather | parameter server ─▶ decoder ─▶ mean ─▶ optimizer

@@ -23,7 +23,7 @@ class BackwardOrder:
         self._next = 0
 
     def ready(self, name: str) -> list[int]:
-        """Note that a parameter's gradient is ready.
+        """Record that a parameter's gradient is ready.
 
         Returns:
             Indices of the buckets to send now.

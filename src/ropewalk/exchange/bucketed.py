@@ -375,7 +375,7 @@ class BucketedExchange(Exchange):
             self._bound_flow.send(step, self._buckets[index], is_last=index == len(self._buckets) - 1)
 
     def settled(self, step: OpenStep, *, skipped: bool) -> None:
-        """Note that all buckets of a step without an error have come back, and whether members skip it."""
+        """Record that all buckets of a step without an error have come back, and whether members skip it."""
         self.skipped = skipped
         if step.held and step.error is None:  # a carried step, for which `finish` is not called
             self._close_step(step)

@@ -67,15 +67,15 @@ class StepProgress:
         self.step, self._active, self._waiting = step, True, False
 
     def ready(self, name: str) -> None:
-        """Note that a gradient is ready."""
+        """Record that a gradient is ready."""
         self._ready.add(name)
 
     def waiting(self) -> None:
-        """Note that this member has finished its backward, and waits for the others."""
+        """Record that this member has finished its backward, and waits for the others."""
         self._waiting = True
 
     def finish(self) -> None:
-        """Note that the step is over, whether it succeeded or failed."""
+        """Record that the step is over, whether it succeeded or failed."""
         self._active = False
 
     def note(self) -> ProgressNote:

@@ -159,7 +159,7 @@ class Decoder(abc.ABC):
     def abort(self) -> None: ...
 
     def decode_whole(self, total: Tensor, out: Tensor) -> None:
-        """Do as `decode` does, given the sum of the results of `Encoder.whole` on all members."""
+        """Decode like `decode`, but from the sum of the results of `Encoder.whole` on all members."""
         out.copy_(total)
 
     @abc.abstractmethod

@@ -124,7 +124,7 @@ class GDSECOptions(Compressor):
             The monitor.
 
         Raises:
-            ExchangeInvalid: the proof does not hold for these options, or not for an xi or c as large.
+            ExchangeInvalid: the proof does not hold for these options, or xi or c is too large for it.
         """
         if not self.error_correction or self.values != "same" or self.speakers is not None or self.density is not None:
             raise ExchangeInvalid(

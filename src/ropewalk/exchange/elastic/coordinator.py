@@ -89,19 +89,19 @@ class Coordinator:
         self._events.put(lambda: self._watch(name, replica))
 
     def join(self, name: str) -> None:
-        """Note that a worker is ready to take part."""
+        """Record that a worker is ready to take part."""
         self._events.put(lambda: self._membership.joins(name))
 
     def leave(self, name: str) -> None:
-        """Note that a worker wants to leave after the current step."""
+        """Record that a worker wants to leave after the current step."""
         self._events.put(lambda: self._membership.leaves(name))
 
     def vote(self, name: str, epoch: int, step: int, loss: float, samples: float) -> None:
-        """Note that a worker holds all gradients of a step; `loss` is the sum over its samples."""
+        """Record that a worker holds all gradients of a step; `loss` is the sum over its samples."""
         self._events.put(lambda: self._membership.voted(name, epoch, step, loss, samples))
 
     def left(self, name: str, will: Any, includes: Sequence[str] = ()) -> None:
-        """Note that a worker has done its last step.
+        """Record that a worker has done its last step.
 
         Args:
             name: name of the worker.
@@ -116,11 +116,11 @@ class Coordinator:
             return dict(self._wills)
 
     def finished(self, name: str) -> None:
-        """Note that the code of a worker has finished."""
+        """Record that the code of a worker has finished."""
         self._events.put(lambda: self._membership.finished(name))
 
     def failed(self, name: str, failure: Failure) -> None:
-        """Note that the code of a worker has raised: the training fails with its error."""
+        """Record that the code of a worker has raised: the training fails with its error."""
         self._events.put(lambda: self._fail(name, failure))
 
     def history(self) -> list[StepSpan]:

@@ -62,7 +62,7 @@ class Mailbox:
                 self._news.notify_all()
 
     def end(self, error: Exception) -> None:
-        """Note that nothing more will come: waiting threads raise `error`."""
+        """Record that nothing more will come: waiting threads raise `error`."""
         with self._news:
             self._end = self._end or error
             self._news.notify_all()

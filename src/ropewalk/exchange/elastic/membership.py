@@ -189,7 +189,7 @@ class Membership:
     # Events
 
     def joins(self, name: str) -> list[Instruction]:
-        """Note that a new worker is ready to take part."""
+        """Record that a new worker is ready to take part."""
         if name in self._gone:
             self._expel(name)
         elif self.phase is not EpochPhase.OVER and name not in self.members:
@@ -205,14 +205,14 @@ class Membership:
         return self._settle()
 
     def leaves(self, name: str) -> list[Instruction]:
-        """Note that a member wants to leave after the current step, or that a worker does not want to join any more."""
+        """Record that a member wants to leave after the current step, or that a worker no longer wants to join."""
         self._joining.pop(name, None)
         if name in self.members:
             self._leaving.add(name)
         return self._settle()
 
     def voted(self, name: str, epoch: int, step: int, loss: float = 0.0, samples: float = 0.0) -> list[Instruction]:
-        """Note that a member holds all gradients of a step.
+        """Record that a member holds all gradients of a step.
 
         Args:
             name: name of the member.
@@ -235,7 +235,7 @@ class Membership:
         return self._settle()
 
     def left(self, name: str, *, has_will: bool = False, includes: Sequence[str] = ()) -> list[Instruction]:
-        """Note that a member has left; if it had residuals after its last committed step, they are here.
+        """Record that a member has left; if it had residuals after its last committed step, they are here.
 
         The member left after that step, when it was its turn, or in the middle of the next step, for which it has not
         voted and which the others do without it.
@@ -254,7 +254,7 @@ class Membership:
         return self._settle()
 
     def finished(self, name: str) -> list[Instruction]:
-        """Note that the code of a worker has finished: the worker does no more steps."""
+        """Record that the code of a worker has finished: the worker does no more steps."""
         self._gone.add(name)
         self._has_finished |= name in self._has_weights
         self._drop(name, "has finished")
@@ -267,7 +267,7 @@ class Membership:
         return self._settle()
 
     def died(self, name: str, why: str = "died") -> list[Instruction]:
-        """Note that a worker is gone, whatever it was doing."""
+        """Record that a worker is gone, whatever it was doing."""
         self._gone.add(name)
         self._drop(name, why, by_death=True)
         return self._settle()
@@ -285,7 +285,9 @@ class Membership:
             self._form((), [f"{len(self._joining)} workers begin"])
 
     def _commit(self) -> None:
-        losses = [self._votes[name] for name in self.members]  # in the order of ranks, so that the sum is one
+        losses = [
+            self._votes[name] for name in self.members
+        ]  # in the order of ranks, so that the sum has the same bits
         samples = sum(count for _, count in losses)
         self._loss = sum(loss for loss, _ in losses) / samples if samples else 0.0
         self._has_weights = set(self.members)

@@ -30,7 +30,7 @@ class Silence:
         self._answered: dict[str, float] = {}
 
     def went_on(self, now: float) -> None:
-        """Note that a step was completed at `now`: no worker has been waited for since an earlier time."""
+        """Record that a step was completed at `now`: no worker has been waited for since an earlier time."""
         self._since = now
 
     def to_ask(self, awaited: Collection[str], now: float) -> list[str]:
@@ -46,7 +46,7 @@ class Silence:
         return asked
 
     def answered(self, name: str, now: float) -> None:
-        """Note that a worker is alive."""
+        """Record that a worker is alive."""
         self._asked.pop(name, None)
         self._answered[name] = now
 

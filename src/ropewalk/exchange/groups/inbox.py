@@ -64,7 +64,7 @@ class Inbox:
             self._lost = {key: value for key, value in self._lost.items() if key[0] >= epoch}
 
     def lose(self, epoch: int, rank: int, member: str) -> None:
-        """Note that a member has died: no more packets will come from it in this epoch."""
+        """Record that a member has died: no more packets will come from it in this epoch."""
         with self._changed:
             self._lost[epoch, rank] = member
             self._changed.notify_all()

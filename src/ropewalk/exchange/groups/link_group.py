@@ -120,7 +120,7 @@ class LinkGroup(Group):
             buffer.copy_(_tensor_of(packet.payload, buffer.dtype).view(buffer.shape))
 
     def lose(self, rank: int) -> None:
-        """Note that a member has died: threads that wait here for the group get the error. For any thread."""
+        """Record that a member has died: threads that wait here for the group get the error. For any thread."""
         self._inbox.lose(self.epoch, rank, self.members[rank])
 
     def abort(self) -> None:

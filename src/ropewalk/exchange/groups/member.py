@@ -1,6 +1,6 @@
 """`GroupMember`: a service whose replicas form a group over the program's own links.
 
-    class Learner(Member):
+    class Learner(GroupMember):
         def __init__(self, peers):              # the handle of the node itself: program.declare("learners")
             super().__init__()
             self.peers = peers

@@ -15,21 +15,21 @@ _Words = NDArray[np.uint32]
 
 
 def pack_bits(numbers: NDArray[np.uint32], width: int) -> Bytes:
-    """Do as `wire.bits.pack_bits` does, for at least 1 bit."""
+    """Implement `wire.bits.pack_bits` for a width of at least 1 bit."""
     words = _words(numbers.size * width)
     _pack_bits(numbers, width, words)
     return words.view(np.uint8)[: (numbers.size * width + 7) // 8]
 
 
 def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
-    """Do as `wire.bits.unpack_bits` does, for at least 1 bit."""
+    """Implement `wire.bits.unpack_bits` for a width of at least 1 bit."""
     numbers = np.empty(count, np.uint32)
     _unpack_bits(_words_of(data, count * width), width, numbers)
     return numbers
 
 
 def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, Bytes]:
-    """Do as `wire.bits.pack_gaps` does."""
+    """Implement `wire.bits.pack_gaps`."""
     words = _words(indices.size * width)
     rests = np.zeros((num_rest_bits + 7) // 8, np.uint8)
     _pack_gaps(indices, width, words, rests)
@@ -37,7 +37,7 @@ def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, 
 
 
 def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
-    """Do as `wire.bits.unpack_gaps` does."""
+    """Implement `wire.bits.unpack_gaps`."""
     # A byte may add 8 indices to those counted before it, and each candidate is written before it is counted.
     indices = np.empty(count + 9, np.int32)
     last = _unpack_gaps(_words_of(lows, count * width), np.ascontiguousarray(rests), count, width, indices)

@@ -30,7 +30,7 @@ _Words = NDArray[np.uint64]
 def gd_sec_select(
     gradient: Floats, memory: Floats | None, error: Floats | None, rule: Rule, new_error: Floats
 ) -> Selection:
-    """Do as `kernels.gd_sec_select` does, for arrays."""
+    """Implement `kernels.gd_sec_select` for arrays."""
     absent = new_error[:0]
     memory = absent if memory is None else memory
     error = absent if error is None else error
@@ -43,7 +43,7 @@ def gd_sec_select(
 
 
 def select(vector: Floats, rule: Rule) -> Selection:
-    """Do as `kernels.select_above` does, for arrays and a rule."""
+    """Implement `kernels.select_above` for arrays and a rule."""
     base, factors, factor = _parameters(rule, vector[:0])
 
     def select_between(start: int, end: int, *found: Any) -> int:
@@ -53,7 +53,7 @@ def select(vector: Floats, rule: Rule) -> Selection:
 
 
 def scatter_add(out: Floats, indices: Indices, values: Floats, scale: float) -> None:
-    """Do as `kernels.scatter_add` does, for arrays."""
+    """Implement `kernels.scatter_add` for arrays."""
     _scatter_add(out, indices, values, out.dtype.type(scale))
 
 

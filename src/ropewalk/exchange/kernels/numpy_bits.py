@@ -14,7 +14,7 @@ CHUNK = 1 << 14
 
 
 def pack_bits(numbers: NDArray[np.uint32], width: int) -> Bytes:
-    """Do as `wire.bits.pack_bits` does, for at least 1 bit."""
+    """Implement `wire.bits.pack_bits` for a width of at least 1 bit."""
     shifts = np.arange(width, dtype=np.uint32)
     packed = [
         np.packbits((numbers[start : start + CHUNK, None] >> shifts).astype(np.uint8) & 1, bitorder="little")
@@ -24,7 +24,7 @@ def pack_bits(numbers: NDArray[np.uint32], width: int) -> Bytes:
 
 
 def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
-    """Do as `wire.bits.unpack_bits` does, for at least 1 bit."""
+    """Implement `wire.bits.unpack_bits` for a width of at least 1 bit."""
     numbers = np.zeros((count, 4), np.uint8)
     for start in range(0, count, CHUNK):
         size = min(CHUNK, count - start)
@@ -35,7 +35,7 @@ def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
 
 
 def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, Bytes]:
-    """Do as `wire.bits.pack_gaps` does."""
+    """Implement `wire.bits.pack_gaps`."""
     gaps = np.diff(indices, prepend=np.int32(-1)) - np.int32(1)
     is_one = np.zeros(num_rest_bits, np.bool_)
     is_one[np.cumsum((gaps >> width) + 1, dtype=np.int64) - 1] = True
@@ -44,7 +44,7 @@ def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, 
 
 
 def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
-    """Do as `wire.bits.unpack_gaps` does."""
+    """Implement `wire.bits.unpack_gaps`."""
     ones = np.flatnonzero(np.unpackbits(rests, bitorder="little").view(np.bool_))
     if ones.size != count:
         return np.empty(0, np.int32), -1

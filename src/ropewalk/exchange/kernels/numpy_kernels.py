@@ -21,7 +21,7 @@ QUIETLY = np.errstate(all="ignore")
 def gd_sec_select(
     gradient: Floats, memory: Floats | None, error: Floats | None, rule: Rule, new_error: Floats
 ) -> Selection:
-    """Do as `kernels.gd_sec_select` does, for arrays."""
+    """Implement `kernels.gd_sec_select` for arrays."""
     found: list[tuple[NDArray[np.intp], Floats]] = []
     for part in _parts(new_error.size):
         difference = new_error[part]
@@ -40,7 +40,7 @@ def gd_sec_select(
 
 @QUIETLY
 def select(vector: Floats, rule: Rule) -> Selection:
-    """Do as `kernels.select_above` does, for arrays and a rule."""
+    """Implement `kernels.select_above` for arrays and a rule."""
     found: list[tuple[NDArray[np.intp], Floats]] = []
     for part in _parts(vector.size):
         hits = _hits(vector[part], rule, part)
@@ -51,7 +51,7 @@ def select(vector: Floats, rule: Rule) -> Selection:
 
 @QUIETLY
 def scatter_add(out: Floats, indices: Indices, values: Floats, scale: float) -> None:
-    """Do as `kernels.scatter_add` does, for arrays."""
+    """Implement `kernels.scatter_add` for arrays."""
     out[indices] += values if scale == 1 else values * out.dtype.type(scale)
 
 

@@ -14,7 +14,7 @@ TensorRule = tuple[Tensor | None, Tensor | float]
 def gd_sec_select(
     gradient: Tensor, memory: Tensor | None, error: Tensor | None, rule: TensorRule, new_error: Tensor
 ) -> Selection:
-    """Do as `kernels.gd_sec_select` does, for tensors."""
+    """Implement `kernels.gd_sec_select` for tensors."""
     if memory is None:
         new_error.copy_(gradient)
     else:
@@ -28,12 +28,12 @@ def gd_sec_select(
 
 
 def select(vector: Tensor, rule: TensorRule) -> Selection:
-    """Do as `kernels.select_above` does, for tensors and a rule."""
+    """Implement `kernels.select_above` for tensors and a rule."""
     return _on_host(vector, _hits(vector, rule))
 
 
 def scatter_add(out: Tensor, indices: Indices, values: Floats, scale: float) -> None:
-    """Do as `kernels.scatter_add` does, for tensors."""
+    """Implement `kernels.scatter_add` for tensors."""
     at = torch.as_tensor(indices).to(out.device, torch.int64)
     out.index_add_(0, at, torch.as_tensor(values).to(out) * scale)
 

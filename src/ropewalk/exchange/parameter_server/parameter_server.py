@@ -423,7 +423,7 @@ class ParameterServer(Exchange):
         self._bound().enrol_again(shard)
 
     def failed(self, attempt: Attempt, error: BaseException) -> None:
-        """Note that the attempt cannot succeed, on behalf of a shard client."""
+        """Record that the attempt cannot succeed, on behalf of a shard client."""
         if isinstance(error, ServiceLost):
             lost = MemberLost(f"a parameter server is gone: {error}", epoch=attempt.epoch)
             lost.__cause__ = error

@@ -74,7 +74,7 @@ class ShardListener(Protocol):
         ...
 
     def failed(self, attempt: Attempt, error: BaseException) -> None:
-        """Note that the attempt cannot succeed any more."""
+        """Record that the attempt cannot succeed any more."""
         ...
 
     def enrol_again(self, shard: int) -> None:
