@@ -25,6 +25,9 @@ class BackwardOrder:
     def ready(self, name: str) -> list[int]:
         """Record that a parameter's gradient is ready.
 
+        Args:
+            name: name of the parameter.
+
         Returns:
             Indices of the buckets to send now.
 

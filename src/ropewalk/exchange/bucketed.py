@@ -211,6 +211,9 @@ class BucketedExchange(Exchange):
     def rebucket(self, layouts: Sequence[Layout]) -> None:
         """Switch to other buckets of the same parameters, between two steps; state is carried over by name.
 
+        Args:
+            layouts: the new buckets, in the order of sending, the same on every member.
+
         Raises:
             ExchangeInvalid: the buckets do not hold the same parameters, each once.
             RuntimeError: a step is open, or the exchange is not bound.

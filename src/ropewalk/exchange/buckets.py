@@ -100,6 +100,10 @@ class Layout:
     def fill(self, flat: Tensor, named: Mapping[str, Tensor]) -> None:
         """Write tensors, by name, to their places in a flat buffer; other places keep their values.
 
+        Args:
+            flat: one-dimensional, as this layout says; changed in place.
+            named: tensors by parameter name, with the parameter's number of components.
+
         Raises:
             ValueError: a tensor has another number of components than the parameter of its name.
         """

@@ -163,6 +163,9 @@ class Exchange(abc.ABC):
     def take_errors(self, errors: Mapping[str, Tensor]) -> None:
         """Add the residuals of a leaving member to this member's; on one member, between two steps.
 
+        Args:
+            errors: tensors in the parameters' shapes, by parameter name, as `errors` returns them.
+
         Raises:
             ExchangeInvalid: this exchange keeps nothing back.
         """

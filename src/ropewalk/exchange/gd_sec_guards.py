@@ -29,17 +29,32 @@ FASTEST_BETA = 0.03
 
 
 def stable_limit(momentum: float = 0.0) -> float:
-    """Return the largest `beta * c` that is stable: 2 for plain steps, `2 (1 - mu)` under momentum mu."""
+    """Return the largest `beta * c` that is stable: 2 for plain steps, `2 (1 - mu)` under momentum mu.
+
+    Args:
+        momentum: mu of the optimizer, from 0 to below 1.
+    """
     return 2.0 * (1.0 - momentum)
 
 
 def chosen_beta(c: float, momentum: float = 0.0) -> float:
-    """Return a beta for this c that is well inside of the stable region: `min(0.03, 1.5 / c)` for plain steps."""
+    """Return a beta for this c that is well inside of the stable region: `min(0.03, 1.5 / c)` for plain steps.
+
+    Args:
+        c: threshold factor of GD-SEC.
+        momentum: mu of the optimizer, from 0 to below 1.
+    """
     return min(FASTEST_BETA, 0.75 * stable_limit(momentum) / c) if c > 0 else FASTEST_BETA
 
 
 def stable_beta(beta: float, c: float, momentum: float = 0.0, on_unstable: OnUnstable = "warn") -> float:
     """Return `beta`, or the largest stable one in its place where `on_unstable` is "clamp".
+
+    Args:
+        beta: rate of the memory.
+        c: threshold factor of GD-SEC.
+        momentum: mu of the optimizer, from 0 to below 1.
+        on_unstable: what to do if `beta` is not stable: "warn", "clamp" or "raise".
 
     Raises:
         ExchangeInvalid: `beta` is not stable, and `on_unstable` is "raise".

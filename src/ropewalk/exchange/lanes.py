@@ -157,6 +157,9 @@ class LanedExchange(BucketedExchange):
     def set_compressor(self, compressor: Compressor) -> None:
         """Change the configuration of the compressor, of the same class, between two steps; the same on every member.
 
+        Args:
+            compressor: the new configuration, of the same class.
+
         Raises:
             ExchangeInvalid: `compressor` is of another class.
         """

@@ -27,6 +27,9 @@ NanPolicy = Literal["raise", "skip", "zero", "pass"]
 def check_policy(policy: str) -> NanPolicy:
     """Check the name of a policy and return it.
 
+    Args:
+        policy: "raise", "skip", "zero" or "pass".
+
     Raises:
         ExchangeInvalid: there is no such policy.
     """

@@ -24,7 +24,12 @@ def gradient_descent() -> GDSEC:
 
 
 def no_error_correction(c: float = 100.0, beta: float = 0.01) -> GDSEC:
-    """Use GD-SEC without error correction: what is not sent is lost."""
+    """Use GD-SEC without error correction: what is not sent is lost.
+
+    Args:
+        c: threshold factor, see `GDSECOptions`.
+        beta: rate of the memory, see `GDSECOptions`.
+    """
     return GDSEC(c=c, beta=beta, error_correction=False)
 
 
@@ -32,22 +37,37 @@ def componentwise_lag(c: float = 1.0) -> GDSEC:
     """Send a component when it moved by more than `c` times the applied update; otherwise the old value counts.
 
     This works well for exact gradients; with minibatches it sends nearly everything.
+
+    Args:
+        c: threshold factor; larger values send less.
     """
     return GDSEC(c=c, beta=1.0, error_correction=False)
 
 
 def cgd(c: float = 1.0) -> GDSEC:
-    """Use censored gradient descent: send a vector that moved by more than `c` times the update whole, else nothing."""
+    """Use censored gradient descent: send a vector that moved by more than `c` times the update whole, else nothing.
+
+    Args:
+        c: threshold factor; larger values send less.
+    """
     return GDSEC(c=c, beta=1.0, per="bucket", error_correction=False)
 
 
 def top_j(density: float = 0.01) -> GDSEC:
-    """Send the largest components of gradient plus residual; keep the rest as the residual."""
+    """Send the largest components of gradient plus residual; keep the rest as the residual.
+
+    Args:
+        density: fraction of the components that is sent.
+    """
     return GDSEC(density=density, beta=0.0)
 
 
 def qgd(levels: int = 7) -> GDSEC:
-    """Send every component of every gradient, rounded stochastically to a few levels."""
+    """Send every component of every gradient, rounded stochastically to a few levels.
+
+    Args:
+        levels: number of levels above zero.
+    """
     return GDSEC(density=1.0, beta=0.0, error_correction=False, values=f"levels({levels})")
 
 

@@ -176,17 +176,30 @@ class Ledger(Observer):
 
 
 def report_json(report: ExchangeReport) -> str:
-    """Return a report as JSON, one entry per field, for logs and dashboards."""
+    """Return a report as JSON, one entry per field, for logs and dashboards.
+
+    Args:
+        report: report of one step or of all.
+    """
     return msgspec.json.encode(report).decode()
 
 
 def print_report(report: ExchangeReport, console: Console | None = None) -> None:
-    """Print a report to the terminal, or to `console`."""
+    """Print a report to the terminal, or to `console`.
+
+    Args:
+        report: report of one step or of all.
+        console: where to print; None for a new console on standard output.
+    """
     (console or Console()).print(report_table(report))
 
 
 def report_table(report: ExchangeReport) -> RenderableType:
-    """Return a report as tables: bytes sent against dense, time by phase, and the parameters that sent most."""
+    """Return a report as tables: bytes sent against dense, time by phase, and the parameters that sent most.
+
+    Args:
+        report: report of one step or of all.
+    """
     parts: list[RenderableType] = [_summary(report)]
     if report.seconds:
         parts.append(_times(report))

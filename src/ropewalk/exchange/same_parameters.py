@@ -17,6 +17,10 @@ _SHOWN = 5
 def require_same_parameters(group: Group, entries: Sequence[BucketEntry]) -> None:
     """Compare names, shapes and dtypes with those of all members; all members call this.
 
+    Args:
+        group: the group whose members are compared.
+        entries: this member's parameters.
+
     Raises:
         ExchangeInvalid: they differ; names the parameters and the ranks. It is raised on every member.
     """

@@ -142,7 +142,11 @@ def merge_timelines(paths: Iterable[str | Path], merged: str | Path) -> None:
 
 
 def read_timeline(path: str | Path) -> list[Event]:
-    """Return the events of one trace, complete or cut short by the death of its process."""
+    """Return the events of one trace, complete or cut short by the death of its process.
+
+    Args:
+        path: the file that a rank wrote.
+    """
     lines = Path(path).read_bytes().removeprefix(b"[").removesuffix(b"]\n").strip().split(b",\n")
     events: list[Event] = []
     for line in lines:

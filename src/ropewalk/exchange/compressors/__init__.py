@@ -63,6 +63,9 @@ def make_compressor(wanted: str | Compressor, **options: Any) -> Compressor:
 def register_compressor(kind: type[Compressor]) -> type[Compressor]:
     """List a compressor under its `name`; usable as a decorator.
 
+    Args:
+        kind: class of the compressor; it is returned unchanged.
+
     Raises:
         ExchangeInvalid: another compressor has this name.
     """

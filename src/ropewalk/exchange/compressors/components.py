@@ -40,6 +40,11 @@ def say_some(layout: Layout, found: Selection, codec: str | ValueCodec = "same",
 def add_said(data: memoryview, layout: Layout, out: Tensor) -> None:
     """Add the components of either kind of message to a flat tensor of float32 or float64.
 
+    Args:
+        data: bytes of the message.
+        layout: layout of the bucket.
+        out: flat; changed in place.
+
     Raises:
         MessageCorrupt: the bytes are no such message.
     """

@@ -47,6 +47,11 @@ class Memoryless(Compressor):
     def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
         """Add the components of a message that is not empty to `out`, a flat tensor of `state_dtype`.
 
+        Args:
+            data: bytes of the message.
+            layout: layout of the bucket.
+            out: flat; changed in place.
+
         Raises:
             MessageCorrupt: `encode` cannot have made it.
         """

@@ -70,6 +70,10 @@ class Mailbox:
     def wait_view(self, after_epoch: int, timeout_s: float | None = None) -> MembershipView:
         """Return the latest view, once its epoch is later than `after_epoch`.
 
+        Args:
+            after_epoch: the epoch that the view must be later than.
+            timeout_s: seconds to wait; None waits for ever.
+
         Raises:
             ExchangeStalled: no such view came within `timeout_s`.
             Exception: the error that `end` was called with.
@@ -95,6 +99,10 @@ class Mailbox:
 
     def wait_state(self, epoch: int, timeout_s: float) -> bytes:
         """Return the state that rank 0 sends to the new members of this epoch.
+
+        Args:
+            epoch: the epoch whose state it is.
+            timeout_s: seconds to wait.
 
         Raises:
             ExchangeAborted: there is a later epoch already.

@@ -285,9 +285,7 @@ class Membership:
             self._form((), [f"{len(self._joining)} workers begin"])
 
     def _commit(self) -> None:
-        losses = [
-            self._votes[name] for name in self.members
-        ]  # in the order of ranks, so that the sum has the same bits
+        losses = [self._votes[name] for name in self.members]  # by rank, so that the sum has the same bits
         samples = sum(count for _, count in losses)
         self._loss = sum(loss for loss, _ in losses) / samples if samples else 0.0
         self._has_weights = set(self.members)

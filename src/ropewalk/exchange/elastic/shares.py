@@ -19,12 +19,22 @@ Shares = Mapping[str, Sequence[Tensor]]
 
 
 def share_out(batch: Tensor, members: Sequence[str]) -> dict[str, list[Tensor]]:
-    """Divide a batch into one part for each member, in the order of ranks; parts may be empty."""
+    """Divide a batch into one part for each member, in the order of ranks; parts may be empty.
+
+    Args:
+        batch: one-dimensional indices.
+        members: names by rank.
+    """
     return {name: [piece] for name, piece in zip(members, torch.tensor_split(batch, len(members)), strict=True)}
 
 
 def pass_on(shares: Shares, members: Sequence[str]) -> dict[str, list[Tensor]]:
-    """Divide the parts of lost members among `members`, as an additional part for each."""
+    """Divide the parts of lost members among `members`, as an additional part for each.
+
+    Args:
+        shares: the shares of the previous members, by name.
+        members: names of the current members, by rank.
+    """
     orphaned = [piece for name, pieces in shares.items() if name not in members for piece in pieces]
     passed = {name: list(shares.get(name, ())) for name in members}
     if orphaned:
@@ -63,7 +73,14 @@ def batches(
 
 
 def num_batches(num_samples: int, batch_size: int, *, epochs: int = 1, drop_last: bool = False) -> int:
-    """Return the number of batches that `batches` yields."""
+    """Return the number of batches that `batches` yields.
+
+    Args:
+        num_samples: number of samples in the data set.
+        batch_size: number of samples per step.
+        epochs: number of passes over the data.
+        drop_last: omit the last batch of a pass if it is not full.
+    """
     for name, value in {"num_samples": num_samples, "batch_size": batch_size, "epochs": epochs}.items():
         if value < 1:
             raise ValueError(f"{name} must be 1 or more, not {value}")

@@ -89,6 +89,14 @@ class Inbox:
     def take(self, epoch: int, number: int, part: int, tag: str, sources: Collection[int], timeout_s: float) -> Any:
         """Return the first packet that comes from any of `sources`, with the time of its arrival.
 
+        Args:
+            epoch: epoch of the group.
+            number: number of the collective.
+            part: part of the collective.
+            tag: tag of the collective, which the packet must have.
+            sources: ranks of the possible senders.
+            timeout_s: seconds to wait.
+
         Raises:
             MemberLost: any member of the epoch died.
             ExchangeAborted: `abort` was called.

@@ -26,6 +26,9 @@ _PACKET_BYTES = 1500.0
 def bytes_per_second(rate: str | float) -> float:
     """Return a rate such as "10Mbit/s", "1.25GB/s" or 1.25e6 (bytes per second) in bytes per second.
 
+    Args:
+        rate: number with unit, or bytes per second.
+
     Raises:
         ExchangeInvalid: the rate cannot be parsed, or is not above zero.
     """

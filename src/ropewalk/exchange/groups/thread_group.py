@@ -102,7 +102,14 @@ class ThreadGroup(Group):
     def make(
         cls, size: int, epoch: int = 0, members: Sequence[str] | None = None, timeout_s: float = 30.0
     ) -> list[ThreadGroup]:
-        """Make all members of a new group, by rank; each is for one thread."""
+        """Make all members of a new group, by rank; each is for one thread.
+
+        Args:
+            size: number of members, at least 1.
+            epoch: epoch of the group.
+            members: names by rank; None for "member 0", "member 1", ...
+            timeout_s: seconds to wait for a member before a collective fails.
+        """
         names = tuple(members or (f"member {rank}" for rank in range(size)))
         if size < 1 or len(names) != size:
             raise ValueError(f"a group has at least 1 member and a name for each, not {size} and {names}")
@@ -212,6 +219,11 @@ def run_members(groups: Sequence[ThreadGroup], body: Callable[[ThreadGroup], R],
 
     A member whose body raises leaves the group, as a process that dies does. Its error is raised here; an error that
     reports the loss of another member is raised only if there is no other.
+
+    Args:
+        groups: the members, as `ThreadGroup.make` returns them.
+        body: called with a member's group, in that member's thread.
+        timeout_s: seconds to wait for all members.
     """
     results: dict[int, R] = {}
     errors: list[BaseException] = []

@@ -64,7 +64,12 @@ def gd_sec_select(
 
 
 def select_above(vector: Tensor, threshold: float | Tensor) -> Selection:
-    """Select components of a flat tensor with magnitudes above the threshold (by component, or one for all)."""
+    """Select components of a flat tensor with magnitudes above the threshold (by component, or one for all).
+
+    Args:
+        vector: one-dimensional, of any device and float dtype.
+        threshold: not negative; one-dimensional like `vector`, or one number.
+    """
     base, scale = _rule(1.0, threshold)
     kernels = _kernels(vector)
     if kernels is None:
@@ -73,7 +78,14 @@ def select_above(vector: Tensor, threshold: float | Tensor) -> Selection:
 
 
 def scatter_add(out: Tensor, indices: Indices, values: Floats, scale: float = 1.0) -> None:
-    """Add `scale * values` to a flat tensor at `indices`, which must be distinct and in range."""
+    """Add `scale * values` to a flat tensor at `indices`, which must be distinct and in range.
+
+    Args:
+        out: one-dimensional; changed in place.
+        indices: one-dimensional, int32.
+        values: one for each index.
+        scale: factor of the values.
+    """
     kernels = _kernels(out)
     if kernels is None:
         torch_kernels.scatter_add(out, indices, values, scale)

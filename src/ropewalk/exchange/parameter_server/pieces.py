@@ -158,6 +158,9 @@ def merged_state(
 
     A state with another number of components than its part of the parameter (the factors of `LowRank`) keeps the part's
     own name, and so does not survive another division.
+
+    Args:
+        states: each piece with its state, by kind and then by name of the piece's layout.
     """
     parts: dict[str, dict[str, list[tuple[int, Tensor]]]] = {}
     for piece, state in states:
@@ -176,7 +179,12 @@ def _joined(found: list[tuple[int, Tensor]]) -> Tensor:
 
 
 def state_of_piece(piece: ModelPiece, state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """Select the state of a piece from a state by whole parameters, under the names of the piece's layout."""
+    """Select the state of a piece from a state by whole parameters, under the names of the piece's layout.
+
+    Args:
+        piece: the piece.
+        state: by kind and then by parameter.
+    """
     found: dict[str, dict[str, Tensor]] = {}
     for kind, named in state.items():
         found[kind] = {}

@@ -36,6 +36,9 @@ class Weighting:
     def of(self, record: StepRecord) -> float:
         """Return the weight of this step's gradients.
 
+        Args:
+            record: the record of the step.
+
         Raises:
             ExchangeInvalid: the weight is in another unit than the state from earlier steps.
         """
@@ -56,6 +59,10 @@ class Weighting:
 
     def check(self, record: StepRecord, heard: float) -> None:
         """Check the sum of weights that a server has received.
+
+        Args:
+            record: the record of the step.
+            heard: sum of the weights of all members.
 
         Raises:
             ExchangeInvalid: members disagree about the total.

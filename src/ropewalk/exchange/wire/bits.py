@@ -19,7 +19,12 @@ def packed_size(count: int, width: int) -> int:
 
 
 def pack_bits(numbers: NDArray[Any], width: int) -> Bytes:
-    """Pack the lowest `width` bits (0 to 32) of each number."""
+    """Pack the lowest `width` bits (0 to 32) of each number.
+
+    Args:
+        numbers: one-dimensional integers.
+        width: number of bits of each, 0 to 32.
+    """
     if width == 0 or not numbers.size:
         return np.empty(0, np.uint8)
     if width in (8, 16, 32):
@@ -28,7 +33,13 @@ def pack_bits(numbers: NDArray[Any], width: int) -> Bytes:
 
 
 def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
-    """Return the `count` numbers that `pack_bits` packed; `data` has at least their bytes."""
+    """Return the `count` numbers that `pack_bits` packed; `data` has at least their bytes.
+
+    Args:
+        data: one-dimensional uint8.
+        count: number of numbers.
+        width: number of bits of each, 0 to 32.
+    """
     if width == 0 or not count:
         return np.zeros(count, np.uint32)
     if width in (8, 16, 32):
@@ -52,6 +63,12 @@ def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, 
 
 def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
     """Return the `count` indices that `pack_gaps` encoded, and the last of them, which may need more than 32 bits.
+
+    Args:
+        lows: bytes of the first part.
+        rests: bytes of the second part.
+        count: number of indices.
+        width: number of bits of the first part, 0 to 31.
 
     Raises:
         ValueError: there are more or fewer.

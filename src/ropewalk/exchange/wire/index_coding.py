@@ -33,6 +33,11 @@ class IndexCoding(abc.ABC):
     def decode(self, data: Bytes, count: int, numel: int) -> Indices:
         """Decode `count` indices, which is not more than `numel`, from untrusted bytes.
 
+        Args:
+            data: one-dimensional uint8.
+            count: number of indices.
+            numel: number of components; indices are below it.
+
         Raises:
             ValueError: the bytes are not exactly `count` ascending indices below `numel`.
         """

@@ -106,6 +106,12 @@ def unpack_sparse(data: Readable, numel: int, dtype: torch.dtype = torch.float32
 def pack_dense(layout: Layout, values: Floats, codec: str | ValueCodec = "same", seed: Sequence[int] = (0,)) -> Message:
     """Encode all components of a bucket, in their order.
 
+    Args:
+        layout: layout of the bucket.
+        values: one for each component; float64, float32 or float16.
+        codec: the encoding of values, see `wire.values`.
+        seed: for codecs that round stochastically.
+
     Raises:
         ValueError: the number of values is not that of the components.
     """
