@@ -1,7 +1,7 @@
 """The coordinator: a small service that receives joins, votes, leaves and deaths, and tells members the outcome.
 
     worker ── vote, join, leave ──▶ queue ──▶ run: Membership decides ──▶ worker.hear(view | commit)
-    worker's process ends ──▶ its call of `stay` fails ──▶ queue
+    worker's process ends ──▶ the call of its `stay` fails ──▶ queue
 
 One thread decides everything, in the order of the queue, so all members are told of decisions in one order.
 """
