@@ -1,13 +1,13 @@
-"""Gradients between replicas: all-reduce, parameter servers, and compressors that send only what matters.
+"""Exchange gradients between replicas: all-reduce, parameter servers, and compressors that send only what matters.
 
     attach(ddp_model, GDSEC(c=100, beta=0.01))                  any DistributedDataParallel model
-    DistributedOptimizer(optimizer, AllReduce())                any optimizer, Horovod's shape
-    data_parallel(train, workers=4, exchange="gd_sec")          a `Program`: any engine, elastic
+    DistributedOptimizer(optimizer, AllReduce())                any optimizer, Horovod's interface
+    data_parallel(train, workers=4, exchange="gd_sec")          a `Program`: on any engine, elastic
 
     gradients ─▶ buckets ─▶ compressor ─▶ all-reduce | all-gather | parameter server ─▶ decoder ─▶ mean ─▶ optimizer
 
-Needs torch; numba makes finding what matters several times faster (`pip install 'ropewalk[exchange]'`). `presets` has
-the methods that GD-SEC is compared with, `federated` thousands of simulated workers.
+Needs torch. numba makes the selection of components several times faster (`pip install 'ropewalk[exchange]'`).
+`presets` has the methods that GD-SEC is compared with; `federated` simulates thousands of workers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""`AllGather`: every member hears the messages of all, and adds them up itself, in the order of ranks.
+"""`AllGather`: every member receives the messages of all members and adds them up itself, in the order of ranks.
 
     sparse   g ─▶ encoder ─▶ message ─▶ all-gather ─▶ replicated decoder ─▶ the mean
-    dense    g ─▶ encoder.whole ─▶ all-reduce ─▶ decoder.decode_whole ─▶ the mean        state goes on
+    dense    g ─▶ encoder.whole ─▶ all-reduce ─▶ decoder.decode_whole ─▶ the mean        state is kept
     bypass   g (once: + error) ─▶ all-reduce ─▶ the mean                              state is zero everywhere
 
-Any compressor can travel so. A member receives from all others, so this pays while
-messages are short against `2 / M` of the gradient; `Crossover` decides by time, for each bucket.
+Any compressor can travel this way. A member receives from all others, so this pays while messages are shorter than
+`2 / M` of the gradient; `Crossover` decides for each bucket by predicted time.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class AllGather(LanedExchange):
     """Averages gradients that travel as messages of a compressor.
 
     Args:
-        compressor: a name or a compressor.
-        mode: "auto" decides by time; "sparse", "dense" or "bypass" is always that.
-        probe_every: steps after which "auto" looks at the other modes again.
+        compressor: a compressor or its name.
+        mode: "auto" decides by time; "sparse", "dense" or "bypass" always uses that mode.
+        probe_every: number of steps after which "auto" measures the other modes again.
         options: see `BucketedExchange`.
 
     Raises:
@@ -58,12 +58,12 @@ class AllGather(LanedExchange):
         self._mode = None if mode == "auto" else Mode(mode)
         self._probe_every = probe_every
         self._crossovers: dict[int, Crossover] = {}
-        #: What this member measured in the last step, and what all agreed on, by bucket.
+        #: What this member measured in the last step, and what all members agreed on, by bucket.
         self._measured: dict[int, Figures] = {}
         self._told: dict[int, Figures] = {}
         self._agreed: dict[int, Figures] = {}
 
-    # How members agree on the mode of each bucket.
+    # The agreement on the mode of each bucket.
 
     def prepare(self, bucket: Bucket) -> None:
         super().prepare(bucket)
@@ -90,7 +90,7 @@ class AllGather(LanedExchange):
 
     @property
     def _all_bypass(self) -> bool:
-        """Whether every bucket goes past its lane in the next step too, so that there is nothing to agree on."""
+        """Whether every bucket bypasses its lane in the next step too, so that there is nothing to agree on."""
         crossovers = self._crossovers.values()
         return bool(crossovers) and not (
             self._syncs
@@ -100,7 +100,7 @@ class AllGather(LanedExchange):
         )
 
     def _open(self, record: StepRecord) -> None:
-        # Here, where every member is at the same place: buckets may change while the step runs.
+        # Taken here, where every member is at the same point: buckets may change while the step runs.
         self._told = dict(sorted(self._measured.items()))
         super()._open(record)
 
@@ -125,7 +125,7 @@ class AllGather(LanedExchange):
         super().sync_bucket(bucket, agreement)
         self._reset(bucket)
 
-    # How a bucket travels.
+    # The transport of a bucket.
 
     def reduce_bucket(self, bucket: Bucket, step: OpenStep) -> Callable[[], None] | None:
         crossover = self._crossovers[bucket.index]
@@ -197,7 +197,7 @@ class AllGather(LanedExchange):
         return complete
 
     def _apply(self, bucket: Bucket, step: OpenStep, total: Tensor) -> None:
-        """Note the sum as what was applied, and make it the mean."""
+        """Record the sum as the applied update, and turn it into the mean."""
         self._lanes[bucket.index].apply(total)
         torch.mul(total, step.mean_factor, out=bucket.flat)
 

@@ -1,6 +1,6 @@
-"""`AllReduce`: the mean by sums over all members, of whole gradients or of payloads that can be summed as they are.
+"""`AllReduce`: averages gradients by summation over all members, of whole gradients or of summable payloads.
 
-whole        flat * weight ─▶ all-reduce ─▶ the mean                         bit for bit what DDP computes
+whole        flat * weight ─▶ all-reduce ─▶ the mean                         bit for bit DDP's result
 compressed   encoder.summand ─▶ all-reduce ─▶ (next_summand ─▶ all-reduce)* ─▶ decode_sum ─▶ the mean
 """
 
@@ -23,7 +23,7 @@ class AllReduce(LanedExchange):
     """Averages gradients by all-reduce.
 
     Args:
-        compressor: a name or a compressor whose payloads can be summed: "none", "half", "random_k", "low_rank", ...
+        compressor: a compressor whose payloads can be summed, or its name: "none", "half", "random_k", "low_rank", ...
         options: see `BucketedExchange`.
 
     Raises:
@@ -63,7 +63,7 @@ class AllReduce(LanedExchange):
             summand = encoder.summand(flat, lane.round_of(step, self.group))
         self.tell_sent(bucket, Mode.DENSE, summand.numel())
         arrive = self.begin_sum(bucket, summand)
-        # Most have one summand; a second one depends on the sum of the first, and is begun on this thread like all.
+        # Most encoders have one summand. A second one depends on the sum of the first; it too is begun on this thread.
         if type(encoder).next_summand is not SummableEncoder.next_summand:
             arrive()
             while (following := encoder.next_summand(summand)) is not None:

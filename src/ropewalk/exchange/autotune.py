@@ -1,13 +1,13 @@
-"""Autotune: bucket size, and how much a compressor leaves out, found by measuring steps.
+"""Autotune: finds bucket size, and how much a compressor omits, by measuring steps.
 
     ask() ─▶ {"bucket_bytes": 26214400} ─▶ some steps ─▶ tell(seconds, allowed) ─▶ ask() ─▶ ... until `done`
 
-Coordinate descent on ladders of values: from where it stands it tries the neighbours of one knob, moves on as long as
-that is clearly quicker, and then takes the next knob, until no neighbour of any knob is. Horovod tunes fusion by
-Bayesian optimization; on ladders of ten values that costs more steps than looking at neighbours.
+Coordinate descent on ladders of values: from the current point it tries the neighbours of one knob, moves on while a
+neighbour is clearly faster, and then takes the next knob, until no neighbour of any knob is. Horovod tunes fusion by
+Bayesian optimization; on ladders of ten values that costs more steps than trying neighbours.
 
-`Autotune` is pure and knows no clock. `AgreedAutotune` measures a window of steps and lets rank 0 decide for all, for
-members that measure for themselves would come to different buckets.
+`Autotune` is pure and knows no clock. `AgreedAutotune` measures a window of steps and lets rank 0 decide for all,
+because members that measure for themselves would arrive at different buckets.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import torch
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.groups.group import Group
 
-#: Sizes between which buckets are looked for, 256 KiB to 128 MiB.
+#: Bucket sizes in bytes that are tried, 256 KiB to 128 MiB.
 BUCKET_SIZES = tuple(float(1 << power) for power in range(18, 28))
 
-#: Factors of GD-SEC's threshold between which it is looked for.
+#: Factors of GD-SEC's threshold that are tried.
 FACTORS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """Something that can be set.
+    """A setting that can be tuned.
 
     Attributes:
-        name: of it.
-        values: what it can be, ascending.
-        start: where to begin, one of `values`.
+        name: name of the setting.
+        values: the possible values, ascending.
+        start: the value to begin with, one of `values`.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Knob:
 
 
 class Autotune:
-    """Ask and tell.
+    """Searches for the fastest values, by ask and tell.
 
     Args:
         knobs: tuned one after the other, again and again until nothing is better.
-        margin: by which part a value must be quicker than the best so far, so that noise moves nothing.
+        margin: fraction by which a value must be faster than the best so far, so that noise moves nothing.
     """
 
     def __init__(self, knobs: Sequence[Knob], margin: float = 0.03) -> None:
@@ -75,7 +75,7 @@ class Autotune:
         return self._asked is None
 
     def ask(self) -> dict[str, float]:
-        """The values to measure next; the best ones when `done`."""
+        """Return the values to measure next; the best ones when `done`."""
         return self._values(self._best if self._asked is None else self._asked)
 
     @property
@@ -84,12 +84,12 @@ class Autotune:
         return self._values(self._best)
 
     def tell(self, seconds: float, *, allowed: bool = True) -> None:
-        """Say what the values of `ask` cost.
+        """Report the cost of the values that `ask` returned.
 
         Args:
-            seconds: of a step.
-            allowed: False where they must not be chosen, however quick, such as a factor under which compression
-                keeps back too much.
+            seconds: duration of a step.
+            allowed: False if these values must not be chosen however fast they are, such as a factor under which
+                compression keeps back too much.
         """
         if self._asked is None:
             return
@@ -100,7 +100,7 @@ class Autotune:
         self._asked = self._next()
 
     def _next(self) -> tuple[int, ...] | None:
-        """A neighbour that was not measured yet, of this knob or the next ones."""
+        """Return a neighbour that was not measured yet, of this knob or the next ones."""
         while self._settled < len(self._knobs):
             for shift in (1, -1):
                 index = self._best[self._knob] + shift
@@ -116,22 +116,22 @@ class Autotune:
 
 
 def bucket_size_knob(start: float) -> Knob:
-    """The size of buckets, from `start` on."""
+    """Return the knob of the bucket size, in bytes, that begins at `start`."""
     return Knob("bucket_bytes", tuple(sorted({*BUCKET_SIZES, start})), start)
 
 
 def factor_knob(start: float, can_be: Callable[[float], bool] = lambda factor: True) -> Knob:
-    """The factor `c` of GD-SEC's threshold, from `start` on; the others are those that can be."""
+    """Return the knob of GD-SEC's factor `c` that begins at `start`; `can_be` filters the other values."""
     return Knob("c", tuple(sorted({*(factor for factor in FACTORS if can_be(factor)), start})), start)
 
 
 class AgreedAutotune:
-    """One tuner for all members: rank 0 measures and decides, the others do as it says.
+    """One tuner for all members: rank 0 measures and decides, the others follow.
 
     Args:
-        autotune: what decides; that of rank 0 counts.
-        group: who follows. Called at the same steps on every member, between two exchanges.
-        window: steps per measurement; the first of them is left out, for it makes new buckets.
+        autotune: the tuner; only that of rank 0 counts.
+        group: the members, which call this at the same steps, between two exchanges.
+        window: number of steps per measurement; the first of them is not counted, because it makes new buckets.
     """
 
     def __init__(self, autotune: Autotune, group: Group, window: int = 10) -> None:
@@ -146,14 +146,15 @@ class AgreedAutotune:
         self.done = False
 
     def after_step(self, seconds: float, *, allowed: bool = True) -> Mapping[str, float] | None:
-        """Take note of a step.
+        """Record the duration of a step.
 
         Args:
-            seconds: how long it took here.
-            allowed: whether what it did is good enough, see `Autotune.tell`.
+            seconds: duration of the step on this member.
+            allowed: whether the effect of the step is acceptable, see `Autotune.tell`.
 
         Returns:
-            The values to go on with, at the end of each window; None within one, and when nothing is left to try.
+            The values to use from now on, at the end of each window; None within a window, and when nothing is left to
+            try.
         """
         if self.done:
             return None

@@ -1,10 +1,10 @@
-"""Which buckets may be sent when: a bucket goes once it is full and all before it have gone.
+"""The order of sending: a bucket is sent once it is full and all buckets before it have been sent.
 
     ready: f          e  d        c     a     b
-    goes:  [f]        [e d]                   [c b a]
+    sent:   [f]        [e d]                   [c b a]
 
-A full bucket waits for those before it, because every member sends in the same order although gradients become
-ready in another order on each. Pure: no thread, no tensor.
+A full bucket waits for those before it, because every member sends in the same order although gradients become ready
+in a different order on each member. Pure: no thread, no tensor.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ropewalk.exchange.buckets import Layout
 
 
 class BackwardOrder:
-    """One step's account of what is ready."""
+    """Tracks which gradients of one step are ready."""
 
     def __init__(self, layouts: Sequence[Layout]) -> None:
         self._missing = [set(layout.names) for layout in layouts]
@@ -23,14 +23,17 @@ class BackwardOrder:
         self._next = 0
 
     def ready(self, name: str) -> list[int]:
-        """A parameter's gradient is there.
+        """Record that a parameter's gradient is ready.
+
+        Args:
+            name: name of the parameter.
 
         Returns:
-            Indices of the buckets that go now.
+            Indices of the buckets to send now.
 
         Raises:
             KeyError: there is no such parameter.
-            RuntimeError: it was ready before.
+            RuntimeError: the gradient was ready before.
         """
         missing = self._missing[self._at[name]]
         if name not in missing:
@@ -45,6 +48,6 @@ class BackwardOrder:
         return list(range(first, self._next))
 
     def rest(self) -> list[tuple[int, set[str]]]:
-        """Close the account: the buckets that have not gone, each with the parameters that it lacks."""
+        """End the step: return the buckets that were not sent, each with the names of the parameters that it lacks."""
         first, self._next = self._next, len(self._missing)
         return [(index, self._missing[index]) for index in range(first, len(self._missing))]

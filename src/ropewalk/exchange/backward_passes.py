@@ -1,10 +1,10 @@
-"""Backward passes: told of each gradient when it is accumulated, and once when the pass is over.
+"""Backward passes: callbacks for each gradient when it is accumulated, and for the end of the pass.
 
     loss.backward() ── accumulated(a) ── accumulated(b) ── ... ── ended() ── returns
 
-DistributedDataParallel waits for its buckets inside of the backward too, so that whoever looks at gradients after it
-(clipping, a GradScaler) sees the averaged ones. torch has hooks for gradients, and a queue of calls at the end of a
-pass that it does not document; FSDP uses the same.
+DistributedDataParallel too waits for its buckets inside of the backward, so that code that reads gradients afterwards
+(clipping, a GradScaler) sees the averaged ones. torch has hooks for gradients, and an undocumented queue of callbacks
+for the end of a pass, which FSDP uses as well.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _NODE_IN_PYTHON = cast(Any, BackwardCFunction).apply.__code__
 
 
 class BackwardPasses:
-    """Watches gradients of parameters; the calls come from the thread of the backward.
+    """Watches gradients of parameters; the callbacks run in the thread of the backward.
 
     Args:
         began: called at the first gradient of a pass.
         accumulated: called with name and parameter when its `grad` is complete for this pass.
-        ended: called when the pass is over. Returns False where it is not yet: a backward inside of a backward
-            (`checkpoint(use_reentrant=True)`) ends by itself, and gradients of the outer one follow.
+        ended: called at the end of a pass, with whether it ran inside of another backward. Returns False where the pass
+            goes on: a backward inside of a backward (`checkpoint(use_reentrant=True)`) ends by itself, and gradients of
+            the outer one follow.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class BackwardPasses:
         self._handles.append(handle)
 
     def reset(self) -> None:
-        """Forget a pass that ended with an error; it never says that it is over."""
+        """Forget a pass that ended with an error, since its end is never reported."""
         self.active = self._queued = False
 
     def close(self) -> None:
-        """Watch no more; may be called twice."""
+        """Stop watching; may be called twice."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -72,7 +73,7 @@ class BackwardPasses:
 
 
 def _inside_of_a_backward() -> bool:
-    """Whether the backward of a node calls us, that is, an inner pass ends within an outer one."""
+    """Whether the caller is the backward of a node, that is, an inner pass ends within an outer one."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         if frame.f_code is _NODE_IN_PYTHON:

@@ -1,7 +1,7 @@
-"""Bringing all members to the same weights before the first step, and after a member has joined.
+"""Broadcasts that give all members the same weights before the first step, and after a member has joined.
 
-Tensors are fused into buffers of bytes, so that a model of many small layers takes few broadcasts. Called between
-steps, by every member, with the same model.
+Tensors are fused into byte buffers, so that a model of many small layers takes few broadcasts. Every member calls these
+functions between steps, with the same model.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def broadcast_parameters(
 
     Args:
         tensors: a module, or names and tensors such as `model.named_parameters()` or `model.state_dict().items()`.
-        group: whose members call this.
-        root: rank of the member whose values all get.
-        fused_bytes: tensors travel together up to this size.
+        group: the group whose members call this.
+        root: rank of the member whose values all members get.
+        fused_bytes: size in bytes up to which tensors travel together.
 
     Raises:
         ExchangeInvalid: there is no such rank.
@@ -44,7 +44,7 @@ def broadcast_parameters(
             start = 0
             for tensor in together:
                 part = flat[start : start + tensor.nbytes]
-                # A part may begin where its dtype may not; a copy begins where any may.
+                # A part may begin at an address that its dtype does not allow; a copy is aligned for any dtype.
                 tensor.copy_(part.clone().view(tensor.dtype).view(tensor.shape))
                 start += tensor.nbytes
 
@@ -52,12 +52,12 @@ def broadcast_parameters(
 def broadcast_optimizer_state(optimizer: Optimizer, group: Group, root: int = 0) -> None:
     """Replace an optimizer's state (momenta, counts, learning rates) by that of one member, which may have none yet.
 
-    Of a `DistributedOptimizer`, what its exchange keeps is each member's own and stays.
+    The state of the exchange of a `DistributedOptimizer` is each member's own and stays.
 
     Args:
-        optimizer: of parameters in the same order on every member.
-        group: whose members call this.
-        root: rank of the member whose state all get.
+        optimizer: optimizer of parameters in the same order on every member.
+        group: the group whose members call this.
+        root: rank of the member whose state all members get.
 
     Raises:
         ExchangeInvalid: there is no such rank.
@@ -82,7 +82,7 @@ def _check_root(group: Group, root: int) -> None:
 
 
 def _fused(tensors: Sequence[Tensor], fused_bytes: int) -> Iterator[list[Tensor]]:
-    """Neighbours of one device, together up to a size."""
+    """Group neighbouring tensors of one device up to a size in bytes."""
     together: list[Tensor] = []
     for tensor in tensors:
         full = together and sum(one.nbytes for one in together) + tensor.nbytes > fused_bytes

@@ -1,4 +1,4 @@
-"""`BucketStore`: the buckets of an exchange, and their state, which goes by parameter name to the buckets after them.
+"""`BucketStore`: the buckets of an exchange, and their state, which moves by parameter name to later buckets.
 
 layouts ── make ──▶ buckets ◀── add (a bucket that was filled elsewhere)
                        │ drop: their state, by name
@@ -22,22 +22,22 @@ State = dict[str, Any]
 
 
 class BucketKeeper(Protocol):
-    """Has what belongs to a bucket beside its memory, such as what a compressor kept back."""
+    """Keeps what belongs to a bucket in addition to its memory, such as a compressor's residual."""
 
     def prepare(self, bucket: Bucket) -> None:
-        """A bucket is new: make what belongs to it."""
+        """Allocate what a new bucket needs."""
         ...
 
     def discard(self, bucket: Bucket) -> None:
-        """A bucket is no more; its state was taken by `bucket_state`."""
+        """Release a bucket that is no longer used; `bucket_state` has returned its state before."""
         ...
 
     def bucket_state(self, bucket: Bucket) -> State:
-        """The committed state of a bucket, as copies."""
+        """Return copies of the committed state of a bucket."""
         ...
 
     def load_bucket_state(self, bucket: Bucket, state: State) -> None:
-        """Take over state; what concerns other parameters is ignored."""
+        """Load state into a bucket; state of other parameters is ignored."""
         ...
 
 
@@ -45,10 +45,10 @@ class BucketStore:
     """The buckets of one exchange, in the order of sending.
 
     Args:
-        keeper: has what belongs to each bucket.
+        keeper: keeps the state that belongs to each bucket.
 
     Attributes:
-        planned: the layouts that `make` makes buckets of.
+        planned: the layouts from which `make` makes buckets.
     """
 
     def __init__(self, keeper: BucketKeeper) -> None:
@@ -69,11 +69,11 @@ class BucketStore:
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """Of the buckets, or before they are made of those that are planned."""
+        """The layouts of the buckets; before these are made, the planned layouts."""
         return tuple(bucket.layout for bucket in self._buckets) or self.planned
 
     def of(self, name: str) -> Bucket:
-        """The bucket of a parameter.
+        """Return the bucket of a parameter.
 
         Raises:
             KeyError: there is no such parameter.
@@ -83,19 +83,19 @@ class BucketStore:
         return self._by_name[name]
 
     def plan(self, layouts: Sequence[Layout]) -> None:
-        """Go on with other buckets, which the next `make` makes; state is carried over by name."""
+        """Drop the buckets and plan others, which the next `make` makes; state is carried over by name."""
         self.drop()
         self.planned = tuple(layouts)
 
     def make(self) -> None:
-        """Make the planned buckets, unless they are there."""
+        """Make the planned buckets, unless they exist."""
         if not self._buckets:
             for index, layout in enumerate(self.planned):
                 self.add(index, layout, torch.zeros(layout.numel, dtype=layout.dtype, device=layout.device))
             self._carried = {}
 
     def add(self, index: int, layout: Layout, flat: Tensor) -> None:
-        """One more bucket, in this memory, with the state that was carried for its parameters."""
+        """Add a bucket in this memory (flat, as `layout` says), with the state that was carried for its parameters."""
         bucket = Bucket(index, layout, flat)
         self._buckets.append(bucket)
         self._by_name.update(dict.fromkeys(layout.names, bucket))
@@ -104,23 +104,23 @@ class BucketStore:
             self._keeper.load_bucket_state(bucket, self._carried)
 
     def drop(self, first: int = 0) -> None:
-        """Give up this bucket and those after it; their state is carried."""
+        """Drop the buckets from index `first` on; their state is carried."""
         self._carried = self.state(first)
         for bucket in self._buckets[first:]:
             self._keeper.discard(bucket)
         del self._buckets[first:]
 
     def clear(self) -> None:
-        """Drop all, and forget their parameters; state goes by name to the buckets of the next plan."""
+        """Drop all buckets, and forget their parameters; state is carried by name to the buckets of the next plan."""
         self.drop()
         self._by_name.clear()
 
     def forget_carried(self) -> None:
-        """A step is done: all buckets have taken what was carried for them."""
+        """Forget the carried state: the step has succeeded, and all buckets have taken theirs."""
         self._carried = {}
 
     def state(self, first: int = 0) -> State:
-        """What is carried, and the committed state of buckets from this one on."""
+        """Return the carried state merged with the committed state of the buckets from index `first` on."""
         merged: State = {}
         for state in (self._carried, *(self._keeper.bucket_state(bucket) for bucket in self._buckets[first:])):
             for kind, part in state.items():
@@ -131,7 +131,7 @@ class BucketStore:
         return merged
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over state, for the buckets that are there and for those that are still to be made."""
+        """Load state into the existing buckets and into those that are still to be made."""
         self._carried = dict(state)
         for bucket in self._buckets:
             self._keeper.load_bucket_state(bucket, self._carried)

@@ -1,15 +1,15 @@
-"""`BucketedExchange`: gradients become buckets, and buckets travel while the backward goes on.
+"""`BucketedExchange`: gradients fill buckets, and buckets travel while the backward pass continues.
 
     ready(name, grad) ─ copied ─▶ bucket (flat) ─ full ─▶ communication thread ─ reduce_bucket ─▶ completion thread
                   ▲                                                                                   │ copied back
                   └───────────────────────────────────────────────────────────────────────────────────┘
     begin ── ready* ── wait ─────────────────────── finish: commit_bucket of all
-                        └ an error, or abort() ───▶ abort_bucket of all: the step did not happen
+                        └ an error, or abort() ───▶ abort_bucket of all: the step has no effect
 
-What a subclass adds is how one bucket becomes the mean over members (`reduce_bucket`), and the state that it keeps
-for that. State is written down by parameter name, so that other buckets (`rebucket`) carry it on: see `BucketStore`.
-The two threads are `StepFlow`. Memories that are sums over members, and members without state, are put right at the
-head of the first step after a change.
+A subclass defines how one bucket becomes the mean over members (`reduce_bucket`), and the state that it keeps for that.
+State is saved by parameter name, so that it survives a change of buckets (`rebucket`): see `BucketStore`. The two
+threads belong to `StepFlow`. After a change of members, the first step begins with summing anew the memories that are
+sums over members, and with supplying members that have no state.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from ropewalk.exchange.timeline import ExchangeTimeline
 
 
 class BucketOptions(TypedDict, total=False):
-    """What every `BucketedExchange` can be told; see there."""
+    """Options of every `BucketedExchange`; see there."""
 
     bucket_bytes: int
     first_bucket_bytes: int
@@ -54,20 +54,21 @@ class BucketOptions(TypedDict, total=False):
 
 
 class BucketedExchange(Exchange):
-    """What exchanges that fuse gradients have in common.
+    """Base class of exchanges that fuse gradients into buckets.
 
     Args:
-        bucket_bytes: a bucket is closed once it holds as much.
-        first_bucket_bytes: the same for the first one, small so that sending begins early.
+        bucket_bytes: size in bytes at which a bucket is closed.
+        first_bucket_bytes: the same for the first bucket, small so that sending begins early.
         nan: what happens when a member's gradient is NaN or infinite: "raise", "skip" the step, "zero" the components,
-            or "pass" it on to everybody, which is what a GradScaler needs.
-        observers: who is told what happens.
+            or "pass" it on to all members, which is what a GradScaler needs.
+        observers: observers that are told about each event of the exchange.
         timeline: where to write a trace; a path, or an `ExchangeTimeline`.
-        stall_warning_s: after so many seconds of waiting a warning names who and what is missing; None for never.
+        stall_warning_s: seconds of waiting after which a warning names the members and gradients that are missing; None
+            for never.
 
     Attributes:
-        uniform: every member has one sample in every step, so that weights need not be agreed. Set before `bind`.
-        skipped: whether the last step was left out on all members, because of NaN or infinity; gradients are zeros.
+        uniform: every member has one sample in every step, so that weights need not be agreed on. Set before `bind`.
+        skipped: whether all members skipped the last step because of NaN or infinity; its gradients are zeros.
     """
 
     uniform: bool = False
@@ -104,50 +105,50 @@ class BucketedExchange(Exchange):
         self._syncs = False
         self._fresh = True
 
-    # What a subclass says.
+    # Methods for subclasses.
 
     @property
     def keeps_state(self) -> bool:
-        """Whether buckets have state, which NaN must not enter and whose members must agree at every head of a step."""
+        """Whether buckets have state, which NaN must not corrupt and members must agree on when a step begins."""
         return False
 
     def prepare(self, bucket: Bucket) -> None:
-        """A bucket is new: make what belongs to it. Not on the communication thread; nothing is under way."""
+        """Allocate what a new bucket needs. Not called on the communication thread; no bucket is in flight."""
 
     def discard(self, bucket: Bucket) -> None:
-        """A bucket is no more; its state was taken by `bucket_state`."""
+        """Release a bucket that is no longer used; `bucket_state` has returned its state before."""
 
     @abc.abstractmethod
     def reduce_bucket(self, bucket: Bucket, step: OpenStep) -> Callable[[], None] | None:
-        """Begin to replace `bucket.flat`, the own gradients, by the mean over members.
+        """Begin to replace `bucket.flat`, this member's gradients, by the mean over members.
 
-        Called on the communication thread, in the order of indices on every member. What it returns is called on the
-        completion thread, in the same order, and the mean must be there after it; None: it is there already.
-        `step.agreed` has the samples of all members. State must not change before `commit_bucket`.
+        Called on the communication thread, in the order of bucket indices on every member. The returned function is
+        called on the completion thread, in the same order, and `bucket.flat` must be the mean after it; None: it is the
+        mean already. `step.agreed` has the samples of all members. State must not change before `commit_bucket`.
         """
 
     def sync_bucket(self, bucket: Bucket, agreement: Agreement) -> None:
-        """Sum memories anew, and supply who is fresh, on the communication thread; repeated if the step fails."""
+        """Sum memories anew and supply new members with state; on the communication thread, again if the step fails."""
 
     def commit_bucket(self, bucket: Bucket) -> None:
-        """The step is done: take over what `reduce_bucket` prepared."""
+        """Take over the state that `reduce_bucket` prepared, because the step has succeeded."""
 
     def abort_bucket(self, bucket: Bucket) -> None:
-        """The step did not happen: forget what `reduce_bucket` prepared. Nothing if there is nothing."""
+        """Drop the state that `reduce_bucket` prepared, if any, because the step failed."""
 
     def bucket_state(self, bucket: Bucket) -> State:
-        """The committed state of a bucket, as copies."""
+        """Return copies of the committed state of a bucket."""
         return {}
 
     def load_bucket_state(self, bucket: Bucket, state: State) -> None:
-        """Take over state; what concerns other parameters is ignored."""
+        """Load state into a bucket; state of other parameters is ignored."""
 
     def interrupt(self) -> None:
-        """Wake up what hangs in `reduce_bucket` or its completion; from any thread."""
+        """Wake up calls that hang in `reduce_bucket` or its completion; may be called from any thread."""
         self.group.abort()
 
     def agree(self, record: StepRecord) -> Agreement:
-        """Learn what the others bring to this step; on the communication thread."""
+        """Exchange the facts of this step with the other members; on the communication thread."""
         if self.uniform and not self.must_agree:
             return Agreement((1.0,) * self.group.size)
         facts = pack_facts(record, syncs=self._syncs, fresh=self._fresh)
@@ -158,38 +159,38 @@ class BucketedExchange(Exchange):
 
     @property
     def must_agree(self) -> bool:
-        """Whether members talk at the head of a step even where every sample counts the same."""
+        """Whether members talk at the start of a step even where every sample counts the same."""
         return self.keeps_state
 
     def further_facts(self) -> Sequence[int]:
-        """What a subclass has to tell at the head of a step; as many numbers on every member."""
+        """Return the numbers that a subclass sends at the start of a step; the same count of them on every member."""
         return ()
 
     def hear_facts(self, told: Sequence[Sequence[int]]) -> None:
-        """What `further_facts` gave on each member, by rank."""
+        """Receive what `further_facts` returned on each member, by rank."""
 
     def tell_findings(self, names: Sequence[str]) -> Mapping[int, Sequence[str]]:
-        """Tell all members where NaN or infinity was found, and hear theirs; on the communication thread."""
+        """Tell all members where NaN or infinity was found, and return all findings; on the communication thread."""
         message = memoryview("\0".join(names).encode())
         return findings(self.group.all_gather(message, [], "not finite"))
 
     @property
     def next_step(self) -> int:
-        """The number of the step after the last one that was done."""
+        """The number of the step after the last one that succeeded."""
         return self._next_step
 
     # Binding.
 
     @property
     def group(self) -> Group:
-        """Whom it talks to."""
+        """The group that this exchange is bound to."""
         if self._group is None:
             raise RuntimeError("this exchange is not bound; call bind(model.named_parameters(), group) first")
         return self._group
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """The buckets, in the order of sending."""
+        """The layouts of the buckets, in the order of sending."""
         return self._buckets.layouts
 
     def bind(self, named_parameters: Iterable[tuple[str, Tensor]], group: Group) -> None:
@@ -208,7 +209,15 @@ class BucketedExchange(Exchange):
         self._tell_bound()
 
     def rebucket(self, layouts: Sequence[Layout]) -> None:
-        """Go on with other buckets of the same parameters, between two steps; state is carried over by name."""
+        """Switch to other buckets of the same parameters, between two steps; state is carried over by name.
+
+        Args:
+            layouts: the new buckets, in the order of sending, the same on every member.
+
+        Raises:
+            ExchangeInvalid: the buckets do not hold the same parameters, each once.
+            RuntimeError: a step is open, or the exchange is not bound.
+        """
         self._refuse_open_step("rebucket")
         if sorted(name for layout in layouts for name in layout.names) != sorted(entry.name for entry in self._entries):
             raise ExchangeInvalid("other buckets must hold the same parameters, each once")
@@ -216,13 +225,13 @@ class BucketedExchange(Exchange):
         self._tell_bound()
 
     def set_bucket_bytes(self, bucket_bytes: int, first_bucket_bytes: int = FIRST_BUCKET_BYTES) -> None:
-        """As `rebucket`, by sizes; the same on every member."""
+        """Switch to buckets of other sizes, in bytes, as by `rebucket`; the sizes are the same on every member."""
         self.rebucket(plan_buckets(self._entries, bucket_bytes, first_bucket_bytes))
         self._bucket_bytes, self._first_bucket_bytes = bucket_bytes, first_bucket_bytes
 
     @property
     def bucket_bytes(self) -> int:
-        """A bucket is closed once it holds as much."""
+        """The size in bytes at which a bucket is closed."""
         return self._bucket_bytes
 
     def close(self) -> None:
@@ -231,12 +240,12 @@ class BucketedExchange(Exchange):
         if self._step is not None:
             self.abort(self._step.epoch)
         self._flow.close()
-        # What is kept goes by name to the buckets of the next `bind`, which may have further parameters.
+        # The kept state goes by name to the buckets of the next `bind`, which may have additional parameters.
         self._buckets.clear()
         self._flow = self._group = None
         self._observers.close()
 
-    # A step.
+    # Steps.
 
     def begin(self, record: StepRecord) -> None:
         self._refuse_open_step("begin a step")
@@ -284,8 +293,8 @@ class BucketedExchange(Exchange):
             step, flow = self._step, self._flow
             if step is None or flow is None or epoch < step.epoch:
                 return
-            # Where all members went through the whole step, also one that they refused, the group is as good as
-            # before. Where this one stopped in the middle, its next call would meet another call of the others.
+            # If all members went through the whole step, even one that they refused, the group is as good as before. If
+            # this member stopped in the middle, its next call would be paired with another call of the others.
             went_through = isinstance(step.error, GradientNotFinite) or (step.complete and step.error is None)
             flow.fail(step, ExchangeAborted(f"step {step.record.step} was taken back", epoch=step.epoch))
             if step.num_sent and not went_through and self.group.size > 1:
@@ -293,26 +302,29 @@ class BucketedExchange(Exchange):
             flow.drain()
             for bucket in self._buckets:
                 self.abort_bucket(bucket)
-                # What was begun may still write to the old memory, when a slow member comes after all.
+                # Transfers under way may still write to the old memory when a slow member arrives after all.
                 bucket.replace_flat(torch.zeros_like(bucket.flat))
             self._step = self._order = None
 
     def carry(self, index: int, layout: Layout, flat: Tensor, *, last: bool, done: Done) -> None:
-        """Exchange a bucket that somebody else filled, in place, as part of the open step; in the order of indices.
+        """Exchange in place a bucket that the caller has filled, as part of the open step; in the order of indices.
 
-        Where buckets differ from those of the last step, state is carried over by name. The exchange's state moves on
+        If the buckets differ from those of the last step, state is carried over by name. The exchange's state advances
         by itself when the last bucket is done; `finish` is not called.
 
         Args:
-            index: of the bucket, from 0.
-            layout: what lies where in it.
-            flat: the own gradients; the mean when it is done.
-            last: no further bucket comes in this step.
-            done: called on a thread of the exchange, with what the step failed with.
+            index: index of the bucket, from 0.
+            layout: which parameters lie where in the bucket.
+            flat: this member's gradients, one-dimensional, as `layout` says; replaced by the mean.
+            last: whether this is the last bucket of the step.
+            done: called on a thread of the exchange with the error of the step, or None.
+
+        Raises:
+            RuntimeError: no step is open.
         """
         step = self._open_step("carry")
         if index < len(self._buckets) and self._buckets[index].layout != layout:
-            # Those before it, which are on their way, stay: a parameter is in one bucket only.
+            # The buckets before it, which are in flight, stay: a parameter is in one bucket only.
             self._buckets.drop(index)
         if index == len(self._buckets):
             self._buckets.add(index, layout, flat)
@@ -327,7 +339,7 @@ class BucketedExchange(Exchange):
         self._bound_flow.send(step, bucket, is_last=last, done=done)
 
     def open_carried(self, record: StepRecord) -> None:
-        """Begin a step whose buckets come by `carry`; one before it that failed is taken back."""
+        """Begin a step whose buckets come by `carry`; a failed step before it is taken back."""
         if self._step is not None and self._step.error is not None:
             self.abort(self._step.epoch)
         self._refuse_open_step("begin a step")
@@ -348,10 +360,10 @@ class BucketedExchange(Exchange):
         self._next_step = int(state["step"])
         self._buckets.load(state["state"])
         self._fresh = False
-        # Summed anew only where members changed, because a sum in another order has other bits.
+        # Memories are summed anew only where members changed, because a sum in another order has other bits.
         self._syncs = int(state["size"]) != self.group.size
 
-    # How a step goes.
+    # The course of a step.
 
     def _open(self, record: StepRecord) -> None:
         self._next_step = record.step
@@ -366,13 +378,13 @@ class BucketedExchange(Exchange):
             self._bound_flow.send(step, self._buckets[index], is_last=index == len(self._buckets) - 1)
 
     def settled(self, step: OpenStep, *, skipped: bool) -> None:
-        """All buckets of a step that has not failed have come back, and members leave it out or not."""
+        """Record that all buckets of a step without an error have come back, and whether members skip it."""
         self.skipped = skipped
-        if step.held and step.error is None:  # nobody calls `finish`
+        if step.held and step.error is None:  # a carried step, for which `finish` is not called
             self._close_step(step)
 
     def _close_step(self, step: OpenStep) -> ExchangeReport:
-        """Move the state on, or back where the step does not count."""
+        """Move the state forward, or back if the step does not count."""
         with self.timed("commit", WHOLE_STEP):
             for bucket in self._buckets:
                 (self.commit_bucket if step.counts else self.abort_bucket)(bucket)
@@ -385,7 +397,7 @@ class BucketedExchange(Exchange):
         return self._ledger.finish(samples=agreed.total_samples, skipped=self.skipped, all_joined=agreed.all_joined)
 
     def tell_sent(self, bucket: Bucket, mode: str, num_values: int) -> None:
-        """Tell observers how a bucket travels: "dense", "sparse" or "bypass", with so many components of its own."""
+        """Tell observers that a bucket travels "dense", "sparse" or "bypass", with `num_values` own components."""
         self._observers.sent(bucket.index, str(mode), num_values)
 
     @property
@@ -399,7 +411,7 @@ class BucketedExchange(Exchange):
         return self._step
 
     def _refuse_open_step(self, what: str) -> None:
-        self.group  # noqa: B018  (refuses who is not bound)
+        self.group  # noqa: B018  (raises if the exchange is not bound)
         if self._step is not None:
             raise RuntimeError(f"cannot {what} while step {self._step.record.step} is open; call finish() or abort()")
 

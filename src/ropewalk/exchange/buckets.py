@@ -1,12 +1,11 @@
-"""Buckets: which parameters share one flat buffer, and where each lies in it.
+"""Buckets: the parameters that share one flat buffer, and where each parameter lies in it.
 
     parameters, in the order of the model      a  b  c  d  e  f
     buckets, in the order of the backward      [f] [e d] [c b a]      the first is small: sending begins early
 
-Many small messages cost more than one large one, so gradients are fused (Horovod's tensor
-fusion, DDP's buckets). Gradients become ready from the last layer to the first, so buckets are
-filled in that order, and the first is on its way while the backward goes on. Pure: nothing here
-sends or computes.
+Many small messages cost more than one large one, so gradients are fused (Horovod's tensor fusion, DDP's buckets).
+Gradients become ready from the last layer to the first, so buckets are filled in that order, and the first is in flight
+while the backward continues. Pure: nothing here sends or computes.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-#: As DDP: large enough for the bandwidth of a link, small enough to overlap with the backward.
+#: As in DDP: large enough for the bandwidth of a link, small enough to overlap with the backward.
 BUCKET_BYTES = 25 << 20
 FIRST_BUCKET_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class BucketEntry:
-    """One parameter, as an exchange sees it."""
+    """The name, shape, dtype and device of one parameter of an exchange."""
 
     name: str
     shape: tuple[int, ...]
@@ -49,7 +48,7 @@ class BucketEntry:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a flat buffer holds: parameters of one dtype and device, one behind the other."""
+    """The contents of a flat buffer: parameters of one dtype and device, one after the other."""
 
     entries: tuple[BucketEntry, ...]
 
@@ -74,7 +73,7 @@ class Layout:
 
     @cached_property
     def numel(self) -> int:
-        """Components of all parameters together."""
+        """Number of components of all parameters together."""
         return sum(entry.numel for entry in self.entries)
 
     @property
@@ -83,23 +82,27 @@ class Layout:
 
     @cached_property
     def slices(self) -> Mapping[str, slice]:
-        """Where each parameter lies, by name, in the order of the buffer."""
+        """The slice of each parameter, by name, in the order of the buffer."""
         ends = list(itertools.accumulate(entry.numel for entry in self.entries))
         return {
             entry.name: slice(start, end) for entry, start, end in zip(self.entries, [0, *ends[:-1]], ends, strict=True)
         }
 
     def views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Each parameter's part of a flat buffer, in the parameter's shape; the memory is the buffer's."""
+        """Yield each parameter's part of a flat buffer, as a view in the parameter's shape."""
         for entry, part in zip(self.entries, self.slices.values(), strict=True):
             yield entry.name, flat[part].view(entry.shape)
 
     def by_name(self, flat: Tensor) -> dict[str, Tensor]:
-        """Copies of each parameter's part, for a `state_dict` that does not depend on buckets."""
+        """Return copies of each parameter's part, for a `state_dict` that does not depend on buckets."""
         return {name: part.clone() for name, part in self.views(flat)}
 
     def fill(self, flat: Tensor, named: Mapping[str, Tensor]) -> None:
-        """Write tensors, by name, to their places in a flat buffer; the others keep what they have.
+        """Write tensors, by name, to their places in a flat buffer; other places keep their values.
+
+        Args:
+            flat: one-dimensional, as this layout says; changed in place.
+            named: tensors by parameter name, with the parameter's number of components.
 
         Raises:
             ValueError: a tensor has another number of components than the parameter of its name.
@@ -123,11 +126,11 @@ def plan_buckets(
 
     Args:
         entries: the parameters in the order of the model, so that the last one is ready first.
-        bucket_bytes: a bucket is closed once it holds as much; a larger parameter has one for itself.
+        bucket_bytes: size in bytes at which a bucket is closed; a larger parameter has a bucket to itself.
         first_bucket_bytes: the same for the first bucket of each dtype and device.
 
     Returns:
-        The buckets in the order of the backward: by their first parameter.
+        The buckets in the order of the backward, by their first parameter.
 
     Raises:
         ValueError: there are no parameters, two have the same name, or a size is below 1.

@@ -1,9 +1,9 @@
-"""The threads that carry buckets: one begins every collective, one completes them, both in the order of submission.
+"""The threads of an exchange: one begins every collective, one completes them, both in the order of submission.
 
     submit(job) ─▶ [job, job, …] ─ communication thread ─ begins ─▶ [rest, rest, …] ─ completion thread ─ waits, copies
 
-All collectives of a process are begun by one thread, so that their order is the same on every member, whichever
-thread found a bucket full. Waiting is another thread's, so that several buckets are in flight.
+One thread begins all collectives of a process, so that their order is the same on every member, whichever thread found
+a bucket full. Another thread waits, so that several buckets are in flight.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-#: What begins something; gives back what completes it, if it is not complete already.
+#: Begins a transfer; returns the function that completes it, or None if it is complete already.
 Job = Callable[[], Callable[[], None] | None]
 
 
 class CommunicationThread:
-    """Runs jobs one after the other; they must not raise. `close` ends it."""
+    """Runs jobs one after the other; they must not raise. `close` ends both threads."""
 
     def __init__(self, name: str = "exchange") -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._rests: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        # Daemons, because a member whose peers hang must still be able to exit.
+        # Daemon threads, because a member whose peers hang must still be able to exit.
         self._threads = [
             threading.Thread(target=self._begin, name=f"{name}-communication", daemon=True),
             threading.Thread(target=self._complete, name=f"{name}-completion", daemon=True),
@@ -35,13 +35,13 @@ class CommunicationThread:
         self._jobs.put(job)
 
     def drain(self) -> None:
-        """Wait until everything that was submitted is complete; not from one of the two threads."""
+        """Wait until everything that was submitted is complete; must not be called from one of the two threads."""
         idle = threading.Event()
         self._jobs.put(lambda: idle.set)
         idle.wait()
 
     def close(self) -> None:
-        """Complete what was submitted and end; may be called twice."""
+        """Complete the submitted jobs and end the threads; may be called twice."""
         self._jobs.put(None)
         for thread in self._threads:
             thread.join()

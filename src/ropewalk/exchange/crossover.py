@@ -1,17 +1,17 @@
 """Crossover: whether a bucket travels sparse, whole with the state kept, or past the compressor, by predicted time.
 
     sparse   encode ─▶ all-gather ─▶ decode        wins where links are slow against the kernel
-    dense    all of D, one all-reduce              the state learns on, while too much would have to be sent
-    bypass   the gradient, one all-reduce          no kernel at all: as quick as no compressor
+    dense    all of D, one all-reduce              the state keeps learning while messages would be too long
+    bypass   the gradient, one all-reduce          no kernel at all: as fast as no compressor
 
              ┌──── probe ────┐                     local: seconds of kernels, of the slowest member
     start ─▶ sparse ─▶ dense ─▶ decide             transfer: seconds on the wire, of the member that waited least,
-             ▲                    │                for what others wait beyond that is not the link's
+             ▲                    │                because waiting beyond that is not the link's fault
              └─ again, later ─────┘
 
-Gradients become sparser while a compressor learns. So bypass is not for what is slow now, but for where even a
-message of nothing would take longer: where the kernels alone take as long as the whole all-reduce. Pure: the figures
-are agreed, and every member decides the same.
+Gradients become sparser while a compressor learns. So bypass is not for buckets that are slow now, but for those where
+even an empty message would take longer: where the kernels alone take as long as the whole all-reduce. Pure: the figures
+are agreed on, so every member makes the same decision.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-#: How many rounds the medians run over.
+#: Number of rounds that the medians cover.
 _WINDOW = 5
 #: The first round after a change sends everything, because nothing is remembered: it tells how fast the links are, and
 #: nothing about later rounds.
 _SPARSE_PROBE, _DENSE_PROBE = 4, 2
-#: Rounds with the state kept, before sparse is tried again.
+#: Number of rounds in dense mode, with the state kept, before sparse is tried again.
 _DENSE_ROUNDS = 20
-#: A change must promise as much, or noise would make it.
+#: A change of mode must promise to reduce the time to this fraction, or noise would cause changes.
 _GAIN = 0.9
-#: Where sending all is predicted to take so many times longer, it is not tried.
+#: Where dense is predicted to take this many times longer than sparse, it is not tried.
 _HOPELESS = 2.0
 
 
@@ -45,12 +45,12 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one round of one bucket took, as all members agreed.
+    """The cost of one round of one bucket, as all members agreed on it.
 
     Attributes:
         local_s: seconds of encoding and decoding.
         transfer_s: seconds of the collective.
-        size_bytes: what a member received in it.
+        size_bytes: bytes that a member received in it.
     """
 
     local_s: float
@@ -59,7 +59,7 @@ class Figures:
 
     @classmethod
     def agreed(cls, told: Iterable[Figures]) -> Figures:
-        """From what each member has measured."""
+        """Combine the figures that each member has measured."""
         told = list(told)
         return cls(
             max(figures.local_s for figures in told),
@@ -72,10 +72,10 @@ class Crossover:
     """Decides for one bucket, round by round.
 
     Args:
-        dense_bytes: what a member receives in an all-reduce of the bucket.
-        fixed: always this mode; None to decide.
-        probe_every: rounds between two looks at the other modes.
-        patience: how many rounds in a row dense may win over sparse, before bypass takes over.
+        dense_bytes: bytes that a member receives in an all-reduce of the bucket.
+        fixed: use this mode always; None to decide by measurement.
+        probe_every: number of rounds between two measurements of the other modes.
+        patience: number of rounds in a row in which dense wins over sparse, before bypass is used.
     """
 
     def __init__(
@@ -94,26 +94,26 @@ class Crossover:
 
     @property
     def mode(self) -> Mode:
-        """Of the round that `advance` began last."""
+        """The mode of the round that `advance` began last."""
         if self._mode is None:
             raise RuntimeError("there is no mode before advance() has begun the first round")
         return self._mode
 
     @property
     def coming(self) -> Mode | None:
-        """Of the next round, if that does not depend on figures."""
+        """The mode of the next round, if that does not depend on figures."""
         return self._fixed or (self._plan[0] if self._plan else None)
 
     @property
     def measured(self) -> bool:
-        """Whether this round is to travel alone, so that its seconds can be compared with others."""
+        """Whether this bucket travels alone in this round, so that its seconds can be compared with other rounds."""
         return self._fixed is None and self._mode is not Mode.BYPASS
 
     def advance(self, figures: Figures | None) -> Mode:
         """Begin the next round.
 
         Args:
-            figures: of the round before; None where it was not measured, or there was none.
+            figures: those of the round before; None where it was not measured, or there was none.
 
         Returns:
             The mode of this round.
@@ -132,7 +132,7 @@ class Crossover:
 
     @property
     def _sparse_is_slow(self) -> bool:
-        """Whether messages have become longer than is worth it, against what was measured."""
+        """Whether messages have become too long to pay, compared with the measured dense rounds."""
         sparse, dense = self._seen[Mode.SPARSE], self._seen[Mode.DENSE]
         return len(sparse) == _WINDOW and bool(dense) and self._seconds(Mode.DENSE) < self._seconds(Mode.SPARSE) * _GAIN
 
@@ -159,13 +159,13 @@ class Crossover:
         if self._num_dense:
             self._seen[Mode.SPARSE].clear()
             return [Mode.DENSE] * _DENSE_ROUNDS + [Mode.SPARSE] * 2
-        # Looked at again at the end; until then the figures tell when messages become too long.
+        # The other modes are probed at the end; until then the figures tell when messages become too long.
         again = self._seconds(Mode.DENSE) < _HOPELESS * sparse
         return [Mode.SPARSE] * self._probe_every + [Mode.DENSE] * (_DENSE_PROBE if again else 0)
 
     @property
     def _predicted_dense_s(self) -> float:
-        """Seconds of an all-reduce, from the round in which most was sent."""
+        """Predict the seconds of an all-reduce from the round in which most was sent."""
         rounds = [*self._seen[Mode.SPARSE], *([self._whole] if self._whole else [])]
         most = max(rounds, key=lambda figures: figures.size_bytes)
         return most.transfer_s * self._dense_bytes / most.size_bytes if most.size_bytes else 0.0

@@ -1,11 +1,11 @@
-"""`attach`: gradients of a DistributedDataParallel model travel through an exchange, as a communication hook.
+"""`attach`: gradients of a DistributedDataParallel model travel through an exchange, by a communication hook.
 
-    backward ─▶ DDP fills a bucket ─▶ hook: enqueue, return a Future ─▶ backward goes on
+    backward ─▶ DDP fills a bucket ─▶ hook: enqueue, return a Future ─▶ backward continues
                                           └▶ communication thread ─▶ exchange ─▶ Future is done ─▶ DDP copies back
 
-The hook only enqueues. Chains of `.then` on Futures would begin collectives in another order on every rank, and hang.
-DDP makes other buckets after the first iteration; state goes by the names that parameters have when the hook is
-attached, so it is carried over exactly. Not divided by the world size by DDP, which leaves that to the hook.
+The hook only enqueues, because chains of `.then` on Futures would begin collectives in another order on every rank,
+and hang. DDP makes other buckets after the first iteration; state is kept by the names that parameters have when the
+hook is attached, so it is carried over exactly. DDP leaves the division by the world size to the hook.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ropewalk.exchange.make_exchange import make_exchange
 
 
 class HookGradScaler(Protocol):
-    """What is asked of `torch.amp.GradScaler`."""
+    """The part of `torch.amp.GradScaler` that this module uses."""
 
     def get_scale(self) -> float: ...
 
 
 class GradBucket(Protocol):
-    """What is asked of DDP's bucket, which torch does not export."""
+    """The part of DDP's bucket, a class that torch does not export, that this module uses."""
 
     def index(self) -> int: ...
 
@@ -46,10 +46,10 @@ class GradBucket(Protocol):
 
 
 class CommHookHandle:
-    """What `attach` gives: the exchange of a DDP model, until `detach`.
+    """The exchange that `attach` has given to a DDP model, until `detach`.
 
     Attributes:
-        error: what the last backward failed with, as it was raised; DDP makes a RuntimeError of its text.
+        error: the error of the last backward, as it was raised; DDP turns its text into a RuntimeError.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class CommHookHandle:
 
     @property
     def exchange(self) -> BucketedExchange:
-        """The exchange; its step runs from the first bucket of a backward to its last."""
+        """The exchange; its step lasts from the first bucket of a backward to its last."""
         if self._exchange is None:
             raise RuntimeError("the exchange was detached from this model; attach() another one")
         return self._exchange
@@ -86,30 +86,30 @@ class CommHookHandle:
 
     @property
     def skipped(self) -> bool:
-        """Whether all members left out the last step, because of NaN or infinity; its gradients are zeros."""
+        """Whether all members skipped the last step because of NaN or infinity; its gradients are zeros."""
         return self.exchange.skipped
 
     def report(self) -> ExchangeReport:
-        """All steps so far."""
+        """Return costs and effects of all steps so far."""
         return self.exchange.report()
 
     def state_dict(self) -> dict[str, Any]:
-        """What this rank must keep to go on later, by parameter name; each rank has its own."""
+        """Return the state from which this rank can resume later, by parameter name; each rank has its own."""
         return self.exchange.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a state, on all ranks."""
+        """Resume from a state; call it on all ranks."""
         self.exchange.load_state_dict(state)
 
     def detach(self) -> None:
-        """Go on with plain averages by DDP's own process group, on all ranks; may be called twice."""
+        """Return to plain averages by DDP's own process group, on all ranks; may be called twice."""
         if self._exchange is not None:
             self._exchange.close()
             self._exchange = None
             self._group.close()
 
     def carry(self, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-        """Begin to exchange a bucket of DDP; what the hook does."""
+        """Begin to exchange a bucket of DDP; the communication hook calls this."""
         if self._exchange is None:
             return _average(self._process_group, bucket)
         flat = bucket.buffer()
@@ -126,7 +126,8 @@ class CommHookHandle:
                 raise self.error
             return flat
 
-        # What a callback raises is raised by backward; what `set_exception` is given, DDP takes for a tensor.
+        # An error that a callback raises is raised by backward; a value given to `set_exception` DDP takes for a
+        # tensor.
         future = done.then(result)
         self._exchange.carry(
             bucket.index(), self._layout_of(bucket, flat), flat, last=bucket.is_last(), done=done.set_result
@@ -137,7 +138,7 @@ class CommHookHandle:
         parameters = bucket.parameters()
         key = tuple(map(id, parameters))
         if key not in self._layouts:
-            # Of the buffer, because mixed precision reduces in another dtype than the parameters'.
+            # The buffer's dtype, because mixed precision reduces in another dtype than the parameters'.
             self._layouts[key] = Layout(
                 tuple(
                     BucketEntry(self._names[id(parameter)], tuple(parameter.shape), flat.dtype, str(flat.device))
@@ -147,7 +148,7 @@ class CommHookHandle:
         return self._layouts[key]
 
 
-#: DDP takes one hook and never another one, so that of a model calls whatever is attached to it now.
+#: DDP accepts one hook per model for good, so that hook calls the handle that is attached to the model now.
 _ATTACHED: weakref.WeakKeyDictionary[DistributedDataParallel, list[CommHookHandle]] = weakref.WeakKeyDictionary()
 
 
@@ -165,14 +166,17 @@ def attach(
         ...                                                  the training loop as it is
         print(attached.report())
 
-    Called on every rank, before the first backward. no_sync, unused parameters, static graphs, gradients as bucket
-    views and join work as without; a rank that has joined takes part with zeros.
+    Call it on every rank, before the first backward. no_sync, unused parameters, static graphs, gradients as bucket
+    views and join work as without it; a rank that has joined takes part with zeros.
 
     Args:
         ddp_model: the model.
         exchange: an `AllReduce` or `AllGather`, or a compressor, or its name.
-        timeout_s: how long a rank may let the others wait.
-        grad_scaler: whose scale gradients have; what the exchange keeps is without it.
+        timeout_s: seconds that a rank waits for the others before the step fails.
+        grad_scaler: the scaler that scales the gradients; the exchange keeps its state without the scale.
+
+    Returns:
+        The handle of the attached exchange, for reports, checkpoints and `detach`.
 
     Raises:
         ExchangeInvalid: the exchange cannot be used by a hook, or the model has one already.
@@ -198,12 +202,12 @@ def _hook(slot: list[CommHookHandle], bucket: GradBucket) -> torch.futures.Futur
     return slot[0].carry(bucket)
 
 
-# DDP compares annotations with classes, and cannot read them as text.
+# DDP compares annotations with classes, and cannot read annotations that are text.
 _hook.__annotations__.clear()
 
 
 def _average(process_group: Any, bucket: GradBucket) -> torch.futures.Future[Tensor]:
-    """The mean, as DDP computes it by itself."""
+    """Average a bucket as DDP does by default."""
     flat = bucket.buffer().mul_(1.0 / process_group.size())
     work: Any = cast(Any, dist).all_reduce(flat, group=process_group, async_op=True)
     return work.get_future().then(_first)
@@ -214,7 +218,7 @@ def _first(future: Any) -> Tensor:
 
 
 def _parameters_of(model: DistributedDataParallel) -> list[tuple[str, Tensor]]:
-    """Those that DDP puts into buckets, by their names in the user's module."""
+    """Return the parameters that DDP puts into buckets, by their names in the user's module."""
     ignored: set[str] = cast(Any, model).parameters_to_ignore
     module: torch.nn.Module = cast(Any, model).module
     return [

@@ -4,14 +4,14 @@
     broadcast_parameters(model, optimizer.group)
     for x, y in batches:
         optimizer.zero_grad()
-        loss_fn(model(x), y).backward()     buckets travel while it runs, and it returns with averaged gradients
+        loss_fn(model(x), y).backward()     buckets travel while it runs; it returns with averaged gradients
         optimizer.step()
-    optimizer.join()                        where others have more batches
+    optimizer.join()                        where other members have more batches
 
-The shape is Horovod's (Sergeev and Del Balso, Horovod: fast and easy distributed deep learning in TensorFlow, 2018,
-https://arxiv.org/abs/1802.05799). It departs where that surprised people: gradients are averaged when `backward`
-returns, so clipping and a GradScaler need no `synchronize` before them; and joined members take the same steps as the
-others, so all end with the same weights.
+The interface is Horovod's (Sergeev and Del Balso, Horovod: fast and easy distributed deep learning in TensorFlow, 2018,
+https://arxiv.org/abs/1802.05799). It departs in two points that surprised users: gradients are averaged when `backward`
+returns, so clipping and a GradScaler need no `synchronize` first; and members that have joined take the same steps as
+the others, so all members end with the same weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ropewalk.exchange.tuning import ExchangeTuner
 
 
 class OptimizerGradScaler(Protocol):
-    """What is asked of `torch.amp.GradScaler`."""
+    """The part of `torch.amp.GradScaler` that this module uses."""
 
     def scale(self, outputs: Tensor, /) -> Tensor: ...
 
@@ -53,32 +53,33 @@ class OptimizerGradScaler(Protocol):
 class DistributedOptimizer(Optimizer):
     """An optimizer of torch whose gradients are averaged over a group before each step.
 
-    It is an `Optimizer` itself: schedulers, GradScaler and hooks take it, and what it does not do itself the wrapped
-    one does. A parameter without a gradient here takes part with zeros, and gets the mean of the others' all the same.
+    It is an `Optimizer` itself: schedulers, GradScaler and hooks accept it, and attributes that it does not define are
+    those of the wrapped optimizer. A parameter without a gradient on this member takes part with zeros, and still
+    receives the mean of the others' gradients.
 
     Args:
-        optimizer: of torch, on parameters of this process.
-        exchange: how gradients travel: an exchange, a compressor, or the name of one. Bound at the first step.
-        named_parameters: the parameters and their names, the same on every member, such as
-            `model.named_parameters()`. None: the names that the optimizer knows, else "group.position".
-        group: who takes part: some of the processes (a process set) or all; None: all of torch.distributed.
-        backward_passes_per_step: gradients are added up over as many passes here before they travel. As in plain
-            torch, divide the loss by as many for a mean.
+        optimizer: the optimizer of torch to wrap, on parameters of this process.
+        exchange: how gradients travel: an exchange, a compressor, or the name of one. It is bound at the first step.
+        named_parameters: the parameters and their names, the same on every member, such as `model.named_parameters()`.
+            None: the names that the optimizer knows, else "group.position".
+        group: the members: some of the processes (a process set) or all; None: all of torch.distributed.
+        backward_passes_per_step: number of backward passes whose gradients are summed locally before they travel. As in
+            plain torch, divide the loss by this number for a mean.
         grad_scaler: the scaler that scales the loss, so that compressors keep their state in unscaled gradients.
-        partial: leave parameters without a name alone: they stay local, or belong to another DistributedOptimizer
-            round this one, such as experts that are averaged over a smaller group.
-        autotune: look for the quickest bucket size, and factor `c` of GD-SEC, during the first steps.
+        partial: leave parameters without a name alone: they stay local, or belong to another DistributedOptimizer that
+            wraps this one, such as experts that are averaged over a smaller group.
+        autotune: search for the fastest bucket size, and factor `c` of GD-SEC, during the first steps.
 
     Attributes:
         samples: weight of this member's gradients in the mean; set it before `backward` where batches differ in size.
-        last_report: of the last exchange; None before.
-        group: who takes part.
+        last_report: the report of the last exchange; None before the first.
+        group: the group whose members take part.
 
     Raises:
         ExchangeInvalid: names do not fit the parameters of the optimizer, or a count is below 1.
     """
 
-    # The scaler divides gradients itself then: the flags of fused optimizers would be set on this object, not theirs.
+    # The scaler then divides the gradients itself: it would set the flags of fused optimizers on this wrapper only.
     _step_supports_amp_scaling = False
 
     def __init__(
@@ -93,7 +94,8 @@ class DistributedOptimizer(Optimizer):
         partial: bool = False,
         autotune: bool = False,
     ) -> None:
-        # Not super().__init__: all it would make, such as `param_groups`, `state` and hooks, is the wrapped one's.
+        # super().__init__ is not called: `param_groups`, `state` and hooks, which it would make, are the wrapped
+        # optimizer's.
         if backward_passes_per_step < 1:
             raise ExchangeInvalid(f"backward_passes_per_step is at least 1, not {backward_passes_per_step}")
         self._optimizer = optimizer
@@ -115,11 +117,11 @@ class DistributedOptimizer(Optimizer):
         self._bound = self._compared = False
         self._tuner = ExchangeTuner(self._exchange, self.group) if autotune else None
         self._step = 0
-        self._passes = 0  # since gradients travelled last
+        self._passes = 0  # backward passes since gradients last travelled
         self._syncs = True  # False within no_sync
-        self._open: set[str] | None = None  # names that are ready in a step under way
-        self._local = False  # gradients were computed that have not travelled
-        self._averaged = False  # gradients are those of an exchange, and no step was taken with them
+        self._open: set[str] | None = None  # names of the gradients that are ready in the open step
+        self._local = False  # some computed gradients have not travelled yet
+        self._averaged = False  # the gradients come from an exchange, and no step was taken with them
         self.samples: float = 1.0
         self.last_report: ExchangeReport | None = None
 
@@ -132,13 +134,16 @@ class DistributedOptimizer(Optimizer):
         exchange = type(self._exchange).__name__
         return f"DistributedOptimizer({exchange}, rank {self.group.rank} of {self.group.size}, {self._optimizer!r})"
 
-    # A step.
+    # Steps.
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Take a step with averaged gradients; one that NaN made void on any member (`nan="skip"`) is left out.
+        """Take a step with averaged gradients; skip it if NaN on any member made it void (`nan="skip"`).
 
         Args:
-            closure: computes the loss again; it travels too, so that all members take the same decisions.
+            closure: computes the loss again; the loss is averaged too, so that all members take the same decisions.
+
+        Returns:
+            What the wrapped optimizer's `step` returns; None if the step is skipped.
         """
         if closure is not None:
             return cast(Any, self._optimizer).step(lambda: self._averaged_loss(closure))
@@ -146,7 +151,11 @@ class DistributedOptimizer(Optimizer):
         return self._take_step()
 
     def synchronize(self) -> None:
-        """Let gradients travel that have not yet: those of `no_sync`, of too few passes, or of no backward at all."""
+        """Exchange gradients that have not travelled yet: after `no_sync`, too few passes, or no backward at all.
+
+        Raises:
+            RuntimeError: the previous backward ended with an error; call `zero_grad` first.
+        """
         if self._backward.active and self._open is None:
             raise RuntimeError("the backward before ended with an error; call zero_grad() before the next one")
         if self._open is not None:
@@ -157,14 +166,14 @@ class DistributedOptimizer(Optimizer):
             self._finish()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        self._abort()  # of a backward that ended with an error; else there is nothing to abort
+        self._abort()  # the step of a backward that ended with an error, if there is one
         self._optimizer.zero_grad(set_to_none)
         self._local = self._averaged = False
         self._passes = 0
 
     @contextlib.contextmanager
     def no_sync(self) -> Generator[None]:
-        """Within this, gradients add up here and do not travel; the next backward outside sends the sum."""
+        """Add up gradients locally in this context; the next backward outside of it exchanges the sum."""
         before, self._syncs = self._syncs, False
         try:
             yield
@@ -172,7 +181,7 @@ class DistributedOptimizer(Optimizer):
             self._syncs = before
 
     def join(self, after_step: Callable[[], Any] | None = None) -> int:
-        """Take part in the steps of members that have more batches, until nobody has any.
+        """Take part in the steps of members that have more batches, until no member has any.
 
         Every member calls this after its last batch. It adds nothing to the mean and takes the same steps as the
         others, so that weights stay the same everywhere.
@@ -181,7 +190,8 @@ class DistributedOptimizer(Optimizer):
             after_step: called after each of those steps, such as the `step` of a learning-rate scheduler.
 
         Returns:
-            The rank that had batches longest, the highest one of several: whose buffers to broadcast, for example.
+            The rank that had batches longest, the highest if several did; its buffers are the ones to broadcast, for
+            example.
         """
         own_steps = self._step
         while True:
@@ -201,10 +211,10 @@ class DistributedOptimizer(Optimizer):
         told = self.group.all_gather(memoryview(b""), [own_steps], "join")
         return max((steps, rank) for rank, (_, (steps,)) in enumerate(told))[1]
 
-    # What schedulers, checkpoints and reports ask.
+    # The interface for schedulers, checkpoints and reports.
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add parameters; every member does so at the same step. The exchange's state is kept."""
+        """Add a parameter group; every member does so at the same step. The exchange's state is kept."""
         self._optimizer.add_param_group(param_group)
         if self._partial:
             return
@@ -218,12 +228,12 @@ class DistributedOptimizer(Optimizer):
             self._bound = self._compared = False
 
     def state_dict(self) -> dict[str, Any]:
-        """The wrapped optimizer's, with what the exchange of this member keeps under "exchange"."""
+        """Return the wrapped optimizer's state, with this member's exchange state under "exchange"."""
         self._bind()
         return {**self._optimizer.state_dict(), "exchange": self._exchange.state_dict(), "exchange_step": self._step}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from a state, of this class or of a plain optimizer."""
+        """Restore a state saved by this class or by a plain optimizer."""
         state = dict(state_dict)
         exchange = state.pop("exchange", None)
         self._step = int(state.pop("exchange_step", self._step))
@@ -233,20 +243,20 @@ class DistributedOptimizer(Optimizer):
             self._exchange.load_state_dict(exchange)
 
     def replicated_state(self) -> dict[str, Any]:
-        """What is the same on every member, and what a member that begins later needs."""
+        """Return the state that is the same on every member, as a member that joins later needs it."""
         return {**self._optimizer.state_dict(), "exchange_step": self._step}
 
     def report(self) -> ExchangeReport:
-        """What all exchanges so far cost and did."""
+        """Return costs and effects of all exchanges so far."""
         return self._exchange.report()
 
     def close(self) -> None:
-        """Take no more part, and close the exchange; the group stays open. May be called twice."""
+        """Stop taking part and close the exchange; the group stays open. May be called twice."""
         self._abort()
         self._backward.close()
         self._exchange.close()
 
-    # How gradients travel.
+    # The exchange of gradients.
 
     def _pass_began(self) -> None:
         self._local = True
@@ -291,7 +301,7 @@ class DistributedOptimizer(Optimizer):
         self._open.add(name)
 
     def _finish(self) -> ExchangeReport:
-        """Send what is not ready as it is, and wait for the mean of everything."""
+        """Send gradients that are not ready as they are, and wait for the mean of all of them."""
         assert self._open is not None
         try:
             for name in [name for name in reversed(self._named) if name not in self._open]:
@@ -334,10 +344,10 @@ class DistributedOptimizer(Optimizer):
 def _named_parameters(
     optimizer: Optimizer, named_parameters: Iterable[tuple[str, Tensor]] | None, *, partial: bool
 ) -> dict[str, Tensor]:
-    """The parameters to exchange, by name, in the order of the model.
+    """Return the parameters to exchange by name, in the order of the model.
 
     Raises:
-        ExchangeInvalid: a name is there twice, or a parameter of the optimizer has none.
+        ExchangeInvalid: a name occurs twice, or a parameter of the optimizer has no name.
     """
     groups = range(len(optimizer.param_groups))
     pairs = list(named_parameters or (pair for index in groups for pair in _names_of_group(optimizer, index)))
@@ -357,7 +367,7 @@ def _named_parameters(
 
 
 def _names_of_group(optimizer: Optimizer, index: int) -> list[tuple[str, Tensor]]:
-    """Names and tensors of one group of an optimizer: its own names where it has any."""
+    """Return names and tensors of one parameter group of an optimizer, with its own names where it has any."""
     group = optimizer.param_groups[index]
     tensors = cast(list[Tensor], group["params"])
     names = cast(list[str], group.get("param_names") or [f"{index}.{position}" for position in range(len(tensors))])

@@ -1,11 +1,11 @@
-"""`Exchange`: what makes one gradient of many, whichever way it travels.
+"""`Exchange`: the interface that averages gradients over members, by whichever transport.
 
         begin(step) ── ready(name, grad) ── ready ── ready ── finish() ──▶ every gradient is the mean
-                            └─ a bucket is full: it travels while the backward goes on
+                            └─ a bucket is full: it travels while the backward pass continues
 
-The data-parallel loop, the hook of DistributedDataParallel and a replicated pipeline stage all call this.
-A step is atomic: until `finish` has returned nothing of the exchange's own state has changed, and `abort`
-takes the step back.
+The data-parallel loop, the hook of DistributedDataParallel and a replicated pipeline stage all call this interface.
+A step is atomic: until `finish` has returned, none of the exchange's own state has changed, and `abort` takes the step
+back.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from ropewalk.exchange.groups.group import Group, Work
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """What a member says about the gradients that follow.
+    """A member's statement about the gradients that follow.
 
     Attributes:
         step: counts optimizer steps, from 0; the same on every member.
-        version: of the weights that the gradients belong to (for asynchronous exchanges; else the step).
-        samples: weight of this member's gradients in the mean, `sum n_r g_r / sum n_r`; 0 means "I have none", and
-            the member takes part in everything else.
-        scale: what the gradients were multiplied by (a GradScaler's); state is kept without it.
+        version: weight version that the gradients belong to (for asynchronous exchanges; otherwise the step).
+        samples: weight of this member's gradients in the mean, `sum n_r g_r / sum n_r`; 0 means "I have none", and the
+            member takes part in everything else.
+        scale: the factor that the gradients were multiplied by (a GradScaler's); state is kept without it.
         total_samples: the sum of all members' samples, where the caller knows it, the same on every member; None where
             the exchange is to find out.
-        scaled: a GradScaler looks at these gradients; it must see infinities, whatever `scale` is.
-        joined: this member has no more batches and goes along for the others'; `samples` is 0.
+        scaled: whether a GradScaler inspects these gradients; it must see infinities, whatever `scale` is.
+        joined: this member has no more batches and takes part for the others; `samples` is 0.
     """
 
     step: int
@@ -48,22 +48,22 @@ class StepRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeReport:
-    """What one step, or all steps so far, cost and did.
+    """Costs and effects of one step, or of all steps so far.
 
     Attributes:
-        steps: how many steps this covers.
+        steps: number of steps covered.
         sent_bytes: payload that this member sent.
         received_bytes: payload that this member received.
-        header_bytes: sent beside the payload.
-        dense_bytes: what this member would have sent with a dense ring all-reduce of the same gradients.
+        header_bytes: bytes that this member sent in addition to the payload.
+        dense_bytes: bytes that this member would have sent with a dense ring all-reduce of the same gradients.
         density: components sent over all components; 1.0 for dense exchanges.
-        error_norm: Euclidean norm of what compression has kept back so far; 0.0 where nothing is.
-        seconds: time by phase, such as "encode", "wait", "transfer", "decode".
+        error_norm: Euclidean norm of what compression has kept back so far; 0.0 where it keeps nothing back.
+        seconds: time in seconds by phase, such as "encode", "wait", "transfer", "decode".
         layers: payload bytes sent by parameter.
-        modes: how many buckets went "sparse", "dense" or "bypass".
+        modes: number of buckets that travelled "sparse", "dense" or "bypass".
         notes: what a person should know, such as "step 7 was skipped: NaN on rank 2".
-        samples: sum of all members' samples in the last step; 0 when nobody had any.
-        skipped: steps that nobody took, because of NaN or infinity.
+        samples: sum of all members' samples in the last step; 0 when no member had any.
+        skipped: number of steps that all members skipped because of NaN or infinity.
         all_joined: whether every member had joined in the last step, so that there are no more batches.
     """
 
@@ -84,37 +84,48 @@ class ExchangeReport:
 
 
 class Exchange(abc.ABC):
-    """Averages gradients between the members of a group.
+    """Averages gradients over the members of a group.
 
     An exchange is configured by its constructor and bound once to parameters and a group; `regroup` follows a change
-    of members. The methods are called from one thread, `abort` from any.
+    of members. All methods are called from one thread, except `abort`, which may be called from any thread.
     """
 
     @abc.abstractmethod
     def bind(self, named_parameters: Iterable[tuple[str, Tensor]], group: Group) -> None:
-        """Say whose gradients will come, in the order of the model, and who takes part.
+        """Name the parameters whose gradients will come, in the order of the model, and the group that exchanges them.
+
+        Args:
+            named_parameters: names and parameters, the same on every member.
+            group: the group of members.
 
         Raises:
             ValueError: no parameters, a name twice, or parameters that this exchange cannot handle.
-            RuntimeError: it is bound already.
+            RuntimeError: the exchange is bound already.
         """
 
     @abc.abstractmethod
     def begin(self, record: StepRecord) -> None:
-        """Begin a step."""
+        """Begin a step; `record` describes this member's gradients."""
 
     @abc.abstractmethod
     def ready(self, name: str, grad: Tensor) -> Work:
-        """This parameter's gradient is complete. It is replaced by the mean, in place, until the work is done.
+        """Report that a parameter's gradient is complete; the exchange replaces it by the mean, in place.
+
+        Args:
+            name: the parameter's name, as bound.
+            grad: its gradient, of the parameter's shape; owned by the exchange until the work is done.
+
+        Returns:
+            The work that is done when `grad` is the mean.
 
         Raises:
             KeyError: no parameter of this name is bound.
-            RuntimeError: it was ready already in this step; outside of a step.
+            RuntimeError: the gradient was reported already in this step, or no step is open.
         """
 
     @abc.abstractmethod
     def wait(self) -> None:
-        """Wait until all gradients of the step are the mean. What was not made ready takes part with zeros.
+        """Wait until all gradients of the step are the mean; those that were not made ready take part with zeros.
 
         Raises:
             MemberLost, ExchangeStalled, ExchangeAborted: the step cannot be completed; call `abort`.
@@ -123,34 +134,37 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def finish(self) -> ExchangeReport:
-        """`wait`, and then let the exchange's own state (errors kept, memories) move on to the next step."""
+        """Call `wait`, then advance the exchange's own state (residuals, memories); return the report of the step."""
 
     @abc.abstractmethod
     def abort(self, epoch: int) -> None:
-        """Take the step back: its buckets are dropped and the state is what it was before `begin`; from any thread.
+        """Take the step back: drop its buckets and restore the state from before `begin`; from any thread.
 
         Args:
-            epoch: of the group in which the step began; an abort of an older epoch does nothing.
+            epoch: epoch of the group in which the step began; an abort of an older epoch does nothing.
         """
 
     @abc.abstractmethod
     def regroup(self, group: Group) -> None:
-        """Go on with another group, between two steps; every member of the new group calls this.
+        """Switch to another group, between two steps; every member of the new group calls this.
 
-        Memories that are sums over members are made anew as sums over the new members; who joins takes what is
-        replicated from the member with rank 0, which must not be new.
+        Memories that are sums over members are computed anew over the new members. A joining member takes replicated
+        state from the member with rank 0, which must not be new.
         """
 
     @abc.abstractmethod
     def report(self) -> ExchangeReport:
-        """All steps so far."""
+        """Return costs and effects of all steps so far."""
 
     def errors(self) -> dict[str, Tensor]:
-        """What compression has kept back here so far, by parameter name, as copies; between two steps."""
+        """Return copies of the residuals that compression keeps back here, by parameter name; between two steps."""
         return {}
 
     def take_errors(self, errors: Mapping[str, Tensor]) -> None:
-        """Add what a member that leaves has kept back to the own; on one member, between two steps.
+        """Add the residuals of a leaving member to this member's; on one member, between two steps.
+
+        Args:
+            errors: tensors in the parameters' shapes, by parameter name, as `errors` returns them.
 
         Raises:
             ExchangeInvalid: this exchange keeps nothing back.
@@ -160,12 +174,12 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """What this member must keep to go on later, by parameter name; between two steps."""
+        """Return the state from which this member can resume later, by parameter name; between two steps."""
 
     @abc.abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state`; after `bind`."""
+        """Resume from `state`; after `bind`."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """End its thread; the group stays open. May be called twice."""
+        """End the exchange's threads; the group stays open. May be called twice."""

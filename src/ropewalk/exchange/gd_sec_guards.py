@@ -1,6 +1,6 @@
-"""What keeps GD-SEC stable, and what is proved about it: a rule for `beta * c`, and a check of descent in each round.
+"""Guards of GD-SEC: a stability rule for `beta * c`, and a check of the proved descent in each round.
 
-Two different bounds. The rule `beta * c <= 2` is where useful settings (c = 10 to 100) end: a component that was
+There are two different bounds. The rule `beta * c <= 2` limits useful settings (c = 10 to 100): a component that was
 silent for T rounds sends `T (g - h)`, and the memory overshoots once `beta T > 2`, while T grows with c. The proof
 holds in a smaller region, `c <= sqrt(1 - alpha L) / 2`; there `DescentMonitor` asserts its inequality while debugging.
 
@@ -24,28 +24,43 @@ from ropewalk.errors import DescentViolated, ExchangeInvalid
 
 OnUnstable = Literal["warn", "clamp", "raise"]
 
-#: Memories learn no faster than this by themselves, however small c is.
+#: The largest beta that is chosen by default, however small c is.
 FASTEST_BETA = 0.03
 
 
 def stable_limit(momentum: float = 0.0) -> float:
-    """Return the largest `beta * c` that is stable: 2 for plain steps, `2 (1 - mu)` under momentum mu."""
+    """Return the largest `beta * c` that is stable: 2 for plain steps, `2 (1 - mu)` under momentum mu.
+
+    Args:
+        momentum: mu of the optimizer, from 0 to below 1.
+    """
     return 2.0 * (1.0 - momentum)
 
 
 def chosen_beta(c: float, momentum: float = 0.0) -> float:
-    """Return a beta for this c that is well inside of the stable region: `min(0.03, 1.5 / c)` for plain steps."""
+    """Return a beta for this c that is well inside of the stable region: `min(0.03, 1.5 / c)` for plain steps.
+
+    Args:
+        c: threshold factor of GD-SEC.
+        momentum: mu of the optimizer, from 0 to below 1.
+    """
     return min(FASTEST_BETA, 0.75 * stable_limit(momentum) / c) if c > 0 else FASTEST_BETA
 
 
 def stable_beta(beta: float, c: float, momentum: float = 0.0, on_unstable: OnUnstable = "warn") -> float:
     """Return `beta`, or the largest stable one in its place where `on_unstable` is "clamp".
 
+    Args:
+        beta: rate of the memory.
+        c: threshold factor of GD-SEC.
+        momentum: mu of the optimizer, from 0 to below 1.
+        on_unstable: what to do if `beta` is not stable: "warn", "clamp" or "raise".
+
     Raises:
-        ExchangeInvalid: it is not stable, and `on_unstable` is "raise".
+        ExchangeInvalid: `beta` is not stable, and `on_unstable` is "raise".
     """
     limit = stable_limit(momentum)
-    # Half a percent of room: 0.02 * 100 is 2, whatever rounding makes of it.
+    # Half a percent of tolerance: 0.02 * 100 must count as 2 in spite of rounding.
     if beta * c <= 1.005 * limit:
         return beta
     if on_unstable == "clamp":
@@ -88,7 +103,7 @@ def provable_xi(alpha: float, smoothness: float, strong_convexity: float = 0.0) 
 
 @dataclass
 class DescentMonitor:
-    """Asserts the inequality of the proof in every round: for debugging, since it asks for f and its gradient.
+    """Asserts the inequality of the proof in every round; for debugging, since it needs f and its gradient.
 
     With `d^k = theta^k - theta^{k-1}` and `V^k = f^k - f* + b1 |d^k|^2 + b2 |d^{k-1}|^2` it is
 
@@ -100,9 +115,9 @@ class DescentMonitor:
     Attributes:
         alpha: step size, for the sum form: `lr / M` where an optimizer with rate lr steps along the mean.
         smoothness: L of f, the sum over members.
-        xi: of the compressor, largest component; c / alpha in the averaged form.
-        strong_convexity: mu of f; then `optimum` is needed too.
-        optimum: f*.
+        xi: largest component of the compressor's xi; c / alpha in the averaged form.
+        strong_convexity: mu of f; with it `optimum` is needed too.
+        optimum: f*, the least value of f.
     """
 
     alpha: float
@@ -130,12 +145,12 @@ class DescentMonitor:
         return self._potential
 
     def check(self, theta: Tensor, value: float, gradient: Callable[[], Tensor] | Tensor) -> float:
-        """Look at the weights at the start of a round, before anything of it is applied.
+        """Check the weights at the start of a round, before any update of it is applied.
 
         Args:
             theta: weights, flat; copied.
-            value: f there, the sum over all members.
-            gradient: of f there, flat, the sum over all members; or what computes it.
+            value: f at theta, the sum over all members.
+            gradient: gradient of f at theta, flat, the sum over all members; or a function that computes it.
 
         Returns:
             V of this round.
@@ -146,9 +161,9 @@ class DescentMonitor:
         b1, b2 = self._weights()
         squared_step = 0.0 if self._theta is None else _squared(theta - self._theta)
         potential = value - self.optimum + b1 * squared_step + b2 * self._squared_step
-        # What rounding may add: f is a sum of many terms of its own magnitude.
+        # Tolerance for rounding: f is a sum of many terms of its own magnitude.
         slack = 64 * torch.finfo(theta.dtype).eps * max(abs(value), abs(self.optimum), abs(potential))
-        # Also false for NaN.
+        # The comparison is also false for NaN.
         if not potential <= self._allowed + slack:
             raise DescentViolated(
                 f"round {self.num_rounds}: V is {potential:.10g}, and after {self._potential:.10g} in the round before "
@@ -168,7 +183,7 @@ class DescentMonitor:
         return potential
 
     def _weights(self) -> tuple[float, float]:
-        """b1 and b2."""
+        """Return b1 and b2."""
         q = 1 - self.alpha * self.strong_convexity
         b2 = self.alpha * self.xi**2 / q
         return b2 + b2 / q, b2

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-#: By device; all states are in the CPU's memory.
+#: Generator states by device; all states are in the CPU's memory.
 States = Mapping[torch.device, Tensor]
 
 
 def state_of(device: torch.device) -> Tensor:
-    """Where the default generator of a device stands."""
+    """Return the state of the default generator of a device."""
     return torch.cuda.get_rng_state(device) if device.type == "cuda" else torch.get_rng_state()
 
 
 def set_state_of(device: torch.device, state: Tensor) -> None:
-    """Let the default generator of a device go on from a state."""
+    """Set the state of the default generator of a device."""
     if device.type == "cuda":
         torch.cuda.set_rng_state(state, device)
     else:
@@ -25,17 +25,17 @@ def set_state_of(device: torch.device, state: Tensor) -> None:
 
 
 def states_for(tensors: Iterable[Tensor]) -> States:
-    """Where the generators stand that operations on these tensors may draw from."""
+    """Return the states of the generators that operations on these tensors may draw from."""
     devices = {tensor.device for tensor in tensors if tensor.device.type == "cuda"}
     return {device: state_of(device) for device in (torch.device("cpu"), *sorted(devices, key=str))}
 
 
 def set_states(states: States) -> None:
-    """Let all of them go on from where they stood."""
+    """Set the generators to these states."""
     for device, state in states.items():
         set_state_of(device, state)
 
 
 def equal_states(one: States, other: States) -> bool:
-    """Whether the same generators stand at the same places."""
+    """Whether two sets of states have the same generators in the same states."""
     return one.keys() == other.keys() and all(torch.equal(state, other[device]) for device, state in one.items())

@@ -1,6 +1,6 @@
-"""Lanes: what an exchange keeps for one bucket when gradients travel compressed, and exchanges that have lanes.
+"""Lanes: the compression state of one bucket (`BucketLane`), and exchanges that have lanes (`LanedExchange`).
 
-bucket ── lane: encoder (h_m, e_m) · decoder (h, the same on every member) · what was applied in the last round
+bucket ── lane: encoder (h_m, e_m) · decoder (h, the same on every member) · the update applied in the last round
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ropewalk.exchange.traffic import ring_bytes
 
 
 class BucketLane:
-    """The state of one bucket.
+    """The compression state of one bucket.
 
     Args:
-        encoder: the worker's half.
-        decoder: the receiver's half; None where sums are decoded by the encoder.
+        encoder: the worker's side.
+        decoder: the receiver's side; None where sums are decoded by the encoder.
 
     Attributes:
-        applied: the sum of the last round; None if there was none, or it went past this lane.
-        holds: whether there may be errors or memories that are not zero.
+        applied: the sum of the last round, flat; None if there was none, or it bypassed this lane.
+        holds: whether residuals or memories may be other than zero.
     """
 
     def __init__(self, encoder: Encoder, decoder: Decoder | None = None) -> None:
@@ -48,7 +48,7 @@ class BucketLane:
         self._begun = self._flushes = False
 
     def round_of(self, step: OpenStep, group: Group) -> Round:
-        """What the encoder is told in the step that it begins."""
+        """Return the facts for the encoder about the step that begins."""
         self._begun = True
         return Round(
             step=step.record.step,
@@ -59,17 +59,17 @@ class BucketLane:
         )
 
     def sum_buffer(self) -> Tensor:
-        """Where the sum of this round is to be written; what was applied before stays until `commit`."""
+        """A buffer for the sum of this round; the previously applied sum stays until `commit`."""
         if self._spare is None:
             self._spare = torch.empty(self.layout.numel, dtype=self.layout.dtype, device=self.layout.device)
         return self._spare
 
     def apply(self, total: Tensor) -> None:
-        """Prepare `total`, which lies in `sum_buffer`, as what was applied."""
+        """Prepare `total`, which lies in `sum_buffer`, as the applied update."""
         self._next = total
 
     def flush_at_commit(self) -> None:
-        """From now on gradients travel past this lane: what was kept back goes with the first of them."""
+        """Let gradients bypass this lane from now on: the residual is sent with the first of them."""
         self._flushes = True
 
     def commit(self) -> None:
@@ -98,12 +98,12 @@ class BucketLane:
         self._next, self._begun, self._flushes = None, False, False
 
     def state(self) -> State:
-        """Everything, by kind and then by parameter."""
+        """Return the whole state, by kind and then by parameter."""
         state: State = {f"encoder.{kind}": part for kind, part in self.encoder.state_dict().items()}
         return state | self._shared()
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over what concerns this lane's parameters."""
+        """Load the state of this lane's parameters."""
         self.holds = True
         self.encoder.load_state_dict(_unprefixed(state, "encoder."))
         if self.decoder is not None:
@@ -114,7 +114,7 @@ class BucketLane:
             self.layout.fill(self.applied, applied)
 
     def replicated(self) -> State:
-        """The part of the state that is the same on every member."""
+        """Return the part of the state that is the same on every member."""
         kinds: Iterable[str] = getattr(self.encoder, "replicated", ())
         own = self.encoder.state_dict() if kinds else {}
         return {f"encoder.{kind}": own[kind] for kind in kinds if kind in own} | self._shared()
@@ -136,7 +136,7 @@ class LanedExchange(BucketedExchange):
     """An exchange whose buckets have lanes.
 
     Args:
-        compressor: of all buckets.
+        compressor: the compressor of all buckets.
         options: see `BucketedExchange`.
     """
 
@@ -146,7 +146,7 @@ class LanedExchange(BucketedExchange):
         self._lanes: dict[int, BucketLane] = {}
 
     def make_lane(self, layout: Layout) -> BucketLane:
-        """The lane of a new bucket."""
+        """Make the lane of a new bucket."""
         return BucketLane(self._compressor.encoder(layout), self._compressor.decoder(layout))
 
     @property
@@ -155,7 +155,14 @@ class LanedExchange(BucketedExchange):
         return self._compressor
 
     def set_compressor(self, compressor: Compressor) -> None:
-        """Go on with the same compressor in another configuration, between two steps; the same on every member."""
+        """Change the configuration of the compressor, of the same class, between two steps; the same on every member.
+
+        Args:
+            compressor: the new configuration, of the same class.
+
+        Raises:
+            ExchangeInvalid: `compressor` is of another class.
+        """
         if type(compressor) is not type(self._compressor):
             raise ExchangeInvalid(f"{compressor!r} cannot go on with the state of {self._compressor!r}")
         self._compressor = compressor
@@ -217,7 +224,7 @@ class LanedExchange(BucketedExchange):
                 lane.encoder.take_error(flat)
 
     def error_norm(self) -> float:
-        """Euclidean norm of what is kept back here."""
+        """Return the Euclidean norm of this member's residuals."""
         errors = [lane.encoder.error for lane in self._lanes.values()]
         return math.sqrt(sum(float(torch.dot(error, error)) for error in errors if error is not None))
 
@@ -225,7 +232,7 @@ class LanedExchange(BucketedExchange):
         return replace(super().report(), error_norm=self.error_norm())
 
     def begin_sum(self, bucket: Bucket, summand: Tensor) -> Callable[[], None]:
-        """Begin to sum something of a bucket over all members; what is returned waits for it."""
+        """Begin to sum a tensor of a bucket over all members; the returned function waits for the sum."""
         self.count_layers(shares(bucket.layout, ring_bytes(summand.nbytes, self.group.size)))
         work = self.group.all_reduce(summand, f"bucket {bucket.index}")
 
@@ -236,11 +243,11 @@ class LanedExchange(BucketedExchange):
         return arrive
 
     def count_layers(self, layers: Mapping[str, int], factor: float = 1) -> None:
-        """Note payload bytes by parameter."""
+        """Count payload bytes by parameter."""
         self.group.traffic.add_layers({name: round(factor * size) for name, size in layers.items()})
 
 
 def shares(layout: Layout, size_bytes: int) -> dict[str, int]:
-    """Bytes by parameter, as its components are; they add up."""
+    """Divide a number of bytes among parameters in proportion to their components; the parts add up."""
     ends = [round(part.stop / layout.numel * size_bytes) for part in layout.slices.values()]
     return {name: end - start for name, start, end in zip(layout.names, [0, *ends[:-1]], ends, strict=True)}

@@ -1,4 +1,4 @@
-"""`make_exchange`: the exchange that a short word means."""
+"""`make_exchange`: makes an exchange from a name, a compressor or an exchange."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from ropewalk.exchange.exchange import Exchange
 
 
 def make_exchange(wanted: str | Compressor | Exchange) -> Exchange:
-    """Take an exchange as it is; for a compressor, or its name, make the one that suits it.
+    """Return an exchange as it is; for a compressor or its name, make the exchange that suits it.
 
-    Payloads that can be summed go by all-reduce, the others by all-gather.
+    Payloads that can be summed travel by all-reduce, the others by all-gather.
+
+    Args:
+        wanted: an exchange, a compressor, or the name of a compressor such as "gd_sec".
+
+    Returns:
+        The exchange, not yet bound.
 
     Raises:
-        ExchangeInvalid: it is neither, or no compressor has this name.
+        ExchangeInvalid: `wanted` is none of these, or no compressor has this name.
     """
     if isinstance(wanted, Exchange):
         return wanted

@@ -1,4 +1,4 @@
-"""`Message`: what an encoder says, as it travels."""
+"""`Message`: the payload that an encoder makes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A payload as it travels; empty where a member has nothing to say.
+    """A payload as it travels; empty where a member has nothing to send.
 
     Attributes:
-        data: one-dimensional uint8; may be a view of memory that the encoder uses again after `commit`.
-        layers: bytes of it by parameter name, adding up to all of them (what belongs to no parameter alone, such as a
-            header, lies with the first one).
-        num_values: components that were sent.
+        data: one-dimensional uint8; may be a view of memory that the encoder reuses after `commit`.
+        layers: number of bytes by parameter name; they add up to the length of `data` (bytes that belong to no single
+            parameter, such as a header, count for the first one).
+        num_values: number of components that were sent.
     """
 
     data: NDArray[np.uint8]
@@ -26,5 +26,5 @@ class Message:
 
     @property
     def bits(self) -> int:
-        """What is sent, exactly."""
+        """The exact number of bits that are sent."""
         return 8 * len(self.data)

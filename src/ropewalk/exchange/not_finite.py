@@ -1,9 +1,9 @@
-"""What happens when a gradient is NaN or infinite: one decision of all members together.
+"""Handling of NaN and infinite gradients: one decision of all members together.
 
-    bucket ─▶ screen ─▶ names ─▶ travel to all members ─▶ verdict: the same on every member
+    bucket ─▶ screen ─▶ names ─▶ sent to all members ─▶ verdict: the same on every member
 
-One member's NaN reaches everybody through the sum, and would stay in the state of a compressor for ever. So members
-tell each other what they found, and either all raise, or all leave the step out, or all go on.
+The sum would carry one member's NaN to every member, and it would stay in the state of a compressor for ever. So
+members tell each other what they found, and either all raise, or all skip the step, or all continue.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid, GradientNotFinite
 from ropewalk.exchange.buckets import Layout
 
-#: raise: GradientNotFinite on every member. skip: nobody takes this step. zero: such components count as 0.
-#: pass: the gradients are NaN on every member, and it is for the caller to see it.
+#: raise: GradientNotFinite on every member. skip: no member takes this step. zero: such components count as 0.
+#: pass: the gradients are NaN on every member, and the caller has to check them.
 NanPolicy = Literal["raise", "skip", "zero", "pass"]
 
 
 def check_policy(policy: str) -> NanPolicy:
-    """Check a policy at the door.
+    """Check the name of a policy and return it.
+
+    Args:
+        policy: "raise", "skip", "zero" or "pass".
 
     Raises:
         ExchangeInvalid: there is no such policy.
@@ -36,17 +39,22 @@ def check_policy(policy: str) -> NanPolicy:
 
 
 def is_finite(flat: Tensor) -> bool:
-    """Whether all components are finite; one pass over the memory where they are."""
+    """Whether all components are finite; one pass over the memory if they are."""
     if bool(torch.isfinite(flat.sum())):
         return True
     return bool(torch.isfinite(flat).all())  # a sum may overflow although every component is finite
 
 
 def screen(policy: NanPolicy, layout: Layout, flat: Tensor) -> tuple[str, ...]:
-    """Look at this member's gradients of a bucket before they travel; under "zero" repair them in place.
+    """Check this member's gradients of a bucket before they travel; under "zero" repair them in place.
+
+    Args:
+        policy: what to do with components that are not finite.
+        layout: the parameters of the bucket.
+        flat: the gradients, one-dimensional, as `layout` says.
 
     Returns:
-        The parameters whose gradients are, or were, not finite.
+        The names of parameters whose gradients are, or were, not finite.
     """
     if is_finite(flat):
         return ()
@@ -58,13 +66,13 @@ def screen(policy: NanPolicy, layout: Layout, flat: Tensor) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NonFiniteVerdict:
-    """What all members do about a step in which something is not finite.
+    """The decision of all members about a step in which some gradient is not finite.
 
     Attributes:
-        note: for the report.
-        goes_on: the step is taken as if nothing was, for it was repaired. Otherwise the exchange's own state stays
-            what it was before the step, and all gradients become `fill`.
-        fill: 0.0, or NaN for those who look at gradients themselves.
+        note: text for the report.
+        goes_on: whether the step is taken, because the gradients were repaired. Otherwise the exchange's own state
+            stays as it was before the step, and all gradients become `fill`.
+        fill: 0.0, or NaN for callers that check gradients themselves.
     """
 
     note: str
@@ -73,27 +81,27 @@ class NonFiniteVerdict:
 
     @property
     def skips(self) -> bool:
-        """Whether the optimizer is to leave this step out without looking."""
+        """Whether the optimizer skips this step without checking the gradients."""
         return not self.goes_on and self.fill == 0.0
 
 
 def verdict(
     policy: NanPolicy, step: int, found: Mapping[int, Sequence[str]], *, scaled: bool = False
 ) -> NonFiniteVerdict | None:
-    """Decide about a step, when the findings of all members are known; the same on every member.
+    """Decide about a step from the findings of all members; the result is the same on every member.
 
     Args:
         policy: what to do.
-        step: its number, for messages.
-        found: for each rank the parameters whose gradients were not finite there.
-        scaled: a GradScaler looks at the gradients. It lowers its scale when it sees infinities, so it must see them:
-            under one, "raise" and "skip" become "pass".
+        step: number of the step, for messages.
+        found: for each rank, the names of parameters whose gradients were not finite there.
+        scaled: whether a GradScaler inspects the gradients. It lowers its scale when it sees infinities, so it must see
+            them: with a scaler, "raise" and "skip" become "pass".
 
     Returns:
-        None if nothing was found.
+        The decision; None if all gradients are finite.
 
     Raises:
-        GradientNotFinite: something was, and the policy is to raise.
+        GradientNotFinite: some gradient is not finite, and the policy is to raise.
     """
     found = {rank: names for rank, names in sorted(found.items()) if names}
     if not found:

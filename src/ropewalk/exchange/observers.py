@@ -1,4 +1,4 @@
-"""`Observers`: the observers of one exchange, told one after the other."""
+"""`Observers`: passes events to the observers of one exchange, one after the other."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Observers:
-    """Tells all observers of an exchange; see `Observer` for what each call means.
+    """Tells all observers of an exchange; see `Observer` for the meaning of each call.
 
     Args:
-        observers: in the order in which they are told.
+        observers: the observers, in the order in which they are called.
     """
 
     def __init__(self, observers: Iterable[Observer]) -> None:
@@ -43,14 +43,14 @@ class Observers:
             observer.enqueued(bucket, names)
 
     def phase(self, name: str, bucket: int, began: float) -> None:
-        """A phase of a bucket, which began then by `time.perf_counter`, is over now."""
+        """Report a phase of a bucket that began at `began`, in seconds of `time.perf_counter`, and ends now."""
         ended = time.perf_counter()
         for observer in self._observers:
             observer.phase(name, bucket, began, ended)
 
     @contextlib.contextmanager
     def timed(self, phase: str, bucket: int) -> Generator[None]:
-        """Tell them how long a phase of a bucket takes."""
+        """Tell the observers how long a phase of a bucket takes."""
         began = time.perf_counter()
         yield
         self.phase(phase, bucket, began)
@@ -68,9 +68,9 @@ class Observers:
             observer.ended(step)
 
     def failed(self, step: int, error: BaseException) -> BaseException:
-        """A step failed; returns the error, with what observers know beside."""
+        """Report a failed step; return the error, with what observers know added."""
         for observer in self._observers:
-            # Whatever becomes of an observer, those who wait for the step must hear that it failed.
+            # If an observer fails, the threads that wait for the step must still hear that the step failed.
             try:
                 if isinstance(error, ExchangeStalled):
                     error = observer.explained(error)

@@ -1,4 +1,4 @@
-"""One step of a bucketed exchange: what members agreed on at its head, and how far each of its buckets is."""
+"""One step of a bucketed exchange: what members agreed on at its start, and the progress of each of its buckets."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Bucket:
     """A buffer that travels.
 
     Attributes:
-        index: in the order of sending.
+        index: its position in the order of sending.
         layout: which parameter lies where.
-        flat: the own gradients, and after the exchange the mean.
+        flat: this member's gradients, one-dimensional, and after the exchange the mean.
     """
 
     index: int
@@ -33,21 +33,21 @@ class Bucket:
 
     @cached_property
     def views(self) -> dict[str, Tensor]:
-        """Each parameter's part of `flat`, in its shape."""
+        """Each parameter's part of `flat`, as a view in its shape."""
         return dict(self.layout.views(self.flat))
 
     def replace_flat(self, flat: Tensor) -> None:
-        """Go on in other memory."""
+        """Replace the memory of the bucket."""
         self.flat = flat
         self.__dict__.pop("views", None)
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What the members told each other at the head of a step.
+    """What the members told each other at the start of a step.
 
     Attributes:
-        samples: by rank.
+        samples: number of samples by rank.
         syncs: whether memories must be summed anew, because members changed or a state was loaded.
         fresh: ranks that have no state yet, while others do.
         all_joined: whether no member has any more batches.
@@ -63,7 +63,7 @@ class Agreement:
         return sum(self.samples)
 
     def weight(self, rank: int) -> float:
-        """The factor of this member's gradient in the mean; 0 where nobody has any samples."""
+        """Return the factor of this member's gradient in the mean; 0 where no member has any samples."""
         return self.samples[rank] / self.total_samples if self.total_samples else 0.0
 
     @property
@@ -73,7 +73,7 @@ class Agreement:
 
     @classmethod
     def of(cls, facts: Sequence[tuple[int, ...]]) -> Agreement:
-        """From what each member packed with `pack_facts`.
+        """Make the agreement from the results of `pack_facts` on all members.
 
         Raises:
             ExchangeInvalid: the members are not in the same step.
@@ -100,13 +100,13 @@ _SYNC, _FRESH, _JOINED = 1, 2, 4
 
 
 def pack_facts(record: StepRecord, *, syncs: bool, fresh: bool) -> tuple[int, int, int]:
-    """What a member tells at the head of a step, as whole numbers."""
+    """Pack the facts that a member sends at the start of a step as integers."""
     (bits,) = struct.unpack("<q", struct.pack("<d", record.samples))
     return record.step, bits, _SYNC * syncs + _FRESH * fresh + _JOINED * record.joined
 
 
 class PendingWork(Work):
-    """Something of a step that will be done; waiting for it raises what the step failed with."""
+    """A part of a step in progress; `wait` raises the error of the step."""
 
     def __init__(self, step: OpenStep, done: threading.Event) -> None:
         self._step = step
@@ -127,19 +127,19 @@ class OpenStep:
     """A step between `begin` and `finish`.
 
     Attributes:
-        record: as given to `begin`.
-        epoch: of the group in which it began.
+        record: the record given to `begin`.
+        epoch: epoch of the group in which the step began.
         screens: whether members look for NaN and infinity, and tell each other.
         arrivals: one event per bucket, set when its gradients are the mean or the step has failed.
-        grads: where results are copied to, by name.
+        grads: the tensors that results are copied to, by name.
         agreement: made on the communication thread before the first bucket.
-        found: parameters with NaN or infinity in the own gradient.
+        found: parameters with NaN or infinity in this member's gradient.
         verdict: what all members decided about such findings.
-        error: why the step failed; the first thing that went wrong.
-        settled: everything is done, or the step has failed.
-        num_sent: buckets that were given to the communication thread.
-        complete: the last bucket has come back, so that nothing is under way any more.
-        held: what is to be called when the step is settled, with what it failed with.
+        error: why the step failed: its first error.
+        settled: set when everything is done, or the step has failed.
+        num_sent: number of buckets that were given to the communication thread.
+        complete: the last bucket has come back, so that nothing is in flight any more.
+        held: functions to call with the error of the step when it is settled.
     """
 
     record: StepRecord
@@ -160,33 +160,34 @@ class OpenStep:
 
     @property
     def counts(self) -> bool:
-        """Whether the exchange's own state is to move on with this step: not where nobody has any samples."""
+        """Whether the exchange's own state advances with this step: not if no member has any samples."""
         agreed = self.agreement is not None and self.agreement.total_samples > 0
         return agreed and self.error is None and (self.verdict is None or self.verdict.goes_on)
 
     @property
     def agreed(self) -> Agreement:
-        """The agreement, once the communication thread is past it."""
+        """The agreement, after the communication thread has made it."""
         assert self.agreement is not None, "a bucket is reduced after the members have agreed"
         return self.agreement
 
     def own_factor(self, rank: int) -> float:
-        """What makes a member's gradients its part of the mean, without the scale, before they are compressed.
+        """Return the factor that turns this member's gradients, without the scale, into its part of the mean.
 
-        What compressors keep is in this unit too, so that it means the same after a step of another number of samples.
+        It is applied before compression. The state of compressors is in this unit too, so that it means the same after
+        a step of another number of samples.
         """
         return self.agreed.weight(rank) / self.record.scale
 
     @property
     def mean_factor(self) -> float:
-        """What makes the mean of a sum of such parts; 0 where nobody has any samples."""
+        """The factor that turns a sum of such parts into the mean; 0 where no member has any samples."""
         return self.record.scale if self.agreed.total_samples else 0.0
 
     def arrival(self, index: int) -> PendingWork:
         return PendingWork(self, self.arrivals[index])
 
     def fail(self, error: BaseException) -> None:
-        """Note the first error and wake up everyone who waits for a part of this step."""
+        """Record the first error and wake up all threads that wait for a part of this step."""
         if self.error is None:
             self.error = error
         for event in list(self.arrivals.values()):
@@ -194,11 +195,11 @@ class OpenStep:
         self.settled.set()
 
     def release(self) -> None:
-        """Call what was held."""
+        """Call the functions in `held`."""
         while self.held:
             self.held.pop(0)(self.error)
 
 
 def findings(messages: Sequence[tuple[memoryview, tuple[int, ...]]]) -> Mapping[int, Sequence[str]]:
-    """Names of parameters by rank, from messages of names joined with zero bytes."""
+    """Return names of parameters by rank, from messages of names joined with zero bytes."""
     return {rank: tuple(bytes(data).decode().split("\0")) for rank, (data, _) in enumerate(messages) if len(data)}

@@ -1,6 +1,6 @@
 """State that one member sends to another: tensors and plain values as bytes, read without running any code.
 
-Members are trusted with gradients, not with code, so torch's own reader for weights opens what they send.
+Members are trusted with gradients, not with code, so torch's own reader for weights reads what they send.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ import torch
 
 from ropewalk.errors import ExchangeInvalid
 
-#: How torch's reader fails, by the place of the damage.
+#: The errors of torch's reader, depending on the place of the damage.
 _DAMAGED = (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, LookupError, EOFError, AttributeError, OSError)
 
 
 def pack(state: object) -> bytes:
-    """Write state down for `unpack`."""
+    """Serialize state for `unpack`."""
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()
 
 
 def unpack(packed: bytes, device: torch.device | str = "cpu") -> Any:
-    """Read what `pack` wrote on another member.
+    """Read the bytes that `pack` made on another member.
 
     Args:
-        packed: its bytes.
-        device: where tensors go; to the host by default, because another member has devices of its own.
+        packed: the bytes.
+        device: device of the tensors; the CPU by default, because another member has devices of its own.
+
+    Returns:
+        The state.
 
     Raises:
-        ExchangeInvalid: it is damaged, or holds more than tensors, numbers, texts and containers of them.
+        ExchangeInvalid: the bytes are damaged, or hold more than tensors, numbers, texts and containers of them.
     """
     try:
         return torch.load(io.BytesIO(packed), map_location=device, weights_only=True)
-    # What is damaged fails in any of these ways, by the place of the damage.
+    # Damaged bytes raise any of these errors, depending on the place of the damage.
     except (
         pickle.UnpicklingError,
         RuntimeError,

@@ -8,7 +8,7 @@
     top_j                 largest share           -        kept     exact       arXiv 1809.07599
     qgd                   -                       -        lost     quantized   arXiv 1610.02132 (QSGD)
 
-One code path for all of them, so that what differs between two rows of a table is what their names say.
+All schemes share one code path, so that two rows of a table differ only by what their names say.
 """
 
 from __future__ import annotations
@@ -19,39 +19,59 @@ from ropewalk.exchange.compressors.gd_sec import GDSEC
 
 
 def gradient_descent() -> GDSEC:
-    """Every component of every gradient, in every round."""
+    """Send every component of every gradient in every round."""
     return GDSEC(density=1.0, beta=0.0, error_correction=False)
 
 
 def no_error_correction(c: float = 100.0, beta: float = 0.01) -> GDSEC:
-    """GD-SEC that forgets what it does not send."""
+    """Use GD-SEC without error correction: what is not sent is lost.
+
+    Args:
+        c: threshold factor, see `GDSECOptions`.
+        beta: rate of the memory, see `GDSECOptions`.
+    """
     return GDSEC(c=c, beta=beta, error_correction=False)
 
 
 def componentwise_lag(c: float = 1.0) -> GDSEC:
-    """A component is sent when it moved by more than c times what was applied; until then the old one counts.
+    """Send a component when it moved by more than `c` times the applied update; otherwise the old value counts.
 
-    Strong where gradients are exact; with minibatches it sends nearly everything.
+    This works well for exact gradients; with minibatches it sends nearly everything.
+
+    Args:
+        c: threshold factor; larger values send less.
     """
     return GDSEC(c=c, beta=1.0, error_correction=False)
 
 
 def cgd(c: float = 1.0) -> GDSEC:
-    """Censored gradient descent: the whole vector when it moved by more than c times what was applied, or nothing."""
+    """Use censored gradient descent: send a vector that moved by more than `c` times the update whole, else nothing.
+
+    Args:
+        c: threshold factor; larger values send less.
+    """
     return GDSEC(c=c, beta=1.0, per="bucket", error_correction=False)
 
 
 def top_j(density: float = 0.01) -> GDSEC:
-    """The largest components of each gradient and what was kept back; the rest is kept."""
+    """Send the largest components of gradient plus residual; keep the rest as the residual.
+
+    Args:
+        density: fraction of the components that is sent.
+    """
     return GDSEC(density=density, beta=0.0)
 
 
 def qgd(levels: int = 7) -> GDSEC:
-    """Every component of every gradient, rounded at random to a few levels."""
+    """Send every component of every gradient, rounded stochastically to a few levels.
+
+    Args:
+        levels: number of levels above zero.
+    """
     return GDSEC(density=1.0, beta=0.0, error_correction=False, values=f"levels({levels})")
 
 
-#: By name, GD-SEC itself among them.
+#: The presets by name, GD-SEC itself among them.
 PRESETS: dict[str, Callable[..., GDSEC]] = {
     "gradient_descent": gradient_descent,
     "gd_sec": GDSEC,

@@ -1,4 +1,4 @@
-"""What an exchange cost and did: collected by a `Ledger`, shown as a table or as JSON.
+"""Costs and effects of an exchange: collected by a `Ledger`, shown as a table or as JSON.
 
 exchange ── phase, sent, note ──▶ Ledger ── finish ──▶ ExchangeReport of the step
                                     └───── report ──▶ ExchangeReport of all steps ──▶ report_table, report_json
@@ -22,15 +22,15 @@ from ropewalk.exchange.observer import Observer
 from ropewalk.exchange.traffic import ring_bytes
 from ropewalk.quantities import counted, shown_duration, shown_size
 
-#: As many notes are kept, the last ones.
+#: Number of notes that are kept, the latest ones.
 _NOTES = 100
 
-#: As many parameters a table shows, those that send most.
+#: Number of parameters that a table shows, those with the most bytes sent.
 _LAYERS = 10
 
 
 class _Sums:
-    """What a step, or all steps, add up to."""
+    """Sums over a step, or over all steps."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -85,7 +85,7 @@ class _Sums:
 
 
 class Ledger(Observer):
-    """Adds up what happens in an exchange. Bytes are those that the group counted, a failed step's too."""
+    """Adds up what happens in an exchange. Bytes are those that the group counted, those of failed steps included."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -131,13 +131,17 @@ class Ledger(Observer):
         error_norm: float | None = None,
         all_joined: bool | None = None,
     ) -> ExchangeReport:
-        """Close a step that is done.
+        """Close a step that has succeeded.
 
         Args:
-            samples: of all members together.
-            skipped: nobody takes this step.
-            error_norm: of what compression keeps back; None where it was not measured, and the last one holds.
-            all_joined: whether all members had; None where they do not tell, and who has no samples counts as such.
+            samples: sum of all members' samples.
+            skipped: whether all members skip this step.
+            error_norm: Euclidean norm of what compression keeps back; None where it was not measured: the last one
+                holds.
+            all_joined: whether all members had joined; None where members do not tell, and no samples count as joined.
+
+        Returns:
+            The report of this step.
         """
         with self._lock:
             if error_norm is not None:
@@ -149,12 +153,12 @@ class Ledger(Observer):
             return step.report(self._error_norm)
 
     def report(self) -> ExchangeReport:
-        """All steps so far."""
+        """Return the report of all steps so far."""
         with self._lock:
             return self._total.report(self._error_norm)
 
     def _close(self) -> _Sums:
-        """What was collected since this was called last."""
+        """Return the sums since the last call."""
         step, self._step = self._step, _Sums()
         sent, received, headers, layers = self._counted()
         step.sent_bytes = sent - self._before[0]
@@ -172,17 +176,30 @@ class Ledger(Observer):
 
 
 def report_json(report: ExchangeReport) -> str:
-    """A report as JSON, one field each, for logs and dashboards."""
+    """Return a report as JSON, one entry per field, for logs and dashboards.
+
+    Args:
+        report: report of one step or of all.
+    """
     return msgspec.json.encode(report).decode()
 
 
 def print_report(report: ExchangeReport, console: Console | None = None) -> None:
-    """Show a report in the terminal."""
+    """Print a report to the terminal, or to `console`.
+
+    Args:
+        report: report of one step or of all.
+        console: where to print; None for a new console on standard output.
+    """
     (console or Console()).print(report_table(report))
 
 
 def report_table(report: ExchangeReport) -> RenderableType:
-    """A report as tables for a terminal: what was sent against dense, where the time went, who sent most."""
+    """Return a report as tables: bytes sent against dense, time by phase, and the parameters that sent most.
+
+    Args:
+        report: report of one step or of all.
+    """
     parts: list[RenderableType] = [_summary(report)]
     if report.seconds:
         parts.append(_times(report))

@@ -1,4 +1,4 @@
-"""Whether all members exchange the same parameters: asked once, because otherwise the first step hangs or is wrong."""
+"""A check that all members exchange the same parameters, done once: otherwise the first step hangs or is wrong."""
 
 from __future__ import annotations
 
@@ -15,10 +15,14 @@ _SHOWN = 5
 
 
 def require_same_parameters(group: Group, entries: Sequence[BucketEntry]) -> None:
-    """Compare names, shapes and dtypes with those of all members; all of them call this.
+    """Compare names, shapes and dtypes with those of all members; all members call this.
+
+    Args:
+        group: the group whose members are compared.
+        entries: this member's parameters.
 
     Raises:
-        ExchangeInvalid: they differ; says which parameters, and at whom. It is raised on every member.
+        ExchangeInvalid: they differ; names the parameters and the ranks. It is raised on every member.
     """
     described = {entry.name: f"{entry.dtype} {entry.shape}".removeprefix("torch.") for entry in entries}
     text = msgspec.json.encode(described)
@@ -35,7 +39,7 @@ def require_same_parameters(group: Group, entries: Sequence[BucketEntry]) -> Non
 
 
 def _differences(lists: Sequence[dict[str, str]]) -> list[str]:
-    """What each rank has otherwise than rank 0, in words."""
+    """Describe in words how each rank differs from rank 0."""
     first = lists[0]
     differences: list[str] = []
     for rank, other in enumerate(lists):

@@ -1,11 +1,11 @@
-"""Stalls: which members have not arrived, and which of their gradients are not ready.
+"""Stalls: finds which members have not arrived, and which of their gradients are not ready.
 
     rank 0 ── begin ── ready a ── ready b ── waits ...
     rank 1 ── begin ── ready a ──────────────────────────────────▶ "rank 1: step 7, b is not ready"
              │ each member posts its `ProgressNote` on the group's board once a second; a member that waits reads all
 
-The question users of Horovod ask most is why a step hangs. A collective cannot know; the members' notes do.
-`StepProgress` is a table, `diagnose` a pure function of notes, `StallDetector` the observer that posts and warns.
+The most frequent question of Horovod's users is why a step hangs. A collective cannot know, but the members' notes can
+tell. `StepProgress` is a table, `diagnose` a pure function of notes, `StallDetector` the observer that posts and warns.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from ropewalk.exchange.observer import Observer
 
 log = logging.getLogger(__name__)
 
-#: How many names of gradients a message shows for each rank.
+#: Number of gradient names that a message shows for each rank.
 _SHOWN = 5
 
 
 class ProgressNote(msgspec.Struct, frozen=True):
-    """How far one member is, as it posts it.
+    """The progress of one member, as it posts it.
 
     Attributes:
-        step: the last step it began; -1 before the first.
-        active: whether it is in that step still.
-        missing: names of gradients that are not ready; none once its backward is over, for then they count as zeros.
-        beat: counts its notes; one that does not count on has stopped.
+        step: the last step that the member began; -1 before the first.
+        active: whether the member is still in that step.
+        missing: names of gradients that are not ready; none once its backward is over, because they then count as
+            zeros.
+        beat: heartbeat counter, one more with each note; a member whose counter stands still has stopped.
     """
 
     step: int = -1
@@ -46,10 +47,10 @@ class ProgressNote(msgspec.Struct, frozen=True):
 
 
 class StepProgress:
-    """How far this member is in its step. Any thread may write: each call is one change of one thing.
+    """The progress of this member in its step. Any thread may write: each call makes one atomic change.
 
     Args:
-        names: of all gradients of a step.
+        names: names of all gradients of a step.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -61,24 +62,24 @@ class StepProgress:
         self.step = -1
 
     def begin(self, step: int) -> None:
-        """A step begins; no gradient is ready."""
+        """Begin a step; no gradient is ready."""
         self._ready = set()
         self.step, self._active, self._waiting = step, True, False
 
     def ready(self, name: str) -> None:
-        """A gradient is ready."""
+        """Record that a gradient is ready."""
         self._ready.add(name)
 
     def waiting(self) -> None:
-        """This member is done with its backward, and waits for the others."""
+        """Record that this member has finished its backward, and waits for the others."""
         self._waiting = True
 
     def finish(self) -> None:
-        """The step is over, for good or ill."""
+        """Record that the step is over, whether it succeeded or failed."""
         self._active = False
 
     def note(self) -> ProgressNote:
-        """A note for the board."""
+        """Return a note for the board."""
         self._beat += 1
         missing: tuple[str, ...] = ()
         if self._active and not self._waiting:
@@ -91,8 +92,8 @@ class Missing(msgspec.Struct, frozen=True):
 
     Attributes:
         rank: its rank.
-        tensors: its gradients that are not ready, as far as that is known.
-        words: where it is, for people.
+        tensors: names of its gradients that are not ready, as far as they are known.
+        words: where it is, as text for people.
     """
 
     rank: int
@@ -103,15 +104,15 @@ class Missing(msgspec.Struct, frozen=True):
 def diagnose(
     notes: Sequence[ProgressNote | None], rank: int, earlier: Sequence[ProgressNote | None] = ()
 ) -> tuple[Missing, ...]:
-    """Say for whom the member `rank` waits.
+    """Find the members that the member `rank` waits for.
 
     Args:
-        notes: the last note of each member.
-        rank: who waits.
-        earlier: notes read some seconds before; a member whose note is still the same has stopped.
+        notes: the last note of each member, by rank; None where there is none.
+        rank: rank of the waiting member.
+        earlier: notes read some seconds earlier; a member whose note has not changed has stopped.
 
     Returns:
-        The members that have not come as far as `rank`; none if all have, and the links between them are to blame.
+        The members that have not come as far as `rank`. None of them if all have; then a link between them is to blame.
     """
     own = notes[rank]
     if own is None:
@@ -132,7 +133,7 @@ def diagnose(
 
 
 def _where(note: ProgressNote, step: int) -> str:
-    """Why others wait for this member in `step`; empty if they do not."""
+    """Say why others wait for this member in `step`; empty if they do not."""
     if note.step > step or (note.step == step and not note.active):
         return ""
     if note.step < step:
@@ -148,7 +149,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def describe(step: int, waited_s: float, missing: Sequence[Missing], size: int) -> str:
-    """A stall in words, for a warning and for `ExchangeStalled`."""
+    """Describe a stall in words, for a warning and for `ExchangeStalled`."""
     head = f"step {step} has waited {waited_s:.1f} s"
     if not missing:
         return f"{head}; all {size} members have arrived, so a link between them hangs or is slow"
@@ -158,7 +159,7 @@ def describe(step: int, waited_s: float, missing: Sequence[Missing], size: int) 
 
 
 class _MemberWait:
-    """One wait of this member for the others, from the end of its backward on."""
+    """One wait of this member for the others, from the end of its backward."""
 
     def __init__(self, began: float) -> None:
         self.began = began
@@ -169,15 +170,17 @@ class _MemberWait:
 
 
 class StallDetector(Observer):
-    """Posts how far this member is, warns when it waits for long, and gives names to a group's bare timeout.
+    """Posts this member's progress, warns when it waits for long, and adds names to a group's bare timeout.
 
-    A thread of its own does the first two, because a wait may be in a hook of DDP, where nobody else looks at a clock.
+    A thread of its own does the first two, because a wait may be in a hook of DDP, where no other thread watches the
+    clock.
 
     Args:
-        warn_after_s: seconds of waiting after which a warning names who is missing, and again each time as long.
+        warn_after_s: seconds of waiting after which a warning names the missing members, repeated after each further
+            wait of the same length.
         interval_s: seconds between two notes.
-        warn: called with the text.
-        clock: tells the time.
+        warn: called with the text of a warning.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -230,7 +233,7 @@ class StallDetector(Observer):
             self._wait = _MemberWait(self._clock() - waited_s)
 
     def look(self) -> None:
-        """Warn if the wait is long by now; what the thread does once per interval."""
+        """Warn if the wait has become long; the thread calls this once per interval."""
         wait = self._wait
         if wait is None or (waited_s := self._clock() - wait.began) < self._interval_s:
             return
@@ -258,7 +261,7 @@ class StallDetector(Observer):
         """End the thread; may be called twice."""
         self._closing.set()
         if self._thread is not None:
-            # A board that does not answer may hold it for longer; it ends by itself then.
+            # A board that does not answer may block the thread for longer; the thread then ends by itself.
             self._thread.join(2 * self._interval_s)
             self._thread = None
 
@@ -268,27 +271,27 @@ class StallDetector(Observer):
                 if group.board is not None:
                     group.board.post(msgspec.json.encode(progress.note()))
             except Exception:
-                # A store that is closed at the end of a program; who reads the board then sees an old note.
+                # The store is closed at the end of a program; a member that reads the board then sees an old note.
                 log.debug("cannot post how far rank %d is", group.rank, exc_info=True)
             if closing.wait(self._interval_s):
                 return
             self.look()
 
     def _found(self, wait: _MemberWait, waited_s: float) -> tuple[str, Sequence[Missing]]:
-        """A wait in words, and for whom it is, as far as the board says."""
+        """Describe a wait in words, and return the members it is for, as far as the board tells."""
         rank, size = (self._group.rank, self._group.size) if self._group is not None else (0, 1)
         notes = self._read()
         if notes is None:
             return f"step {self._progress.step} has waited {waited_s:.1f} s, and {_UNREADABLE}", ()
         earlier: list[ProgressNote | None] = []
-        # Only a member that let two notes fall out has stopped for sure.
+        # Only a member that missed two notes has certainly stopped.
         if wait.earlier is not None and self._clock() > wait.earlier[0] + 2.5 * self._interval_s:
             earlier = wait.earlier[1]
         missing = diagnose(notes, rank, earlier)
         return describe(self._progress.step, waited_s, missing, size), missing
 
     def _read(self) -> list[ProgressNote | None] | None:
-        """All notes, the own one of this moment; None where the board cannot be read."""
+        """Return all notes, with this member's as of now; None where the board cannot be read."""
         group = self._group
         if group is None:
             return [self._progress.note()]

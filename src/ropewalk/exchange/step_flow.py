@@ -1,9 +1,9 @@
-"""`StepFlow`: takes the buckets of a step through two threads, one bucket after the other.
+"""`StepFlow`: passes the buckets of a step through two threads, one bucket after the other.
 
-    send ─▶ communication thread: agree, before the first one; reduce_bucket ─▶ completion thread: its rest, copied back
+    send ─▶ communication thread: agree, before the first bucket; reduce_bucket ─▶ completion thread: wait, copy back
                                                                                         └ after the last one: settled
 
-What is raised on either thread fails the step: nothing more of it is computed, and all threads that wait wake up.
+An error raised on either thread fails the step: the rest of it is not computed, and all waiting threads wake up.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ropewalk.exchange.observer import WHOLE_STEP
 from ropewalk.exchange.observers import Observers
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
 
-#: Called when a bucket is done, with what its step failed with.
+#: Called when a bucket is done, with the error of its step or None.
 Done = Callable[[BaseException | None], None]
 
 
 class BucketReducer(Protocol):
-    """Makes the mean of a bucket over members; see `BucketedExchange` for each method."""
+    """Turns a bucket into its mean over members; see `BucketedExchange` for each method."""
 
     def agree(self, record: StepRecord) -> Agreement: ...
     def sync_bucket(self, bucket: Bucket, agreement: Agreement) -> None: ...
@@ -42,7 +42,7 @@ class BucketReducer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Passage:
-    """One bucket on its way."""
+    """One bucket on its way through the two threads."""
 
     step: OpenStep
     bucket: Bucket
@@ -54,11 +54,11 @@ class StepFlow:
     """The two threads of one exchange, between `bind` and `close`.
 
     Args:
-        reducer: makes the mean of a bucket.
-        buckets: of the exchange.
-        observers: are told.
+        reducer: turns a bucket into its mean over members.
+        buckets: the buckets of the exchange.
+        observers: are told of each phase.
         nan: what happens to NaN and infinity.
-        name: of the threads.
+        name: prefix of the threads' names.
     """
 
     def __init__(
@@ -71,18 +71,18 @@ class StepFlow:
         self._thread = CommunicationThread(name)
 
     def send(self, step: OpenStep, bucket: Bucket, *, is_last: bool, done: Done | None = None) -> None:
-        """Have a full bucket exchanged, after those sent before it; `done` is called on the completion thread."""
+        """Exchange a full bucket, after those sent before it; `done` is called on the completion thread."""
         self._observers.enqueued(bucket.index, bucket.layout.names)
         queued = time.perf_counter()
         step.num_sent += 1
         self._thread.submit(partial(self._begin, _Passage(step, bucket, is_last, done), queued))
 
     def fail(self, step: OpenStep, error: BaseException) -> None:
-        """Note why a step failed, and wake up all threads that wait for it; from any thread."""
+        """Record why a step failed, and wake up all threads that wait for it; may be called from any thread."""
         step.fail(self._observers.failed(step.record.step, error))
 
     def drain(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until nothing is in flight."""
         self._thread.drain()
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class StepFlow:
             names = not_finite.screen(self._nan, bucket.layout, bucket.flat)
             step.found += names
             if names and self._nan != "zero":
-                # All gradients of this step are overwritten below; no encoder shall see what is not finite.
+                # All gradients of this step are overwritten below; no encoder may see values that are not finite.
                 bucket.flat.zero_()
         rest = self._reducer.reduce_bucket(bucket, step)
         if passage.is_last and step.screens:
@@ -131,7 +131,7 @@ class StepFlow:
         step.arrivals[bucket.index].set()
         if passage.done is not None:
             step.held.append(passage.done)
-            # What was found in a later bucket may change the gradients of this one.
+            # Findings in a later bucket may change the gradients of this one.
             if not passage.is_last and not step.screens:
                 step.release()
         if passage.is_last:
@@ -142,7 +142,7 @@ class StepFlow:
             step.release()
 
     def _settle(self, step: OpenStep) -> None:
-        """Everything has come back: carry out the verdict."""
+        """Carry out the verdict, after all buckets have come back."""
         verdict, skipped = step.verdict, False
         if step.error is not None:
             return
@@ -157,7 +157,7 @@ class StepFlow:
 
     @contextlib.contextmanager
     def _failing(self, step: OpenStep) -> Generator[None]:
-        """What is raised here fails the step, and is raised again by `wait` in the thread of the caller."""
+        """Fail the step with an error raised in this context; `wait` raises it again in the caller's thread."""
         try:
             yield
         except BaseException as error:

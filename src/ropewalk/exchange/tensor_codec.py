@@ -1,12 +1,12 @@
-"""Trees of tensors as one stretch of bytes, and back without a copy: what links between processes carry.
+"""Encoding of trees of tensors as one block of bytes, and decoding without a copy, for links between processes.
 
     ┌ lengths ┬ note ┬ structure ┬ values ┬ ─ ┬ tensor 0 ┬ ─ ┬ tensor 1 ┬ ...      tensors begin at multiples of 64
     └─────────┴──────┴───────────┴────────┴───┴──────────┴───┴──────────┴
 
-The note is the sender's, and can be read alone. The structure says how the tree branches, and of each tensor its type,
-sizes, strides and whether it needs a gradient; it is made once for all trees of a kind. Values are leaves that are no
-tensors. A tensor is its memory as it lies, from its first to its last element, so its strides stay what they are, those
-of an expanded tensor too: kernels add in another order for other strides, and for other alignments.
+The note is the sender's, and can be read alone. The structure describes the branching of the tree, and of each tensor
+its dtype, sizes, strides and whether it needs a gradient; it is encoded once for all trees of a kind. Values are leaves
+that are not tensors. A tensor's memory is copied as it is, from its first to its last element, so its strides do not
+change, those of an expanded tensor included: kernels add in another order for other strides, and for other alignments.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from ropewalk.exchange.tree_nodes import DataclassNode, DictNode, SequenceNode
 from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import loads
 
-#: Of tensors, in bytes: what torch's own allocator gives.
+#: Alignment of tensors in bytes: that of torch's own allocator.
 ALIGN = 64
 _LENGTHS = struct.Struct("<III")
-#: A tensor whose memory has more gaps than elements is made dense.
+#: A tensor with more than this many elements of memory per element is made dense.
 _MOST_SPREAD = 2
-#: Kinds of trees that are remembered; a program has a few, one whose shapes change all the time has any number.
+#: Number of kinds of trees that are remembered. A program has a few, unless its shapes change all the time.
 _MOST_KINDS = 1024
 _ATOMS = frozenset([int, float, bool, str, bytes, complex])
 _NONE, _TENSOR, _VALUE = 0, 1, 2
@@ -39,12 +39,12 @@ _NONE, _TENSOR, _VALUE = 0, 1, 2
 
 class _TensorFacts(NamedTuple):
     dtype: torch.dtype
-    #: Elements from the first to the last in memory.
+    #: Number of elements from the first to the last in memory.
     span: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     requires_grad: bool
-    #: Where it begins behind the first tensor, in bytes, and how long it is.
+    #: Its distance from the first tensor, and its size, in bytes.
     offset: int
     size_bytes: int
     #: Whether it has one dimension and no gaps.
@@ -52,18 +52,18 @@ class _TensorFacts(NamedTuple):
 
 
 class _Structure(NamedTuple):
-    #: What leaf it is, or what makes the node of its children, and these.
+    #: The kind of the leaf, or the function that makes the node of its children, and these.
     root: Any
     tensors: tuple[_TensorFacts, ...]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _TreeKind:
-    """What the sender remembers of trees that are alike."""
+    """What the sender remembers of trees of the same structure."""
 
     encoded: bytes
     tensors: tuple[_TensorFacts, ...]
-    #: Tensors that have to be made dense.
+    #: Indices of the tensors that have to be made dense.
     sparse: tuple[int, ...]
     body_bytes: int
 
@@ -79,24 +79,24 @@ class Encoded:
     _tensors: Sequence[Tensor]
 
     def write(self, address: int) -> None:
-        """Copy it to memory that begins at a multiple of `ALIGN` and has `size_bytes`."""
+        """Copy the encoded tree to memory that begins at a multiple of `ALIGN` and has `size_bytes`."""
         ctypes.memmove(address, self._head, len(self._head))
         address += self._body_at
         for facts, tensor in zip(self._facts, self._tensors, strict=True):
             ctypes.memmove(address + facts.offset, tensor.data_ptr(), facts.size_bytes)
 
     def to_tensor(self) -> Tensor:
-        """It as a tensor of bytes."""
+        """Return the encoded tree as a one-dimensional uint8 tensor."""
         blob = torch.empty(self.size_bytes, dtype=torch.uint8)
         self.write(blob.data_ptr())
         return blob
 
 
 class TensorCodec:
-    """Encodes and decodes; remembers the kinds of trees it has met. For one thread.
+    """Encodes and decodes trees, and remembers the kinds of trees it has seen. For one thread.
 
     Args:
-        device: where decoded tensors shall be; None: in the memory they were decoded from.
+        device: device of decoded tensors; None: they stay in the memory that they were decoded from.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -105,15 +105,18 @@ class TensorCodec:
         self._structures: dict[bytes, _Structure] = {}
 
     def encode(self, tree: Any, note: bytes = b"") -> Encoded:
-        """Make a tree ready to be written.
+        """Prepare a tree for writing.
 
         Args:
-            tree: of tuples, lists, dictionaries, named tuples and dataclasses; leaves are tensors, None, and anything
+            tree: tuples, lists, dictionaries, named tuples and dataclasses; leaves are tensors, None, and any object
                 that can be pickled. Its tensors must not change before it is written.
-            note: what the receiver reads first.
+            note: bytes that the receiver can read first.
+
+        Returns:
+            The encoded tree.
 
         Raises:
-            NotPicklable: a leaf cannot be sent; `path` says which.
+            NotPicklable: a leaf cannot be sent; `path` names it.
         """
         signature: list[Any] = []
         tensors: list[Tensor] = []
@@ -134,7 +137,7 @@ class TensorCodec:
         return Encoded(body_at + kind.body_bytes, head, body_at, kind.tensors, tensors)
 
     def decode(self, memory: memoryview) -> Any:
-        """The tree; its tensors lie in `memory`, which begins at a multiple of `ALIGN`, and keep it alive."""
+        """Decode a tree; its tensors lie in `memory`, which begins at a multiple of `ALIGN`, and keep it alive."""
         note, structure, values = _LENGTHS.unpack_from(memory)
         at = _LENGTHS.size + note
         encoded = bytes(memory[at : at + structure])
@@ -153,7 +156,7 @@ class TensorCodec:
         if span:
             tensor = torch.frombuffer(memory, dtype=dtype, count=span, offset=body_at + offset)
             if not is_row:
-                # In place, as a view that is made where autograd is off could not be changed in place.
+                # In place, because a view that is made while autograd is off could not be changed in place later.
                 tensor = tensor.as_strided_(shape, stride)
         else:
             tensor = torch.empty_strided(shape, stride, dtype=dtype)
@@ -163,7 +166,7 @@ class TensorCodec:
 
 
 def note_of(memory: memoryview) -> memoryview:
-    """The note of an encoded tree."""
+    """Return the note of an encoded tree."""
     return memory[_LENGTHS.size : _LENGTHS.size + _LENGTHS.unpack_from(memory)[0]]
 
 
@@ -171,10 +174,10 @@ def note_of(memory: memoryview) -> memoryview:
 
 
 def _visit(tree: Any, signature: list[Any], tensors: list[Tensor], values: list[Any]) -> None:
-    """Take a tree apart; `signature` tells it from other kinds of trees, each node before its children.
+    """Take a tree apart; `signature` distinguishes it from other kinds of trees, each node before its children.
 
-    `pipeline.tracing.trees.flatten` does the same for models. This one runs for every message: it appends to flat
-    lists, which are a key as they are, and makes no objects of its own for tuples, lists and tensors.
+    `pipeline.tracing.trees.flatten` does the same for models. This function runs for every message: it appends to flat
+    lists, which can be used as a key, and makes no objects of its own for tuples, lists and tensors.
     """
     kind: Any = type(cast(object, tree))
     if tree is None:
@@ -217,7 +220,7 @@ def _visit(tree: Any, signature: list[Any], tensors: list[Tensor], values: list[
 
 
 def _parse(signature: Iterator[Any]) -> Any:
-    """The root of a tree of this signature."""
+    """Return the root of a tree with this signature."""
     first = next(signature)
     if first is None:
         return _NONE
@@ -242,7 +245,7 @@ def _build(node: Any, tensors: Iterator[Tensor], values: Iterator[Any]) -> Any:
 
 
 def _in_memory(tensor: Tensor) -> Tensor | None:
-    """A tensor whose memory can be copied; None: it is of an odd kind, and pickled."""
+    """Return a tensor whose memory can be copied; None if the tensor is of an unusual kind, and pickled."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta:
         return None
     if tensor.is_cpu and not (tensor.is_neg() or tensor.is_conj()):
@@ -250,7 +253,7 @@ def _in_memory(tensor: Tensor) -> Tensor | None:
     return tensor.detach().resolve_conj().resolve_neg().cpu().requires_grad_(tensor.requires_grad)
 
 
-# --- what is remembered -----------------------------------------------------------------------------------------------
+# --- caches -----------------------------------------------------------------------------------------------------------
 
 
 def _remember(memory: dict[Any, Any], key: Any, value: Any) -> Any:
@@ -279,14 +282,14 @@ def _kind_of(signature: tuple[Any, ...], tensors: Sequence[Tensor]) -> _TreeKind
 
 
 def _span(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """Elements of memory from the first to the last of a tensor."""
+    """Return the number of elements of memory from the first to the last of a tensor."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
 
 
 def _dense(shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
-    """Strides without gaps, in the same order."""
+    """Return strides without gaps, in the same order."""
     dense = [0] * len(shape)
     step = 1
     for axis in sorted(range(len(shape)), key=lambda axis: (stride[axis], -axis)):
@@ -302,7 +305,7 @@ def _pickled_values(values: list[Any]) -> bytes:
 
 
 def _pickled(value: Any, what: str) -> bytes:
-    """The value, with classes of the sender's `__main__`: trees go on to workers that never heard of them."""
+    """Pickle a value with classes of the sender's `__main__`: trees go on to workers that do not have that module."""
     payload = dumps_with_code(value, what=what)
     return pickle.dumps((payload.pickle, tuple(map(bytearray, payload.buffers))), 5)
 

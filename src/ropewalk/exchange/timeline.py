@@ -1,11 +1,11 @@
-"""`ExchangeTimeline`: what an exchange does, as a trace for ui.perfetto.dev or chrome://tracing (Horovod's timeline).
+"""`ExchangeTimeline`: a trace of an exchange for ui.perfetto.dev or chrome://tracing (Horovod's timeline).
 
     process   one for each rank
     thread 0  the step: from its beginning to its end, the wait in it, and a mark where each gradient became ready
     threads   one for each bucket: queue, encode, negotiate, transfer, decode
 
-Each rank writes a file of its own, `trace.rank0.json`; times are of the wall clock, so files of one host fit together
-as they are (`merge_timelines`). An exchange without a timeline calls nothing here.
+Each rank writes a file of its own, `trace.rank0.json`. Times are of the wall clock, so files of one host can be merged
+as they are (`merge_timelines`). Without a timeline an exchange calls nothing here.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from ropewalk.trace_events import Event
 
 log = logging.getLogger(__name__)
 
-#: As many events are kept in memory before they are written.
+#: Number of events that are kept in memory before they are written.
 _FLUSH_EVERY = 1000
 
 
 class ExchangeTimeline(Observer):
-    """Writes a trace of an exchange while it runs; one that cannot be written ends there, and training goes on.
+    """Writes a trace of an exchange while it runs; if writing fails the trace ends, and training continues.
 
     Args:
-        path: such as "trace.json"; the rank is put before the suffix.
+        path: path of the trace, such as "trace.json"; the rank is inserted before the suffix.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -47,16 +47,16 @@ class ExchangeTimeline(Observer):
         self._began = 0.0
         self._written = False
         self._closed = False
-        # Phases come in the clock of `perf_counter`, which begins anew in each process.
+        # Phases are timed by `perf_counter`, whose zero differs between processes.
         self._epoch = time.time() - time.perf_counter()
 
     @property
     def path(self) -> Path:
-        """The file of this rank."""
+        """The trace file of this rank."""
         return self._path.with_suffix(f".rank{self._rank}{self._path.suffix or '.json'}")
 
     def bind(self, layouts: Sequence[Layout], group: Group) -> None:
-        self._flush()  # what went before belongs to the rank of before
+        self._flush()  # earlier events belong to the earlier rank
         self._rank = group.rank
         self._add(trace_events.process_name(self._rank, f"rank {group.rank} of {group.size}"))
         for bucket, layout in enumerate(layouts):
@@ -84,10 +84,10 @@ class ExchangeTimeline(Observer):
     def failed(self, error: BaseException) -> None:
         about = {"error": f"{type(error).__name__}: {error}"}
         self._span(0, f"step {self._step} failed", self._began, time.perf_counter(), about)
-        self._flush()  # who debugs a failure may not come to close
+        self._flush()  # a user who debugs a failure may never call close
 
     def close(self) -> None:
-        """Write what is left; may be called twice."""
+        """Write the remaining events; may be called twice."""
         self._flush()
         with self._lock:
             if self._written and not self._closed:
@@ -131,18 +131,22 @@ class ExchangeTimeline(Observer):
 
 
 def merge_timelines(paths: Iterable[str | Path], merged: str | Path) -> None:
-    """Put traces of several ranks into one file.
+    """Merge the traces of several ranks into one file.
 
     Args:
-        paths: what the ranks wrote; one of a process that was killed is read as far as it goes.
-        merged: written anew.
+        paths: the files that the ranks wrote; the file of a killed process is read as far as it goes.
+        merged: the file to write; an existing one is replaced.
     """
     events = [event for path in paths for event in read_timeline(path)]
     Path(merged).write_bytes(trace_events.trace(events))
 
 
 def read_timeline(path: str | Path) -> list[Event]:
-    """The events of one trace, complete or cut short by the death of its process."""
+    """Return the events of one trace, complete or cut short by the death of its process.
+
+    Args:
+        path: the file that a rank wrote.
+    """
     lines = Path(path).read_bytes().removeprefix(b"[").removesuffix(b"]\n").strip().split(b",\n")
     events: list[Event] = []
     for line in lines:

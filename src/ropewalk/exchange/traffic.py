@@ -1,4 +1,4 @@
-"""Counters of what was sent and received, exactly: payload and headers apart, by tag and by parameter."""
+"""`MemberTraffic`: exact counters of bytes sent and received, payload and headers apart, by tag and by parameter."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class MemberTraffic:
-    """Bytes of one member, since it was made. Any thread may add.
+    """Bytes of one member since this object was made. Any thread may add.
 
     Attributes:
         sent: payload bytes by tag: messages of compressors, or dense values.
-        received: the same of what arrived.
-        headers_sent: lengths, facts and frames, which are there even when nobody has anything to say.
-        headers_received: the same of what arrived.
+        received: payload bytes received, by tag.
+        headers_sent: bytes of lengths, facts and frames, which are sent even when no member has a payload.
+        headers_received: the same, received.
         layers: payload bytes sent, by parameter name; they add up to those of `sent` for gradients.
     """
 
@@ -53,5 +53,5 @@ class MemberTraffic:
 
 
 def ring_bytes(size_bytes: int, size: int) -> int:
-    """What each of `size` members sends, and receives, in a ring all-reduce of a buffer."""
+    """Return the bytes that each of `size` members sends, and receives, in a ring all-reduce of `size_bytes`."""
     return round(2 * (size - 1) * size_bytes / size)

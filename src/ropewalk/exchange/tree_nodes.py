@@ -1,4 +1,4 @@
-"""Nodes of trees without their children, each a function that makes the node of them; they can travel, and be keys."""
+"""Nodes of trees without their children, as functions from children to node; picklable, and hashable as keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DictNode(NamedTuple):
 
     kind: Any
     keys: tuple[Any, ...]
-    #: True is no other key than 1, but of another type.
+    #: True equals 1 as a key, but is of another type.
     types: tuple[type, ...]
 
     def __call__(self, values: list[Any]) -> Any:

@@ -1,7 +1,7 @@
-"""Tuning of an exchange while it runs: measured steps go to `Autotune`, its answers into buckets and compressor.
+"""Tuning of an exchange while it runs: `Autotune` gets measured steps and sets bucket size and compressor.
 
-The factor `c` of GD-SEC trades bits for what is kept back, so quicker alone is not better: only factors under which
-the error kept back is at most `ERROR_GROWTH` times that of the factor the user began with are allowed.
+The factor `c` of GD-SEC trades bits for what is kept back, so faster alone is not better: only factors are allowed
+under which the kept-back error is at most `ERROR_GROWTH` times that of the user's own factor.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class ExchangeTuner:
     """Tunes an exchange that is bound.
 
     Args:
-        exchange: all-reduce or all-gather; what it keeps is carried over by name.
-        group: of the exchange; every member tunes.
-        window: steps per measurement.
-        clock: seconds.
+        exchange: all-reduce or all-gather; its state is carried over by name.
+        group: the group of the exchange; every member tunes.
+        window: number of steps per measurement.
+        clock: returns the time in seconds.
 
     Raises:
         ExchangeInvalid: the exchange has no buckets to tune.
@@ -60,7 +60,7 @@ class ExchangeTuner:
         return self._agreed.done
 
     def after_step(self) -> None:
-        """Between two steps, on every member: take note of the one that is over, and tune perhaps."""
+        """Record the step that has ended and, after a full window, apply new values; between two steps, everywhere."""
         now = self._clock()
         last, self._last = self._last, now
         if last is None or self.done:
@@ -90,7 +90,7 @@ class ExchangeTuner:
 
 
 def _factor(exchange: BucketedExchange) -> Knob | None:
-    """The knob of GD-SEC's `c` in its averaged form, within what its own guard lets through."""
+    """Return the knob of GD-SEC's `c` in its averaged form, limited to values that its own guard accepts."""
     compressor = exchange.compressor if isinstance(exchange, LanedExchange) else None
     if not isinstance(compressor, GDSEC) or compressor.xi is not None:
         return None

@@ -1,7 +1,7 @@
 """Compressors by name, one file each.
 
-Who brings another hands it over itself, or lists it with `register_compressor` or by an entry point of the group
-`ropewalk.compressors`.
+A compressor of your own can be passed as an object, listed with `register_compressor`, or listed by an entry point of
+the group `ropewalk.compressors`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ropewalk.exchange.compressors.sign import Sign
 from ropewalk.exchange.compressors.top_k import TopK
 from ropewalk.families import Family
 
-#: Every compressor by its name; the conformance suite runs over all of them.
+#: All compressors by name; the conformance suite runs over all of them.
 COMPRESSORS: Family[type[Compressor]] = Family(
     "compressor",
     {
@@ -36,13 +36,20 @@ COMPRESSORS: Family[type[Compressor]] = Family(
 
 
 def make_compressor(wanted: str | Compressor, **options: Any) -> Compressor:
-    """Make a compressor from its name and options, or take an object that is one already.
+    """Make a compressor from its name and options, or return an object that is a compressor already.
 
         make_compressor("top_k", density=0.001)
         make_compressor("error_feedback", inner="sign")
 
+    Args:
+        wanted: the name of a compressor, or a compressor.
+        options: arguments of the compressor's class, allowed with a name only.
+
+    Returns:
+        The compressor.
+
     Raises:
-        ExchangeInvalid: no compressor has this name, or it has no such option; says which there are.
+        ExchangeInvalid: no compressor has this name, or it has no such option; the message lists the possible ones.
     """
     if isinstance(wanted, Compressor):
         if options:
@@ -55,6 +62,9 @@ def make_compressor(wanted: str | Compressor, **options: Any) -> Compressor:
 
 def register_compressor(kind: type[Compressor]) -> type[Compressor]:
     """List a compressor under its `name`; usable as a decorator.
+
+    Args:
+        kind: class of the compressor; it is returned unchanged.
 
     Raises:
         ExchangeInvalid: another compressor has this name.

@@ -1,9 +1,9 @@
-"""CGD: a worker whose gradient has hardly changed says nothing (LAG, 1805.09965, section 2; CSGD, 1909.03631).
+"""CGD: a worker whose gradient has hardly changed sends nothing (LAG, 1805.09965, section 2; CSGD, 1909.03631).
 
-    worker      D = gradient - h_m       sent whole, and h_m += D, if |D| > c / M * |what was applied last|
-    receiver    h += D of those who sent; h is what is applied
+    worker      D = gradient - h_m       sent whole, and h_m += D, if |D| > c / M * |the last applied update|
+    receiver    h += D of those that sent; h is what is applied
 
-What was applied stands for `(theta^k - theta^{k-1}) / alpha`, so that c needs no learning rate. M is the number of
+The applied update stands for `(theta^k - theta^{k-1}) / alpha`, so that c needs no learning rate. M is the number of
 members; norms are those of a bucket.
 """
 
@@ -28,11 +28,11 @@ from ropewalk.exchange.message import Message
 
 @dataclass(frozen=True)
 class Censored(Compressor):
-    """The whole bucket, or nothing.
+    """Sends the whole bucket, or nothing.
 
     Attributes:
-        c: how large a change must be to be said; 0 sends every change.
-        history: over how many rounds the squared norm of what was applied is averaged.
+        c: factor of the threshold that a change must exceed to be sent; 0 sends every change.
+        history: number of rounds over which the squared norm of the applied update is averaged.
     """
 
     name = "censored"
@@ -55,7 +55,7 @@ class Censored(Compressor):
 
 @dataclass(frozen=True)
 class _SentSum:
-    """What a worker has said so far, and the squared norms of what was applied before, by parameter and round."""
+    """The sum that a worker has sent so far, and squared norms of earlier applied updates, by parameter and round."""
 
     memory: Tensor
     applied: Tensor
@@ -78,7 +78,7 @@ class _CensoredEncoder(Encoder):
         window = self._window(round_)
         limit = self._compressor.c / round_.size * (window.sum().item() / self._compressor.history) ** 0.5
         difference = self._difference(gradient)
-        # A norm that is NaN is said, too.
+        # A norm that is NaN is sent, too.
         if not round_.participates or _norm(difference) <= limit:
             self._prepare(self._said.memory, window)
             return SILENCE
@@ -115,11 +115,11 @@ class _CensoredEncoder(Encoder):
                 row.copy_(state["applied"][name])
 
     def _difference(self, gradient: Tensor) -> Tensor:
-        """In the dtype in which it travels, so that the memory holds what the receiver hears."""
+        """Return the difference in the dtype in which it travels, so that the memory holds the decoded values."""
         return (gradient - self._said.memory).to(self.layout.dtype)
 
     def _window(self, round_: Round) -> Tensor:
-        """Squared norms of what was applied, by parameter, and by round from the last one backwards."""
+        """Return squared norms of applied updates, float64, by parameter and by round from the last one backwards."""
         last = torch.zeros(len(self.layout.entries), 1, dtype=torch.float64)
         if round_.applied is not None:
             for at, part in enumerate(self.layout.slices.values()):

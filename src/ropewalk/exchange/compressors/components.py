@@ -1,4 +1,4 @@
-"""Between flat tensors and messages: what the members of the family that send components have in common."""
+"""Conversion between flat tensors and messages, shared by all compressors that send components."""
 
 from __future__ import annotations
 
@@ -18,33 +18,41 @@ from ropewalk.exchange.wire.values import ValueCodec
 
 
 def say_all(layout: Layout, flat: Tensor, codec: str | ValueCodec = "same", seed: Sequence[int] = (0,)) -> Message:
-    """A message with every component of a bucket.
+    """Make a message with every component of a bucket.
 
     Args:
-        layout: of the bucket.
-        flat: on any device; not changed.
+        layout: layout of the bucket.
+        flat: the components, flat, on any device; not changed.
         codec: see `wire.values`; "same" is the dtype of the layout.
-        seed: for codecs that round at random.
+        seed: for codecs that round stochastically.
+
+    Returns:
+        The message.
     """
     return pack_dense(layout, on_host(flat), _codec(layout, codec), seed)
 
 
 def say_some(layout: Layout, found: Selection, codec: str | ValueCodec = "same", seed: Sequence[int] = (0,)) -> Message:
-    """A message with the components that were found; empty if there are none."""
+    """Make a message with the selected components; it is empty if there are none."""
     return pack_sparse(layout, found.indices, found.values, _codec(layout, codec), seed)
 
 
 def add_said(data: memoryview, layout: Layout, out: Tensor) -> None:
-    """Add what either kind of message says to a flat tensor of float32 or float64.
+    """Add the components of either kind of message to a flat tensor of float32 or float64.
+
+    Args:
+        data: bytes of the message.
+        layout: layout of the bucket.
+        out: flat; changed in place.
 
     Raises:
-        MessageCorrupt: these are no such bytes.
+        MessageCorrupt: the bytes are no such message.
     """
     indices, values = unpack_sparse(data, layout.numel, layout.dtype)
     if len(indices) < layout.numel:
         scatter_add(out, indices, values)
     elif out.device.type == "cpu":
-        # By numpy: received memory is read-only, which tensors cannot be.
+        # Added by numpy: received memory is read-only, and a tensor cannot be.
         array = out.numpy()
         np.add(array, values, out=array)
     else:
@@ -52,13 +60,13 @@ def add_said(data: memoryview, layout: Layout, out: Tensor) -> None:
 
 
 def on_host(flat: Tensor) -> NDArray[Any]:
-    """A tensor as numpy has it, in its own memory if it can be; bfloat16 becomes float32."""
+    """Return a tensor as a numpy array, which shares its memory where possible; bfloat16 becomes float32."""
     host = flat.detach().cpu()
     return (host.float() if host.dtype == torch.bfloat16 else host).numpy()
 
 
 def from_host(array: NDArray[Any]) -> Tensor:
-    """A tensor in the memory of an array, which must be writable."""
+    """Return a tensor in the memory of an array, which must be writable."""
     return torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType]
 
 

@@ -1,14 +1,14 @@
-"""The family of compressors: an encoder with state at the worker, a decoder with state at the receiver.
+"""The interface of compressors: an encoder with state at the worker, a decoder with state at the receiver.
 
                  worker                                         receiver (a server, or every worker)
     gradient ─▶ Encoder.encode ─▶ Message (bytes) ─▶ link ─▶ Decoder.decode(messages of all) ─▶ sum applied
-                 state: error kept, memory                      state: sum of memories
+                 state: residual, memory                        state: sum of memories
 
-A `Compressor` is the configuration: frozen, picklable, the same everywhere. Its encoders and decoders handle one
-bucket each: a flat tensor whose `Layout` says which parameter lies where. State changes only in `commit`, so a
-step can be taken back. Two shapes of payload:
+A `Compressor` is the configuration: frozen, picklable, the same on all members. Its encoders and decoders handle one
+bucket each: a flat tensor whose `Layout` says which parameter lies where. State changes only in `commit`, so a step can
+be taken back. There are two kinds of payload:
 
-- `Encoder.encode` makes a `Message`: bytes for whoever can decode them. Every compressor has it.
+- `Encoder.encode` makes a `Message`: bytes for a decoder. Every compressor has it.
 - Where payloads can be summed as they are (`summable`), `SummableEncoder` also makes tensors for an all-reduce.
 """
 
@@ -27,14 +27,14 @@ from ropewalk.exchange.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What an encoder is told beside the gradient.
+    """What an encoder is told in addition to the gradient.
 
     Attributes:
-        step: counts rounds, from 0; seeds what is random, the same on every member.
-        rank: of this member.
+        step: counts rounds, from 0; seeds random choices that are the same on every member.
+        rank: rank of this member.
         size: number of members.
-        samples: of this member's gradient; 0 where it has none, and what arrives at `encode` is zero.
-        applied: what the receiver applied in the last round: the flat sum of what members said; None in the first
+        samples: number of samples in this member's gradient; 0 where it has none, and `encode` then gets zeros.
+        applied: the sum of all members' messages that the receiver applied in the last round, flat; None in the first
             round. Must not be changed.
         participates: False where a member is to stay silent in this round (round robin, partial participation).
     """
@@ -48,11 +48,12 @@ class Round:
 
 
 class Encoder(abc.ABC):
-    """A worker's half, for one bucket.
+    """The worker's side of a compressor, for one bucket.
 
     Attributes:
-        layout: of the bucket.
-        replicated: names of the states in `state_dict` that are the same on every member; who joins takes them over.
+        layout: layout of the bucket.
+        replicated: names of the states in `state_dict` that are the same on every member; a joining member takes them
+            over.
     """
 
     layout: Layout
@@ -60,28 +61,31 @@ class Encoder(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, gradient: Tensor, round_: Round) -> Message:
-        """Say what the receiver shall hear of this gradient. The state changes at `commit` only; not before.
+        """Make the message for a gradient. The state does not change before `commit`.
 
         Args:
-            gradient: flat, of the layout, not changed here; this member's part of the mean, by its samples.
+            gradient: flat, as the layout says, not changed here; this member's part of the mean, by its samples.
             round_: see `Round`.
+
+        Returns:
+            The message; empty if this member is silent.
         """
 
     @abc.abstractmethod
     def commit(self) -> None:
-        """The round is done: take over the state that `encode` prepared."""
+        """Take over the state that `encode` prepared, because the round has succeeded."""
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """The round did not happen: forget what `encode` prepared. Nothing if there is nothing."""
+        """Drop the state that `encode` prepared, if any, because the round failed."""
 
     @property
     def error(self) -> Tensor | None:
-        """What was kept back so far and will be sent later, flat; None where nothing ever is."""
+        """The residual, flat: what was kept back so far and will be sent later; None where nothing is kept back."""
         return None
 
     def take_error(self, error: Tensor) -> None:
-        """Take over what a member that leaves kept back, flat; added to the own."""
+        """Add the residual of a leaving member, flat, to this member's own."""
         if self.error is None:
             raise ValueError(f"{type(self).__name__} keeps nothing back")
         self.error.add_(error)
@@ -91,23 +95,23 @@ class Encoder(abc.ABC):
         """This worker's part of the sum that decoders remember (GD-SEC's h_m), flat; None where there is none."""
         return None
 
-    def flush(self) -> None:  # noqa: B027  (most have nothing to forget)
-        """Set error and memory to zero: the error was sent, and from now on gradients travel whole."""
+    def flush(self) -> None:  # noqa: B027  (most encoders have no state to reset)
+        """Set residual and memory to zero: the residual was sent, and from now on gradients travel whole."""
 
     def whole(self, gradient: Tensor, round_: Round) -> Tensor | None:
-        """What would be said if nothing was left out, flat: for one dense all-reduce, where that is quicker.
+        """Return what would be sent if nothing were left out, flat: for one dense all-reduce, where that is faster.
 
-        The state is kept as after `encode` with a threshold of zero (at `commit`). None: the gradient itself.
+        The state is kept as after `encode` with a threshold of zero (at `commit`). None: the gradient itself is sent.
         """
         return None
 
     @abc.abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """State by its name and then by parameter, such as `{"error": {"fc.weight": tensor}}`, as copies."""
+        """Return copies of the state, by its name and then by parameter, such as `{"error": {"fc.weight": tensor}}`."""
 
     @abc.abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over state; parameters that are not in it keep theirs, others are ignored."""
+        """Load state; parameters that are not in it keep theirs, others are ignored."""
 
 
 class SummableEncoder(Encoder):
@@ -115,37 +119,37 @@ class SummableEncoder(Encoder):
 
     @abc.abstractmethod
     def summand(self, gradient: Tensor, round_: Round) -> Tensor:
-        """The tensor that members sum up; the caller may overwrite it. The same numel and dtype on every member."""
+        """Return the tensor that members sum up, of the same numel and dtype on all; the caller may overwrite it."""
 
     def next_summand(self, total: Tensor) -> Tensor | None:
-        """A further tensor to sum, given the last sum (PowerSGD needs two); None when that was the last."""
+        """Return a further tensor to sum, given the last sum (PowerSGD needs two); None when that was the last."""
         return None
 
     @abc.abstractmethod
     def decode_sum(self, total: Tensor, out: Tensor) -> None:
-        """Write the sum of all members' gradients, as far as the payload says, to `out` (flat, of the layout).
+        """Write the sum of all members' gradients, as the payloads represent it, to `out` (flat, as the layout says).
 
-        Linear in `total`; may be called several times in a round, and what the last call was given counts.
+        Linear in `total`; may be called several times in a round, and the last call counts.
         """
 
 
 class Decoder(abc.ABC):
-    """The receiver's half, for one bucket; every replica of it computes the same bits."""
+    """The receiver's side, for one bucket; every replica of it computes the same bits."""
 
     layout: Layout
 
     @abc.abstractmethod
     def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
-        """Write to `out` (flat, of the layout) the sum to apply.
+        """Write the sum to apply to `out` (flat, as the layout says).
 
-        The state changes at `commit` only.
+        The state does not change before `commit`.
 
         Args:
-            messages: by rank, added in the order of ranks; an empty one, or none, for who is silent.
+            messages: by rank, added in the order of ranks; a silent member has an empty message or none.
             out: overwritten.
 
         Raises:
-            MessageCorrupt: bytes that no encoder of this layout can have made; says whose.
+            MessageCorrupt: no encoder of this layout can have made these bytes; names the sender's rank.
         """
 
     @abc.abstractmethod
@@ -155,7 +159,7 @@ class Decoder(abc.ABC):
     def abort(self) -> None: ...
 
     def decode_whole(self, total: Tensor, out: Tensor) -> None:
-        """As `decode`, given the sum of what `Encoder.whole` gave on all members."""
+        """Decode like `decode`, but from the sum of the results of `Encoder.whole` on all members."""
         out.copy_(total)
 
     @abc.abstractmethod
@@ -174,15 +178,15 @@ class Decoder(abc.ABC):
 
 
 class Compressor(abc.ABC):
-    """The configuration of a way to say less than a whole gradient. Members are frozen dataclasses.
+    """The configuration of a method that sends less than a whole gradient. Implementations are frozen dataclasses.
 
     Attributes:
-        name: in the table of compressors.
+        name: name in the table of compressors.
         summable: whether payloads may be summed by an all-reduce (its encoders are `SummableEncoder`s).
-        keeps_memory: whether decoders remember a sum over members, which must follow changes of them.
+        keeps_memory: whether decoders remember a sum over members, which must follow changes of membership.
         stale_safe: whether gradients of older weights may be mixed in (False for GD-SEC in averaged form).
-        transparent: whether nothing is kept from round to round, and NaN or infinity of a member always reaches the sum
-            of all; members then need not tell each other of it.
+        transparent: whether no state is kept between rounds, and NaN or infinity of a member always reaches the sum of
+            all; members then need not tell each other of it.
     """
 
     name: ClassVar[str]
@@ -198,10 +202,10 @@ class Compressor(abc.ABC):
     def decoder(self, layout: Layout) -> Decoder: ...
 
     def under_error_feedback(self) -> Compressor:
-        """What `ErrorFeedback` is to wrap: this, or what it becomes where errors are kept and sent later.
+        """Return the form of this compressor that `ErrorFeedback` wraps; by default the compressor itself.
 
         Raises:
-            ExchangeInvalid: there is nothing to keep, errors are kept already, or what decoders give is not the sum of
-                what each member's message says.
+            ExchangeInvalid: there is no error to keep, errors are kept already, or the decoder's result is not the sum
+                of the members' messages.
         """
         return self

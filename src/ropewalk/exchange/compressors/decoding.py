@@ -1,4 +1,4 @@
-"""Going through the messages of a round: always in the order of ranks, so that every replica adds up the same bits."""
+"""Decoding of the messages of a round, always in the order of ranks, so that every replica adds up the same bits."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ropewalk.errors import MessageCorrupt
 
 
 def decode_all(messages: Mapping[int, memoryview], decode: Callable[[memoryview], None]) -> None:
-    """Hear every message that says something.
+    """Call `decode` for every message that is not empty, in the order of ranks.
 
     Raises:
-        MessageCorrupt: as `decode` raised it, with the rank whose message it is.
+        MessageCorrupt: as `decode` raised it, with the rank of the sender.
     """
     for rank in sorted(messages):
         if not messages[rank].nbytes:

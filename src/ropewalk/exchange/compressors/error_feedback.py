@@ -1,11 +1,11 @@
 """Error feedback: what a message leaves out is added to the next gradient (EF-SGD, 1901.09847, algorithm 2).
 
-    corrected = gradient + error ─▶ encoder of any other ─▶ Message ─▶ link
-                                                               └─▶ decoder that hears nobody else ─▶ said
-    error = corrected - said
+    corrected = gradient + error ─▶ encoder of the inner compressor ─▶ Message ─▶ link
+                                                                          └─▶ decoder for this message alone ─▶ sent
+    error = corrected - sent
 
-All that was said, plus the error, is all that there was to say: the law holds whatever the other compressor does. Where
-payloads are summed, the part of the sum that is a member's own is what it said.
+All that was sent, plus the error, is all that there was to send: this holds whatever the inner compressor does. Where
+payloads are summed, a member's own part of the sum counts as what it sent.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from ropewalk.exchange.message import Message
 
 @dataclass(frozen=True)
 class ErrorFeedback(Compressor):
-    """Another compressor, and what it leaves out.
+    """Wraps another compressor and feeds back what that one leaves out.
 
     Attributes:
-        inner: the other one, in the form that it has under error feedback. Those that leave nothing out, or keep errors
-            themselves, are refused.
+        inner: the wrapped compressor, in its form under error feedback. Compressors that leave nothing out, or keep
+            errors themselves, are refused.
     """
 
     name = "error_feedback"
@@ -64,7 +64,7 @@ class _CorrectingEncoder(Encoder):
         self._inner = inner
         self._hears = hears
         self._error = torch.zeros(layout.numel, dtype=state_dtype(layout), device=layout.device)
-        # Kept, because new memory of this size takes longer than what is computed in it.
+        # The buffer is reused, because allocating memory of this size takes longer than the computation in it.
         self._spare = torch.zeros_like(self._error)
         self._said = torch.zeros_like(self._error, dtype=layout.dtype)
         self._next = PendingState[Tensor]()
@@ -128,7 +128,7 @@ class _SummableCorrectingEncoder(_CorrectingEncoder, SummableEncoder):
     def __init__(self, layout: Layout, inner: SummableEncoder, hears: Decoder) -> None:
         super().__init__(layout, inner, hears)
         self._sums = inner
-        # Of the round that has begun: what was to be said, and the own part of the last sum.
+        # State of the open round: the corrected gradient, and this member's part of the last sum.
         self._corrected: Tensor | None = None
         self._own: Tensor | None = None
 

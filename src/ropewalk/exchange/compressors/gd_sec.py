@@ -7,21 +7,21 @@
     h_m <- h_m + beta S_m                                                theta <- theta - alpha ghat
 
 Y. Chen, R. S. Blum, M. Takac, B. M. Sadler, "Distributed Learning With Sparsified Gradient Differences", IEEE JSTSP
-2022, https://arxiv.org/abs/2202.02491; sum convention, `f = sum_m f_m`. From the lines above follow, with
-`h = sum_m h_m` and `e = sum_m e_m`, for every beta:
+2022, https://arxiv.org/abs/2202.02491; sum convention, `f = sum_m f_m`. The lines above imply, with `h = sum_m h_m` and
+`e = sum_m e_m`, for every beta:
 
     ghat^k = grad f(theta^k) + e^k - e^{k+1}                nothing is lost, only delayed
     |e_{m,i}^{k+1}| <= (xi_i / M) |theta_i^k - theta_i^{k-1}|
 
-Where we go beyond the paper: h is kept by every receiver, so that what travels back is sparse too; and there is a
-form for any optimizer. Since plain SGD moves by `-alpha ghat`, its threshold is `(xi alpha / M) |ghat^{k-1}|`. The
-averaged form takes `c = xi alpha` as the knob: it needs no learning rate and no copy of theta, is the same on every
-worker, and goes on to mean the same under momentum or Adam. `Round.applied` is what the test compares with: ghat of
-the last round there, `theta^k - theta^{k-1}` in the paper's form.
+We go beyond the paper in two points: every receiver keeps h, so that the downlink is sparse too; and there is a form
+for any optimizer. Since plain SGD moves by `-alpha ghat`, its threshold is `(xi alpha / M) |ghat^{k-1}|`. The averaged
+form takes `c = xi alpha` as the setting: it needs no learning rate and no copy of theta, is the same on every worker,
+and keeps its meaning under momentum or Adam. `Round.applied` is the reference of the test: ghat of the last round in
+the averaged form, `theta^k - theta^{k-1}` in the paper's form.
 
-One path for the whole family: the test by component, layer or bucket (as CGD has it) or by rank (top-j), with or
+One code path serves the whole family: the test by component, layer or bucket (as in CGD) or by rank (top-j), with or
 without memory, with or without error correction, exact or quantized values. `ropewalk.exchange.presets` names them.
-Why all of this holds: docs/theory.md, "GD-SEC".
+For the proofs see docs/theory.md, "GD-SEC".
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ropewalk.exchange.wire.values import value_codec
 
 
 class GDSEC(GDSECOptions):
-    """Gradient descent with sparsification and error correction; see `GDSECOptions` for what there is to choose."""
+    """Gradient descent with sparsification and error correction; see `GDSECOptions` for its options."""
 
     name = "gd_sec"
 
@@ -62,7 +62,7 @@ class GDSEC(GDSECOptions):
 
 @dataclass(frozen=True, slots=True)
 class _PendingCommit:
-    """What `commit` takes over: what was sent as the receiver will see it, all of D where `whole`."""
+    """What `commit` takes over: the sent components as the receiver decodes them; all of D where `whole`."""
 
     sent: Selection | None = None
     whole: Tensor | None = None
@@ -70,7 +70,7 @@ class _PendingCommit:
 
 
 class GDSECEncoder(Encoder):
-    """The worker's half: h_m and e_m, in float32 or float64."""
+    """The worker's side: h_m and e_m, in float32 or float64."""
 
     def __init__(self, config: GDSECOptions, layout: Layout) -> None:
         self.layout = layout
@@ -81,7 +81,7 @@ class GDSECEncoder(Encoder):
         # The error of the next round, in a buffer of its own until `commit`.
         self._next_error = _zeros(layout)
         self._factor = _factors(config, layout)
-        # Gradients of 16 bits are not sent in 32, although the state has as many.
+        # Gradients of 16 bits are not sent in 32 bits, although the state is kept in 32.
         self._is_exact = config.values == "same" and layout.dtype == self._next_error.dtype
         self._codec = str(layout.dtype).removeprefix("torch.") if config.values == "same" else config.values
         self._next = PendingState[_PendingCommit]()
@@ -95,7 +95,7 @@ class GDSECEncoder(Encoder):
         message = pack_sparse(self.layout, found.indices, found.values, self._codec, seed)
         if not self._is_exact and len(found.values):
             heard = value_codec(self._codec).heard(found.values, seed)
-            # Where S goes, the next error is still 0: what the codec loses stays there.
+            # Where S has components the next error is still 0: what the codec loses stays there.
             scatter_add(self._next_error, found.indices, found.values - heard)
             found = Selection(found.indices, heard)
         self._next.prepare(_PendingCommit(found))
@@ -110,7 +110,7 @@ class GDSECEncoder(Encoder):
         return SILENCE
 
     def _select(self, gradient: Tensor, round_: Round) -> Selection:
-        """Find S, and leave D - S in `_next_error`."""
+        """Select S, and leave D - S in `_next_error`."""
         config = self._config
         reference = None if round_.applied is None else round_.applied.to(self._next_error.dtype)
         factor = (config.c if config.xi is None else config.xi) / round_.size
@@ -119,7 +119,7 @@ class GDSECEncoder(Encoder):
             return gd_sec_select(gradient, self._memory, self._error, reference, scaled, self._next_error)
         difference = self._difference(gradient)
         if config.density is not None:
-            # As many as it says, zeros among them; but a gradient of nothing but zeros says nothing.
+            # The number of components is fixed, zeros included; but for a gradient of zeros alone nothing is sent.
             num = max(1, round(config.density * len(difference))) if difference.any() else 0
             indices = torch.topk(difference.abs(), num, sorted=False).indices.sort().values
         else:
@@ -131,7 +131,7 @@ class GDSECEncoder(Encoder):
         return Selection(indices.to("cpu", torch.int32).numpy(), values.cpu().numpy())
 
     def _difference(self, gradient: Tensor) -> Tensor:
-        """D, in `_next_error`."""
+        """Compute D in `_next_error`."""
         difference = self._next_error.copy_(gradient)
         if self._memory is not None:
             difference -= self._memory
@@ -146,7 +146,7 @@ class GDSECEncoder(Encoder):
         if reference is None:
             return True
         moved = reference[part] if self._factor is None else reference[part] * self._factor[part]
-        # NaN is loud, as everywhere.
+        # NaN counts as loud, as everywhere.
         return not _norm(self._next_error[part]) <= factor * _norm(moved)
 
     def whole(self, gradient: Tensor, round_: Round) -> Tensor:
@@ -156,7 +156,7 @@ class GDSECEncoder(Encoder):
             return torch.zeros_like(gradient)
         difference = self._difference(gradient)
         said = difference.to(self.layout.dtype, copy=True)
-        # Zero, unless the bucket's dtype holds less than the state's.
+        # The rest is zero, unless the bucket's dtype is less precise than the state's.
         difference -= said
         self._next.prepare(_PendingCommit(whole=said.to(difference.dtype, copy=True)))
         return said
@@ -201,7 +201,7 @@ class GDSECEncoder(Encoder):
 
 
 class GDSECDecoder(Decoder):
-    """The receiver's half: h. Replicas add in the order of ranks, and so hold the same bits."""
+    """The receiver's side: h. Replicas add in the order of ranks, and therefore hold the same bits."""
 
     def __init__(self, config: GDSECOptions, layout: Layout) -> None:
         self.layout = layout
@@ -231,7 +231,7 @@ class GDSECDecoder(Decoder):
         self._next.prepare(heard)
 
     def _start(self, out: Tensor) -> Tensor:
-        """A tensor with h in it, or zeros; `out` itself where its dtype will do."""
+        """Return a tensor that contains h, or zeros; `out` itself where its dtype fits."""
         dtype = state_dtype(self.layout)
         total = out if out.dtype == dtype and out.is_contiguous() else torch.empty_like(out, dtype=dtype)
         return total.zero_() if self._memory is None else total.copy_(self._memory)
@@ -266,7 +266,7 @@ class GDSECDecoder(Decoder):
 
 
 def value_seed(round_: Round, layout: Layout) -> tuple[int, ...]:
-    """What decides how values of a message are rounded: another for each round, member and bucket."""
+    """Return the seed for the rounding of a message's values: different for each round, member and bucket."""
     return round_.step, round_.rank, zlib.crc32(layout.names[0].encode())
 
 
@@ -275,7 +275,7 @@ def _zeros(layout: Layout) -> Tensor:
 
 
 def _factors(config: GDSECOptions, layout: Layout) -> Tensor | None:
-    """By component, what c or xi is multiplied by; None where that is 1 everywhere."""
+    """Return the factor of c or xi for each component, flat; None where it is 1 everywhere."""
     if not config.factors:
         return None
     flat = _zeros(layout)

@@ -1,4 +1,4 @@
-"""The options of GD-SEC, checked where they are given; `gd_sec.py` says what they are options of."""
+"""The options of GD-SEC, checked in the constructor; `gd_sec.py` describes the method."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ Per = Literal["component", "layer", "bucket"]
 
 @dataclass(frozen=True)
 class GDSECOptions(Compressor):
-    """What there is to choose, checked.
+    """The options of GD-SEC, which the constructor checks.
 
     Attributes:
-        c: a component is sent if it is more than c times the mean applied gradient of the last round, per worker.
-            Larger c sends less. The averaged form, for any optimizer.
-        beta: how fast memories follow what was sent; 0 for no memory, None to have it chosen for c.
-        xi: the paper's form, in place of c: for a server that owns the SGD update, in the sum convention. What is
-            compared with is then how far weights moved last.
+        c: threshold factor: a component is sent if it is more than c times the mean applied gradient of the last round,
+            per worker. Larger c sends less. This is the averaged form, for any optimizer.
+        beta: rate at which memories follow what was sent; 0 for no memory, None to choose it from c.
+        xi: the paper's form, in place of c: for a server that owns the SGD update, in the sum convention. The reference
+            of the test is then the last change of the weights.
         alpha: with xi, the step size of that server, so that `beta * xi * alpha` can be checked.
-        factors: by parameter name or pattern, what c or xi is multiplied by there: a number, or a tensor in the
-            parameter's shape (the paper's xi_i). The first that matches counts.
-        per: what is tested, and sent or not, as one: each component, the norm of each layer, or that of the bucket.
-        error_correction: whether what is not sent is kept and added the next time.
-        density: in place of c: the largest components of D, this share of them (top-j).
-        values: how values travel: "same", "bfloat16", "float16", "levels(7)"; what is lost joins the error.
-        speakers: how many members speak in each round, by turns; None for all.
-        silent: what a member that is to be silent did: "computes" its gradient, and keeps it in its error; or
-            "rests", and leaves its state as it is, so that its term in ghat is its memory.
-        momentum: mu of the optimizer behind, for the check of beta: `beta * c <= 2 (1 - mu)`.
+        factors: by parameter name or pattern, the factor of c or xi there: a number, or a tensor in the parameter's
+            shape (the paper's xi_i). The first pattern that matches counts.
+        per: the unit that is tested, and sent or not: each component, the norm of each layer, or that of the bucket.
+        error_correction: whether what is not sent is kept and added in the next round.
+        density: in place of c: the fraction of components of D to send, the largest ones (top-j).
+        values: how values travel: "same", "bfloat16", "float16", "levels(7)"; the rounding error joins the residual.
+        speakers: number of members that send in each round, in turns; None for all.
+        silent: what a silent member did: "computes" its gradient, and keeps it in its residual; or "rests", and leaves
+            its state unchanged, so that its term in ghat is its memory.
+        momentum: mu of the optimizer that takes the steps, for the check of beta: `beta * c <= 2 (1 - mu)`.
         on_unstable: what to do where that does not hold: "warn", "clamp" beta, or "raise".
     """
 
@@ -56,13 +56,13 @@ class GDSECOptions(Compressor):
     momentum: float = 0.0
     on_unstable: OnUnstable = "warn"
     keeps_memory: bool = field(init=False, repr=False, default=True)
-    #: In the paper's form the server keeps, for each worker, the theta that it knows of.
+    #: In the paper's form the server keeps, for each worker, the theta that the worker has.
     stale_safe: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
         for name, least in (("c", 0), ("beta", 0), ("xi", 0), ("speakers", 1), ("momentum", 0)):
             value = getattr(self, name)
-            # Also false for NaN.
+            # The comparison is also false for NaN.
             if value is not None and not value >= least:
                 raise ExchangeInvalid(f"GD-SEC takes a {name} of {least} or more, not {value!r}")
         choices = {"per": ("component", "layer", "bucket"), "silent": ("computes", "rests")}
@@ -87,7 +87,7 @@ class GDSECOptions(Compressor):
 
     @property
     def memory_rate(self) -> float:
-        """The beta that is used: the given one, clamped if that was asked for, or the one chosen for c."""
+        """The beta in use: the given one, clamped if `on_unstable` says so, or the one chosen for c."""
         c = self._largest_c or 0.0
         if self.beta is None:
             return chosen_beta(c, self.momentum)
@@ -97,8 +97,8 @@ class GDSECOptions(Compressor):
 
     @property
     def _largest_c(self) -> float | None:
-        """What beta is checked against; None where nothing is known of it."""
-        # What is forgotten does not add up while a component is silent: memories cannot overshoot.
+        """The c that beta is checked against; None where it is unknown."""
+        # Without error correction nothing adds up while a component is silent: memories cannot overshoot.
         if not self.error_correction or self.density is not None or (self.xi is not None and self.alpha is None):
             return None
         c = self.c if self.xi is None or self.alpha is None else self.xi * self.alpha
@@ -106,22 +106,25 @@ class GDSECOptions(Compressor):
 
     @property
     def _largest_factor(self) -> float:
-        # 1 is that of parameters without.
+        # 1 is the factor of parameters that match no pattern.
         return max(1.0, *(float(torch.as_tensor(factor).max()) for factor in self.factors.values()), 0.0)
 
     def monitor(
         self, alpha: float, smoothness: float, strong_convexity: float = 0.0, optimum: float = 0.0
     ) -> DescentMonitor:
-        """The provable mode: what asserts descent in every round, for training with these options.
+        """Return a monitor that asserts the proved descent in every round, for training with these options.
 
         Args:
             alpha: step size in the sum form: `lr / M` where plain SGD with rate lr steps along the mean.
-            smoothness: see `DescentMonitor`, as the others.
-            strong_convexity: of f.
+            smoothness: L of f, see `DescentMonitor`.
+            strong_convexity: mu of f.
             optimum: the least value of f.
 
+        Returns:
+            The monitor.
+
         Raises:
-            ExchangeInvalid: the proof does not hold for these options, or not for an xi or c as large.
+            ExchangeInvalid: the proof does not hold for these options, or xi or c is too large for it.
         """
         if not self.error_correction or self.values != "same" or self.speakers is not None or self.density is not None:
             raise ExchangeInvalid(
@@ -132,13 +135,13 @@ class GDSECOptions(Compressor):
         return DescentMonitor(alpha, smoothness, xi * self._largest_factor, strong_convexity, optimum)
 
     def speaks(self, round_: Round) -> bool:
-        """Whether it is this member's turn to speak."""
+        """Whether this member sends in this round."""
         if not round_.participates:
             return False
         return self.speakers is None or (round_.rank - round_.step * self.speakers) % round_.size < self.speakers
 
     def factor_of(self, name: str) -> float | Tensor:
-        """What c or xi is multiplied by for this parameter."""
+        """Return the factor of c or xi for this parameter."""
         return next((factor for pattern, factor in self.factors.items() if fnmatchcase(name, pattern)), 1.0)
 
     def under_error_feedback(self) -> Compressor:

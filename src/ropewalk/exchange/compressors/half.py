@@ -18,9 +18,9 @@ from ropewalk.exchange.message import Message
 
 @dataclass(frozen=True)
 class Half(SummableMemoryless):
-    """Every component, rounded.
+    """Sends every component, rounded to 16 bits.
 
-    An all-reduce also adds in this type; a server or an all-gather adds in float32.
+    An all-reduce also adds in this dtype; a server or an all-gather adds in float32.
 
     Attributes:
         dtype: "bfloat16" has the range of float32 and 8 bits of precision; "float16" has 11 bits, and parts of

@@ -1,11 +1,11 @@
-"""PowerSGD: each matrix of gradients as a product of two thin ones (Vogels et al., PowerSGD, 1905.13727, algorithm 1).
+"""PowerSGD: each gradient matrix as a product of two thin ones (Vogels et al., PowerSGD, 1905.13727, algorithm 1).
 
     M (n x m) ─▶ P = M Q ─▶ sum of all ─▶ orthonormal P ─▶ Q = M' P ─▶ sum of all ─▶ M ~ P Q'      r (n + m) values
-                     Q of the round before (warm start): a round is one step of power iteration
+                     Q of the previous round (warm start): a round is one step of power iteration
 
-Parameters with fewer than two dimensions, and those that would not get smaller, travel whole beside Q. As a message,
-where nobody sums on the way, each member sends the factors of its own gradient. Biased: use it inside of
-`ErrorFeedback`. P, Q and M are the paper's.
+Parameters with fewer than two dimensions, and those that would not get smaller, travel whole together with Q. In a
+message, which is not summed on the way, each member sends the factors of its own gradient. Biased: use it inside of
+`ErrorFeedback`. P, Q and M are the paper's symbols.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ropewalk.exchange.message import Message
 
 @dataclass(frozen=True)
 class LowRank(Compressor):
-    """Two thin factors of every matrix; of more than two dimensions, all but the first are taken together.
+    """Sends two thin factors of every matrix; dimensions after the first are flattened into one.
 
     Attributes:
-        rank: columns of the factors.
-        seed: of the first Q.
+        rank: number of columns of the factors.
+        seed: seed of the first Q.
     """
 
     name = "low_rank"
@@ -74,11 +74,11 @@ class _Matrix:
 
 
 class _Pieces:
-    """Which parameters of a bucket become factors, and how payloads are made of them.
+    """The parameters of a bucket that become factors, and how payloads are made of them.
 
     first summand      [P of each matrix]
-    second summand                         [Q of each matrix] [what travels whole]
-    message            [P of each matrix]  [Q of each matrix] [what travels whole]
+    second summand                         [Q of each matrix] [whole parameters]
+    message            [P of each matrix]  [Q of each matrix] [whole parameters]
     """
 
     def __init__(self, layout: Layout, rank: int) -> None:
@@ -121,7 +121,7 @@ class _Pieces:
         return all_Q, list(flats[split:])
 
     def add(self, all_P: Sequence[Tensor], second: Tensor, out: Tensor) -> None:
-        """Add what the payloads say to a flat tensor."""
+        """Add the gradient that the payloads represent to a flat tensor."""
         all_Q, whole = self.read_second(second)
         for matrix, P, Q in zip(self.matrices.values(), all_P, all_Q, strict=True):
             out[matrix.part].view(matrix.rows, matrix.columns).add_(P @ Q.T)
@@ -160,7 +160,7 @@ class _LowRankEncoder(SummableEncoder):
             for name, matrix in self._pieces.matrices.items()
         }
         self._next = PendingState[dict[str, Tensor]]()
-        # Of the round that has begun: what is to be said, and the orthonormal P once all have been summed.
+        # State of the open round: the gradient to send, and the orthonormal P once all members' P have been summed.
         self._gradient: Tensor | None = None
         self._all_P: list[Tensor] | None = None
 
@@ -228,14 +228,14 @@ class _LowRankEncoder(SummableEncoder):
             self._all_Q[name] = given[name].to(Q, copy=True)
 
     def _prepare(self, all_Q: Sequence[Tensor]) -> None:
-        """What a zero gradient leaves would be no start for the next round; the Q before it is kept."""
+        """Keep the previous Q where the new one is zero: a zero gradient's Q would be no start for the next round."""
         self._next.prepare(
             {name: Q if Q.any() else old for Q, (name, old) in zip(all_Q, self._all_Q.items(), strict=True)}
         )
 
 
 def _first_Q(seed: int, name: str, matrix: _Matrix, dtype: torch.dtype) -> Tensor:
-    """The same on every member, whatever the buckets."""
+    """Return a random first Q that is the same on every member and does not depend on the buckets."""
     chance = torch.Generator().manual_seed(seed * 0x9E3779B1 + zlib.crc32(name.encode()))
     return torch.randn(matrix.columns, matrix.rank, generator=chance, dtype=dtype)
 

@@ -1,9 +1,9 @@
-"""Compressors without state: what is said depends on the gradient and the round alone, each message for itself.
+"""Base classes of compressors without state: each message depends on the gradient and the round alone.
 
-    class Mine(Memoryless):             say: gradient ─▶ Message          hear: adds what a message says
+    class Mine(Memoryless):             encode: gradient ─▶ Message       decode: adds the components of a message
     class Mine(SummableMemoryless):     and summand: gradient ─▶ tensor   spread: the sum of them ─▶ gradient
 
-Most members of the family are one of these and leave the two phases to the encoder and decoder below.
+Most compressors derive from one of these and leave the two phases to the encoder and decoder below.
 """
 
 from __future__ import annotations
@@ -22,30 +22,35 @@ from ropewalk.exchange.compressors.decoding import decode_all
 from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.message import Message
 
-#: What a member sends that has nothing to say.
+#: The message of a member that has nothing to send.
 SILENCE = Message(np.empty(0, np.uint8), {})
 
 
 def state_dtype(layout: Layout) -> torch.dtype:
-    """What errors, memories and sums of a bucket are kept in: float32, or float64 where gradients are."""
+    """Return the dtype of a bucket's residuals, memories and sums: float32, or float64 where gradients are float64."""
     return torch.promote_types(layout.dtype, torch.float32)
 
 
 def is_silent(gradient: Tensor, round_: Round) -> bool:
-    """Whether a member has nothing to say: it is to be silent, or has no samples and nothing is left from before."""
+    """Whether a member sends nothing: it does not participate, or has no samples and no residual."""
     return not round_.participates or (round_.samples == 0 and not gradient.any())
 
 
 class Memoryless(Compressor):
-    """A compressor whose messages stand alone."""
+    """A compressor whose messages do not depend on earlier rounds."""
 
     @abc.abstractmethod
     def encode(self, gradient: Tensor, layout: Layout, round_: Round) -> Message:
-        """The message for a flat gradient, which is not changed."""
+        """Make the message for a flat gradient, which is not changed."""
 
     @abc.abstractmethod
     def decode(self, data: memoryview, layout: Layout, out: Tensor) -> None:
-        """Add what a message that is not empty says to `out`, a flat tensor of `state_dtype`.
+        """Add the components of a message that is not empty to `out`, a flat tensor of `state_dtype`.
+
+        Args:
+            data: bytes of the message.
+            layout: layout of the bucket.
+            out: flat; changed in place.
 
         Raises:
             MessageCorrupt: `encode` cannot have made it.
@@ -65,18 +70,18 @@ class SummableMemoryless(Memoryless):
 
     @abc.abstractmethod
     def summand(self, gradient: Tensor, layout: Layout, round_: Round) -> Tensor:
-        """The tensor that members sum up; may be the gradient itself."""
+        """Return the tensor that members sum up; it may be the gradient itself."""
 
     @abc.abstractmethod
     def spread(self, total: Tensor, layout: Layout, round_: Round, out: Tensor) -> None:
-        """Write the sum of gradients that the sum of summands says."""
+        """Write the sum of gradients that `total`, the sum of summands, represents to `out`."""
 
     def encoder(self, layout: Layout) -> SummableEncoder:
         return SummableMemorylessEncoder(self, layout)
 
 
 class MemorylessEncoder(Encoder):
-    """Knows only whether a round has begun."""
+    """An encoder whose only state is whether a round has begun."""
 
     def __init__(self, compressor: Memoryless, layout: Layout) -> None:
         self.layout = layout
@@ -106,7 +111,7 @@ class MemorylessEncoder(Encoder):
 
 
 class SummableMemorylessEncoder(MemorylessEncoder, SummableEncoder):
-    """The same where payloads can be summed."""
+    """The same for payloads that can be summed."""
 
     def __init__(self, compressor: SummableMemoryless, layout: Layout) -> None:
         super().__init__(compressor, layout)
@@ -127,7 +132,7 @@ class SummableMemorylessEncoder(MemorylessEncoder, SummableEncoder):
 
 
 class MemorylessDecoder(Decoder):
-    """Adds up what the messages say."""
+    """Adds up the components of all messages."""
 
     def __init__(self, layout: Layout, decode: Callable[[memoryview, Layout, Tensor], None]) -> None:
         self.layout = layout
@@ -135,7 +140,7 @@ class MemorylessDecoder(Decoder):
 
     def decode(self, messages: Mapping[int, memoryview], out: Tensor) -> None:
         exact = state_dtype(self.layout)
-        # Sums of 16-bit gradients are rounded once, at the end.
+        # The sum of 16-bit gradients is rounded once, at the end.
         total = out if out.dtype == exact else torch.empty_like(out, dtype=exact)
         total.zero_()
         decode_all(messages, lambda data: self._decode(data, self.layout, total))

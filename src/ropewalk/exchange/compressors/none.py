@@ -16,7 +16,7 @@ from ropewalk.exchange.message import Message
 
 @dataclass(frozen=True)
 class NoCompression(SummableMemoryless):
-    """Every component, as it is. The summand is the gradient itself, not a copy."""
+    """Sends every component unchanged. The summand is the gradient itself, not a copy."""
 
     name = "none"
     transparent = True

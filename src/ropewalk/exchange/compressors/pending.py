@@ -1,4 +1,4 @@
-"""`PendingState`: what a round prepared, until it is settled one way or the other.
+"""`PendingState`: the state that a round prepared, until the round is committed or aborted.
 
 encode ─▶ prepare(next state) ─┬─ commit ─▶ take() ─▶ state
                                └─ abort ──▶ drop()
@@ -18,22 +18,22 @@ class PendingState(Generic[T]):
         self._prepared: list[T] = []
 
     def check(self) -> None:
-        """A round may begin.
+        """Check that a round may begin.
 
         Raises:
-            RuntimeError: the round before has not been settled.
+            RuntimeError: the previous round was neither committed nor aborted.
         """
         if self._prepared:
             raise RuntimeError("the round before was neither committed nor aborted; settle it before the next begins")
 
     def prepare(self, state: T) -> None:
-        """Keep the next state; in the same round it replaces what was prepared before."""
+        """Keep the next state; in the same round it replaces the state that was prepared before."""
         self._prepared[:] = [state]
 
     def take(self) -> T | None:
-        """Give the next state out; None if no round has begun."""
+        """Return the prepared state and forget it; None if no round has begun."""
         return self._prepared.pop() if self._prepared else None
 
     def drop(self) -> None:
-        """Forget it."""
+        """Forget the prepared state."""
         self._prepared.clear()

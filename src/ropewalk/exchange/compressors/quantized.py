@@ -1,7 +1,7 @@
-"""QSGD: every component, rounded at random to a few levels (Alistarh et al., QSGD, 1610.02132, section 3.1).
+"""QSGD: every component, rounded stochastically to a few levels (Alistarh et al., QSGD, 1610.02132, section 3.1).
 
-Levels, signs and norms travel as `wire.values.Levels` writes them: a norm for each group of
-components, and a fixed number of bits for each of them.
+Levels, signs and norms travel as `wire.values.Levels` encodes them: a norm for each group of components, and a fixed
+number of bits for each component.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from ropewalk.exchange.wire.values import Levels
 
 @dataclass(frozen=True)
 class Quantized(Memoryless):
-    """A sign and a level for each component.
+    """Sends a sign and a level for each component.
 
     Attributes:
-        levels: above zero, of which 2^b - 1 take b + 1 bits with their sign.
-        group: how many components share a norm; 0 for all of the bucket.
-        norm: which one, "max" or, as in the paper, "l2".
-        stochastic: round at random, which is unbiased; under error feedback to the nearest level, because only then
-            what is kept back stays small with few levels.
-        seed: of the rounding, with step and rank.
+        levels: number of levels above zero; 2^b - 1 levels take b + 1 bits with their sign.
+        group: number of components that share a norm; 0 for all of the bucket.
+        norm: the norm, "max" or, as in the paper, "l2".
+        stochastic: round stochastically, which is unbiased; under error feedback round to the nearest level, because
+            only then the residual stays small with few levels.
+        seed: seed of the rounding, together with step and rank.
     """
 
     name = "quantized"

@@ -1,4 +1,4 @@
-"""Random-k: components that chance picks (Stich et al., Sparsified SGD with Memory, 1809.07599, section 2.1).
+"""Random-k: randomly chosen components (Stich et al., Sparsified SGD with Memory, 1809.07599, section 2.1).
 
     [step, 8 bytes] [values]        the receiver draws the indices again
 
@@ -26,13 +26,13 @@ from ropewalk.exchange.message import Message
 
 @dataclass(frozen=True)
 class RandomK(SummableMemoryless):
-    """The same random components on every member.
+    """Sends the same random components on every member.
 
     Attributes:
-        density: which part of each parameter's components is sent, on average.
-        unbiased: divide by the density, so that the expected value is the gradient. Under error feedback that would
-            let the error grow without bound, and is left out.
-        seed: of the draw.
+        density: fraction of each parameter's components that is sent, on average.
+        unbiased: divide by the density, so that the expected value is the gradient. Under error feedback the division
+            is omitted, because it would let the residual grow without bound.
+        seed: seed of the draw.
     """
 
     name = "random_k"
@@ -78,7 +78,7 @@ class RandomK(SummableMemoryless):
         return from_host(np.concatenate([at for _, at in self._drawn(layout, step)]))
 
     def _drawn(self, layout: Layout, step: int) -> list[tuple[str, NDArray[np.int64]]]:
-        """What chance picks of each parameter, as ascending positions in the bucket."""
+        """Draw components of each parameter; return them by name as ascending positions in the bucket, int64."""
         drawn: list[tuple[str, NDArray[np.int64]]] = []
         for name, part in layout.slices.items():
             chance = np.random.default_rng((self.seed, step, zlib.crc32(name.encode())))

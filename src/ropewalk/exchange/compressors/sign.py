@@ -1,8 +1,8 @@
-"""Signs: one bit a component (Bernstein et al., signSGD, 1802.04434, algorithm 1; scaled: 1901.09847, section 4).
+"""Signs: one bit per component (Bernstein et al., signSGD, 1802.04434, algorithm 1; scaled: 1901.09847, section 4).
 
     [mean magnitude of each parameter, float32] [one bit per component: 1 is negative]
 
-A zero counts as positive, but a parameter whose gradient is zero everywhere stays so. Biased: use it inside of
+A zero counts as positive, but a parameter whose gradient is all zeros stays zero. Biased: use it inside of
 `ErrorFeedback`, or with `vote`.
 """
 
@@ -27,11 +27,11 @@ from ropewalk.exchange.message import Message
 
 @dataclass(frozen=True)
 class Sign(Memoryless):
-    """Signs, times the mean magnitude of their parameter.
+    """Sends signs, times the mean magnitude of their parameter.
 
     Attributes:
-        vote: the receiver takes the sign that most members sent, times the mean of their magnitudes (signSGD with
-            majority vote); else it adds up what each member sent.
+        vote: whether the receiver takes the sign that most members sent, times the mean of their magnitudes (signSGD
+            with majority vote); otherwise it adds up what each member sent.
     """
 
     name = "sign"
@@ -81,7 +81,7 @@ class _Vote(MemorylessDecoder):
 
 
 def _read(data: memoryview, layout: Layout) -> tuple[NDArray[np.float32], Tensor]:
-    """Magnitudes by parameter, and +1 or -1 by component (int8)."""
+    """Return magnitudes by parameter, and +1 or -1 by component (int8)."""
     raw = np.frombuffer(data, np.uint8)
     split = 4 * len(layout.entries)
     if len(raw) != split + -(-layout.numel // 8):
@@ -94,7 +94,7 @@ def _read(data: memoryview, layout: Layout) -> tuple[NDArray[np.float32], Tensor
 
 
 def _bytes_by_name(layout: Layout) -> dict[str, int]:
-    """Each parameter's magnitude and whole bytes of signs; the bits that remain are rounded up with the first."""
+    """Return bytes by parameter: its magnitude and whole bytes of signs; the remaining bits count for the first one."""
     by_name = {entry.name: 4 + entry.numel // 8 for entry in layout.entries}
     by_name[layout.names[0]] += 4 * len(by_name) + -(-layout.numel // 8) - sum(by_name.values())
     return by_name

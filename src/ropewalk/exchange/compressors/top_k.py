@@ -1,6 +1,6 @@
 """Top-k: the components of largest magnitude (Aji and Heafield, 1704.05021; Lin et al., DGC, 1712.01887, section 3).
 
-Biased: use it inside of `ErrorFeedback`, which keeps the others for later rounds.
+Biased: use it inside of `ErrorFeedback`, which keeps the other components for later rounds.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from ropewalk.exchange.kernels import Selection, select_above
 from ropewalk.exchange.message import Message
 from ropewalk.exchange.wire.values import value_codec
 
-#: How many components are looked at to guess from which magnitude on a component is among the largest.
+#: Number of components that are sampled to guess the magnitude from which a component is among the largest.
 _SAMPLE = 1 << 16
 
 
 @dataclass(frozen=True)
 class TopK(Memoryless):
-    """The largest components of each bucket, exactly as many as the density says; zeros are never among them.
+    """Sends the largest components of each bucket, exactly as many as the density says, but never zeros.
 
     Attributes:
-        density: which part of the components is sent; at least one is.
-        values: how they are written, such as "bfloat16" (see `wire.values`); "same" is as they are.
+        density: fraction of the components that is sent; at least one is.
+        values: how values are encoded, such as "bfloat16" (see `wire.values`); "same" keeps the dtype.
     """
 
     name = "top_k"
@@ -54,10 +54,17 @@ class TopK(Memoryless):
 
 
 def largest(vector: Tensor, num: int) -> Selection:
-    """Find the `num` components of largest magnitude, in ascending order; of equal ones those that come first.
+    """Find the `num` components of largest magnitude, in ascending order of position; of equal ones the first.
 
-    A sample says which magnitude is surely not too large, one pass over all collects what is above it, and only those
-    few are put in order: 20 times quicker than `torch.topk` for 1 % of 25 million.
+    A sample gives a magnitude that is almost certainly not too large, one pass over all collects the components above
+    it, and only those few are sorted: 20 times faster than `torch.topk` for 1 % of 25 million.
+
+    Args:
+        vector: one-dimensional, of any float dtype.
+        num: number of components.
+
+    Returns:
+        Positions and values of the components; fewer than `num` if fewer are not zero.
     """
     found = select_above(vector, _guess(vector, num))
     if len(found.indices) < num:
@@ -75,7 +82,7 @@ def largest(vector: Tensor, num: int) -> Selection:
 
 
 def _guess(vector: Tensor, num: int) -> float:
-    """A magnitude that most likely a few more than `num` components exceed; 0 where a sample would not be quicker."""
+    """Guess a magnitude that a few more than `num` components exceed; 0 where a sample would not be faster."""
     step = len(vector) // _SAMPLE
     if step < 2:
         return 0.0

@@ -1,1 +1,1 @@
-"""Elastic data parallelism as a program: workers that may die, leave and come, and steps that count once."""
+"""Elastic data parallelism as a program: workers may die, leave and join, and each step counts exactly once."""

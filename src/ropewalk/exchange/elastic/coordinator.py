@@ -1,9 +1,9 @@
-"""The coordinator: a small service that hears of joins, votes, leaves and deaths, and tells members what follows.
+"""The coordinator: a small service that receives joins, votes, leaves and deaths, and tells members the outcome.
 
     worker ── vote, join, leave ──▶ queue ──▶ run: Membership decides ──▶ worker.hear(view | commit)
-    worker's process ends ──▶ its answer to `stay` will never come ──▶ queue
+    worker's process ends ──▶ the call of its `stay` fails ──▶ queue
 
-Everything is decided in one thread, in the order of the queue, so members hear of things in one order.
+One thread decides everything, in the order of the queue, so all members are told of decisions in one order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ropewalk.program import node_context
 from ropewalk.transport.failures import Failure, rebuild_error
 
 _LOOK_S = 0.1
-#: Those who wait for a training that is over are told so for so long.
+#: Timeout in seconds for telling the workers that the training is over.
 _LAST_WORDS_S = 1.0
 
 
@@ -46,11 +46,11 @@ Event = Callable[[], list[Instruction]]
 
 
 class Coordinator:
-    """The only one who decides who is a member.
+    """Decides, alone, which workers are members.
 
     Args:
-        workers: their service.
-        founders: how many begin together.
+        workers: the client of the workers' service.
+        founders: number of workers that begin together.
         timeouts: how long it waits.
     """
 
@@ -62,66 +62,66 @@ class Coordinator:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._clients: dict[str, Client] = {}
         self._unfinished: set[str] = set()
-        """Workers that were taken for dead, and whose processes may live."""
+        """Workers that count as dead, and whose processes may still be alive."""
         self._wills: dict[str, Any] = {}
-        """By name, what those who left had kept back, until a step is committed that has it."""
+        """Residuals of workers that left, by name, until a step that includes them is committed."""
         self._wills_lock = threading.Lock()
         self._failure: tuple[str, Failure] | None = None
         self._finish: Finish | None = None
 
-    # Called by workers; each only files an event
+    # Called by workers; each method only queues an event
 
     def hello(self, name: str, replica: int) -> None:
-        """A worker has started, and prepares."""
+        """Register a worker that has started, and prepares."""
         self._events.put(lambda: self._watch(name, replica))
 
     def join(self, name: str) -> None:
-        """A worker is ready to take part."""
+        """Record that a worker is ready to take part."""
         self._events.put(lambda: self._membership.joins(name))
 
     def leave(self, name: str) -> None:
-        """A worker wants to leave after the step that is being done."""
+        """Record that a worker wants to leave after the current step."""
         self._events.put(lambda: self._membership.leaves(name))
 
     def vote(self, name: str, epoch: int, step: int, loss: float, samples: float) -> None:
-        """A worker holds all gradients of a step; `loss` is the sum over its samples."""
+        """Record that a worker holds all gradients of a step; `loss` is the sum over its samples."""
         self._events.put(lambda: self._membership.voted(name, epoch, step, loss, samples))
 
     def left(self, name: str, will: Any, includes: Sequence[str] = ()) -> None:
-        """A worker has done its last step.
+        """Record that a worker has done its last step.
 
         Args:
-            name: which.
-            will: what it had kept back, or None.
-            includes: whose wills it had taken over before.
+            name: name of the worker.
+            will: its residuals, or None.
+            includes: names of earlier leavers whose residuals it had taken over.
         """
         self._events.put(lambda: self._has_left(name, will, includes))
 
     def take_wills(self) -> dict[str, Any]:
-        """By name, what those who left had kept back: for rank 0, and for the next one if it dies with that."""
+        """Return the residuals of workers that left, by name: for rank 0, and for the next rank 0 if that one dies."""
         with self._wills_lock:
             return dict(self._wills)
 
     def finished(self, name: str) -> None:
-        """The code of a worker has come to its end."""
+        """Record that the code of a worker has finished."""
         self._events.put(lambda: self._membership.finished(name))
 
     def failed(self, name: str, failure: Failure) -> None:
-        """The code of a worker has raised: the training fails with it."""
+        """Record that the code of a worker has raised: the training fails with its error."""
         self._events.put(lambda: self._fail(name, failure))
 
     def history(self) -> list[StepSpan]:
-        """Which steps were done by whom, so far."""
+        """Return which steps were done by which members, so far."""
         return list(self._membership.history)
 
-    # Its own thread
+    # The coordinator's own thread
 
     def run(self) -> None:
         """Decide until the training is over.
 
         Raises:
-            MemberLost: all who had the weights are gone.
-            Exception: what the code of a worker raised.
+            MemberLost: all members that had the weights are gone.
+            Exception: the error that the code of a worker raised.
         """
         node_context.on_stop(lambda: self._events.put(lambda: [Finish("the program is stopping")]))
         began = time.monotonic()
@@ -136,7 +136,7 @@ class Coordinator:
         self._conclude(self._finish)
 
     def _keep_wills(self) -> None:
-        """Forget those that count no more; before anybody hears of what was decided."""
+        """Forget residuals that no longer count; before any member is told of the decision."""
         with self._wills_lock:
             self._wills = {name: self._wills[name] for name in self._membership.wills}
 
@@ -156,7 +156,7 @@ class Coordinator:
                 self._finish = instruction
 
     def _look(self, began: float) -> None:
-        """Now and then: has anybody fallen silent, or do founders not come?"""
+        """Check regularly whether a worker has become silent, or founders are missing."""
         now = time.monotonic()
         if self._membership.phase is EpochPhase.GATHERING:
             if now - began > self._timeouts.start_s:
@@ -169,14 +169,14 @@ class Coordinator:
             self._silence.forget(name)
             self._unfinished.add(name)
             why = f"has not answered for {self._timeouts.silent_s:g} s and counts as dead (is it stopped?)"
-            self._tell(name, Expel(name, f"{name} {why}"))  # it hears of it when it wakes up
+            self._tell(name, Expel(name, f"{name} {why}"))  # the worker reads it when it wakes up
             for instruction in self._membership.died(name, why):
                 self._do(instruction)
 
     def _watch(self, name: str, replica: int) -> list[Instruction]:
         try:
             client = self._workers[replica]
-        except IndexError:  # the program was scaled down before this worker's word was heard
+        except IndexError:  # the program was scaled down before this worker's call was handled
             return self._membership.died(name, "was ended before it had joined")
         self._clients[name] = client
         watch_end(client, name, lambda why: self._events.put(lambda: self._has_gone(name, why)))
@@ -220,5 +220,5 @@ class Coordinator:
             raise rebuild_error(failure, name)
         if finish.failed:
             raise MemberLost(finish.why, epoch=self._membership.view.epoch if self._membership.view else 0)
-        if self._unfinished:  # they would never complete: it ends with them, and not when they do
+        if self._unfinished:  # their calls would never return, so the program ends here and does not wait for them
             node_context.stop(finish.why)

@@ -1,4 +1,4 @@
-"""`data_parallel`: a training function as a program whose workers may die, leave and come.
+"""`data_parallel`: a training function as a program whose workers may die, leave and join.
 
 coordinator ◀── vote, join, leave ── workers.0 … workers.N-1 ◀── packets ──▶ each other
             ── view, commit ──▶
@@ -33,7 +33,7 @@ from ropewalk.program.restart_rule import Restart, restart_rule
 
 Redo = Literal["recompute", "keep"]
 
-#: What all nodes share from the start: torch alone takes each process two seconds, and a dead one's successor as well.
+#: Imported in the fork server of all nodes: torch alone takes each process two seconds, and a restarted one as well.
 PRELOADED = ("torch", "ropewalk.exchange.elastic.elastic_member")
 
 
@@ -55,42 +55,43 @@ def data_parallel(
     timeouts: ExchangeTimeouts | None = None,
     shaping: LinkEmulation | None = None,
 ) -> Program:
-    """A program that trains one model on several workers, and goes on when some of them die.
+    """Make a program that trains one model on several workers, and continues when some of them die.
 
-    A step counts for all members or for none. When one dies the others do its samples, within a second; it is started
-    again and joins with the current weights. `running.scale("workers", n)` changes how many there are: who is to go
-    finishes its step and hands over what its exchange had kept back. An exception of `train_fn` ends the program.
+    A step counts for all members or for none. When a worker dies the others process its samples, within a second; it is
+    restarted and joins with the current weights. `running.scale("workers", n)` changes the number of workers: a worker
+    that is to leave finishes its step and hands over its residuals. An exception of `train_fn` ends the program.
 
-    Gradients are averaged, buffers (such as running means) are not: each worker has its own, and who joins begins with
-    those of rank 0.
+    Gradients are averaged, buffers (such as running means) are not: each worker has its own, and a joining worker
+    begins with those of rank 0.
 
     Args:
         train_fn: called in each worker as `train_fn(worker, *args, **kwargs)` with an `ElasticWorker`. A worker that
-            joins later calls it from its beginning.
-        workers: how many begin.
+            joins later calls it from the beginning.
+        workers: number of workers at the start.
         exchange: how gradients travel: a compressor, its name, or a function that makes an exchange, such as
             `functools.partial(AllReduce, "half", bucket_bytes=1 << 20)`.
-        servers: so many nodes hold a part of the model each, and gradients go through these, as those of a
-            `ParameterServer`: the exchange is then a compressor, or a function that makes one of these.
-        args: further arguments; handles to nodes of `program` arrive as clients.
-        kwargs: the same by name.
-        name: of the program, if none is given.
+        servers: number of nodes that hold a part of the model each; gradients travel through them, as with a
+            `ParameterServer`. The exchange is then a compressor, or a function that makes a `ParameterServer`.
+        args: further arguments of `train_fn`; handles to nodes of `program` arrive as clients.
+        kwargs: further keyword arguments of `train_fn`.
+        name: name of the program, if `program` is None.
         program: the program that gets the nodes "coordinator", "workers" and, if there are any, "servers".
-        resources: what each worker asks for.
-        environment: variables for workers, such as OMP_NUM_THREADS.
-        restart: of workers; with "never" those that die are dropped, and training goes on without them.
-        redo: when a step is done again, "recompute" all gradients, which overlaps with sending them, or "keep" those
-            that were computed and add the dead one's share: less time lost in a death, a copy of all gradients held,
-            and no overlap.
-        seed: of what is random in losses.
-        timeouts: how long what is waited for.
+        resources: resources that each worker requests.
+        environment: environment variables of workers, such as OMP_NUM_THREADS.
+        restart: restart policy of workers; with "never" workers that die are dropped, and training continues without
+            them.
+        redo: when a step is done again, "recompute" all gradients, which overlaps with sending them, or "keep" the
+            computed gradients and add the dead worker's share: less time lost in a death, but a copy of all gradients
+            is held, and nothing overlaps.
+        seed: seed of random numbers in losses.
+        timeouts: how long the coordinator and workers wait.
         shaping: makes links slower than they are, for experiments.
 
     Returns:
         The program; `launch` it.
 
     Raises:
-        ExchangeInvalid: there are no workers, less than no servers, or `exchange` or `redo` is no such thing.
+        ExchangeInvalid: `workers` is below 1, `servers` below 0, or `exchange` or `redo` is invalid.
     """
     _check(workers, servers, exchange, redo)
     program = program or Program(name)
@@ -128,6 +129,6 @@ def _check(workers: int, servers: int, exchange: Any, redo: Redo) -> None:
             f"functools.partial({type(exchange).__name__}, ...), and no {type(exchange).__name__} that is made already"
         )
     if isinstance(exchange, str):
-        make_compressor(exchange)  # a name that means nothing is told here, and not by each worker
+        make_compressor(exchange)  # an unknown name is reported here, and not by each worker
     if redo not in get_args(Redo):
         raise ExchangeInvalid(f"redo is one of {', '.join(map(repr, get_args(Redo)))}, not {redo!r}")

@@ -1,6 +1,6 @@
-"""`ElasticMember`: the service that a worker is, to its peers and to the coordinator; its `run` is the user's code.
+"""`ElasticMember`: the service of a worker, for its peers and the coordinator; its `run` is the user's code.
 
-peers ── deliver(packet) ──▶ inbox ──▶ collectives of the group          each call is quick,
+peers ── deliver(packet) ──▶ inbox ──▶ collectives of the group          each call is fast,
 coordinator ── hear(view | commit) ──▶ mailbox ──▶ trainer               and runs in the loop's thread
 rank 0 ── take_state(bytes) ──▶ mailbox
 """
@@ -30,25 +30,25 @@ from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program import node_context
 from ropewalk.transport.failures import failure_of
 
-#: A worker that is asked to stop is given so long for its last step, and then gives it up. A second after it was asked,
-#: the program lets it call nobody any more.
+#: Seconds that a stopping worker has for its last step, which it then abandons. One second after the request to stop,
+#: the program refuses its calls.
 _LAST_STEP_S = 0.5
 _LAST_WORDS_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class ElasticConfig:
-    """What all workers of a training are told.
+    """The configuration that all workers of a training share.
 
     Attributes:
-        train_fn: is called as `train_fn(worker, *args, **kwargs)`.
-        exchange: what `make_exchange` makes an exchange of, or a function that makes one.
-        servers: the client of a parameter server's shards, if gradients go through these.
-        args: of `train_fn`.
-        kwargs: of `train_fn`.
+        train_fn: called as `train_fn(worker, *args, **kwargs)`.
+        exchange: an argument of `make_exchange`, or a function that makes an exchange.
+        servers: the client of a parameter server's shards, if gradients travel through them.
+        args: positional arguments of `train_fn`.
+        kwargs: keyword arguments of `train_fn`.
         redo: "recompute" or "keep"; see `data_parallel`.
-        seed: of what is random in losses.
-        timeouts: how long what is waited for.
+        seed: seed of random numbers in losses.
+        timeouts: how long the coordinator and workers wait.
         shaping: makes links slower than they are, for experiments.
     """
 
@@ -67,9 +67,9 @@ class ElasticMember(GroupMember, WatchedWorker):
     """One worker of an elastic training.
 
     Args:
-        training: what it does.
-        coordinator: decides who is a member.
-        workers: all workers, this one too.
+        training: the configuration of the training.
+        coordinator: the client of the coordinator, which decides which workers are members.
+        workers: the client of all workers, this one included.
     """
 
     def __init__(self, training: ElasticConfig, coordinator: Client, workers: Client) -> None:
@@ -85,13 +85,13 @@ class ElasticMember(GroupMember, WatchedWorker):
         self.interrupt: Callable[[int], object] = lambda epoch: None
         """Takes back what the exchange does in an epoch; set by the trainer, called by any thread."""
         self.leave_now: Callable[[], bool] = lambda: False
-        """Leaves in the middle of a step, if that is possible; the same."""
+        """Leaves in the middle of a step, if that is possible; set and called likewise."""
         self.mailbox: Mailbox = Mailbox(self._break_off)
 
-    # Called by peers and the coordinator; the name is given where a call may reach a successor of whom it is for
+    # Called by peers and the coordinator; `name` is given where a call may reach the successor of its addressee
 
     def hear(self, name: str, message: MembershipView | Commit | Expel | Finish) -> None:
-        """What the coordinator has decided."""
+        """Receive a decision of the coordinator."""
         if name != self.name:
             return
         match message:
@@ -110,14 +110,14 @@ class ElasticMember(GroupMember, WatchedWorker):
                 self._end(ProgramStopped(f"the training is over: {message.why}"))
 
     def take_state(self, name: str, epoch: int, state: bytes) -> None:
-        """Weights and all that belongs to them, from rank 0."""
+        """Receive the weights and all state that belongs to them from rank 0."""
         if name == self.name:
             self.mailbox.put_state(epoch, state)
 
     # For the worker's own code
 
     def make_group(self, view: MembershipView) -> Group:
-        """The members of a view, connected."""
+        """Connect the members of a view to a group."""
         sends = [one_way(self._client(_replica_of(name))) for name in view.members]
         rank = view.members.index(self.name)
         group = LinkGroup(
@@ -130,17 +130,17 @@ class ElasticMember(GroupMember, WatchedWorker):
             shaping=self.training.shaping,
         )
         self._group = group
-        if self.mailbox.epoch > view.epoch or self.mailbox.has_ended:  # that came while this was made
+        if self.mailbox.epoch > view.epoch or self.mailbox.has_ended:  # a change came while the group was made
             group.abort()
         return group
 
     def send_state(self, names: Sequence[str], epoch: int, state: bytes) -> None:
-        """Hand weights to newcomers; does not wait."""
+        """Send weights to new members; does not wait."""
         for name in names:
             self._client(_replica_of(name)).take_state.future(name, epoch, state)
 
     def new_exchange(self) -> Exchange:
-        """The exchange as it was configured, for this worker alone."""
+        """Make the configured exchange, for this worker alone."""
         configured, servers = self.training.exchange, self.training.servers
         made: Any = configured() if callable(configured) else configured
         if servers is None:
@@ -158,7 +158,7 @@ class ElasticMember(GroupMember, WatchedWorker):
         return made
 
     def run(self) -> None:
-        """Call the user's function, and see to it that the others hear how it ended."""
+        """Call the user's function, and tell the others how it ended."""
         training = self.training
         worker = ElasticWorker(self)
         try:
@@ -168,23 +168,23 @@ class ElasticMember(GroupMember, WatchedWorker):
             self.coordinator.finished(self.name)
         except Exception as error:
             if self._is_expelled:
-                raise  # and with the restart of this node somebody new joins
+                raise  # the node is restarted, and joins as a new member
             if self._is_of_the_end(error):
                 return
             self.coordinator.failed(self.name, failure_of(error, __name__))
-            node_context.wait_for_stop()  # the program ends with it, and this is not to be started again
+            node_context.wait_for_stop()  # the program ends with the error, and this worker must not be restarted
         finally:
             worker.close()
             self._has_ended.set()
 
     def _is_of_the_end(self, error: Exception) -> bool:
-        """Whether something was raised because this worker, or the whole training, is over."""
+        """Whether an error was raised because this worker, or the whole training, is over."""
         if isinstance(error, ServiceLost):
             return error.service == "coordinator"
         return isinstance(error, ProgramStopped)
 
     def _stop(self) -> None:
-        """The program does not want this worker any more; in a thread of its own."""
+        """Leave because the program is stopping this worker; in a thread of its own."""
         try:
             self.coordinator.leave(self.name)
         except (ProgramStopped, ServiceLost):
@@ -200,7 +200,7 @@ class ElasticMember(GroupMember, WatchedWorker):
             self._wake_up(self._group)
 
     def _break_off(self, view: MembershipView) -> None:
-        """There are other members now: nobody is to wait for those of before."""
+        """Stop waiting for the previous members, because the members have changed."""
         group = self._group
         if group is not None and group.epoch < view.epoch:
             self._wake_up(group)
@@ -208,7 +208,7 @@ class ElasticMember(GroupMember, WatchedWorker):
     def _wake_up(self, group: Group) -> None:
         group.abort()
         if self.training.servers is not None:
-            # It waits for servers, and not for the group. This is the loop's thread, and must not wait.
+            # The exchange waits for servers, not for the group. This is the loop's thread, and must not wait.
             interrupt = functools.partial(self.interrupt, group.epoch)
             threading.Thread(target=interrupt, name=f"{self.name} interrupt", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""What the coordinator has told a worker, kept until the worker asks."""
+"""`Mailbox`: messages of the coordinator to a worker, kept until the worker reads them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from ropewalk.errors import ExchangeAborted, ExchangeStalled
 from ropewalk.exchange.elastic.membership import Commit, MembershipView
 
-#: Whoever waits looks this often, so that a signal is heard in the main thread.
+#: Seconds between two looks of a waiting thread, so that a signal is handled in the main thread.
 _LOOK_S = 0.5
 
 
 class Mailbox:
-    """The latest view, the latest commit, and states that were sent; `put` may be called by any thread, and is quick.
+    """The latest view, the latest commit, and received states; any thread may call the `put` methods, which are fast.
 
     Args:
-        on_view: is called with each new view, in the thread that brings it.
+        on_view: called with each new view, in the thread that delivers it.
     """
 
     def __init__(self, on_view: Callable[[MembershipView], object]) -> None:
@@ -30,7 +30,7 @@ class Mailbox:
 
     @property
     def epoch(self) -> int:
-        """Of the latest view; -1 before the first."""
+        """The epoch of the latest view; -1 before the first."""
         return self._view.epoch if self._view else -1
 
     @property
@@ -39,7 +39,7 @@ class Mailbox:
         return self._end is not None
 
     def put_view(self, view: MembershipView) -> None:
-        """The members have changed."""
+        """Deliver a view: the members have changed."""
         with self._news:
             if view.epoch <= self.epoch:
                 return
@@ -49,37 +49,41 @@ class Mailbox:
         self._on_view(view)
 
     def put_commit(self, commit: Commit) -> None:
-        """A step counts."""
+        """Deliver a commit: a step counts."""
         with self._news:
             self._commit = commit
             self._news.notify_all()
 
     def put_state(self, epoch: int, state: bytes) -> None:
-        """What rank 0 of an epoch hands to newcomers."""
+        """Deliver the state that rank 0 of an epoch sends to new members."""
         with self._news:
             if epoch >= self.epoch:
                 self._states[epoch] = state
                 self._news.notify_all()
 
     def end(self, error: Exception) -> None:
-        """Nothing more will come: whoever waits raises this."""
+        """Record that nothing more will come: waiting threads raise `error`."""
         with self._news:
             self._end = self._end or error
             self._news.notify_all()
 
     def wait_view(self, after_epoch: int, timeout_s: float | None = None) -> MembershipView:
-        """The latest view, once it is of a later epoch.
+        """Return the latest view, once its epoch is later than `after_epoch`.
+
+        Args:
+            after_epoch: the epoch that the view must be later than.
+            timeout_s: seconds to wait; None waits for ever.
 
         Raises:
-            ExchangeStalled: none came in time.
-            Exception: what `end` was called with.
+            ExchangeStalled: no such view came within `timeout_s`.
+            Exception: the error that `end` was called with.
         """
         self._wait(lambda: self.epoch > after_epoch, timeout_s, f"a view after epoch {after_epoch}")
         assert self._view is not None
         return self._view
 
     def wait_outcome(self, epoch: int, step: int) -> Commit | None:
-        """The commit of a step that this worker has voted for; None if it was not committed in this epoch."""
+        """Return the commit of a step that this worker has voted for; None if it was not committed in this epoch."""
 
         def is_known() -> bool:
             return (self._commit is not None and self._commit.step >= step) or self.epoch > epoch
@@ -89,16 +93,20 @@ class Mailbox:
             if self._commit is not None and self._commit.step == step:
                 return self._commit
             assert self._view is not None
-            if self._view.step > step:  # the news of it came by another way; it is what a commit would say
+            if self._view.step > step:  # the view tells the same as the commit would
                 return Commit(epoch, step, (), self._view.loss, changes=True)
             return None
 
     def wait_state(self, epoch: int, timeout_s: float) -> bytes:
-        """What rank 0 hands to newcomers of this epoch.
+        """Return the state that rank 0 sends to the new members of this epoch.
+
+        Args:
+            epoch: the epoch whose state it is.
+            timeout_s: seconds to wait.
 
         Raises:
             ExchangeAborted: there is a later epoch already.
-            ExchangeStalled: it did not come in time.
+            ExchangeStalled: the state did not come within `timeout_s`.
         """
         self._wait(
             lambda: epoch in self._states or self.epoch > epoch, timeout_s, f"the weights from rank 0 of epoch {epoch}"

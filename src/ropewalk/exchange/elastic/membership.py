@@ -1,17 +1,17 @@
-"""Who takes part, and which steps count: what the coordinator decides. Pure: events in, instructions out.
+"""The coordinator's decisions: which workers are members, and which steps count. Pure: events in, instructions out.
 
     GATHERING ──▶ STEPPING ──▶ every member voted: the step is committed ──┐
                   ▲ ▲ ▲ │ a member died: the same step again               │
                   │ │ │ └──────▶ next epoch ──▶ STEPPING                   │
-                  │ │ └─────────────────────────── nobody comes or goes ◀──┤
-                  │ └───────────────────── next epoch ◀── somebody joins ◀─┤
-                  └── next epoch ◀── PARTING: who leaves hands over ◀──────┘
+                  │ │ └───────────────────────────── no member changes ◀───┤
+                  │ └───────────────────── next epoch ◀── a worker joins ◀─┤
+                  └── next epoch ◀── PARTING: a leaver hands over ◀────────┘
 
-A step is committed when all members of the epoch say that they hold all of its gradients; before that nobody
-changes a weight. So whoever dies, all others have either done the step or none has. Members are known by
-names that are never used again: a process that comes back is somebody new.
+A step is committed when all members of the epoch say that they hold all of its gradients; before that no member changes
+a weight. So if any member dies, the others have either all done the step or none has. Members are identified by names
+that are never used again: a restarted process is a new member.
 
-Ranks: members keep their order, newcomers come last. So rank 0 always has the weights, unless all who had
+Ranks: members keep their order, new members come last. So rank 0 always has the weights, unless all members that had
 them are gone.
 """
 
@@ -25,17 +25,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MembershipView:
-    """Who takes part from now on.
+    """The members from now on.
 
     Attributes:
         epoch: counts views.
-        step: the next to be done; those before it are committed.
+        step: the next step; those before it are committed.
         members: names by rank.
-        newcomers: those among them who take weights and states over from rank 0.
-        has_wills: what somebody who left had kept back is at the coordinator, for rank 0 to take.
-        loss: of the last step, over all its samples; 0.0 before the first.
-        before: members of the epochs that had begun the same step and did not complete it, in their order.
-        lost: who has died since the last step was committed, with what it had kept back.
+        newcomers: the new ones among them, which take weights and states over from rank 0.
+        has_wills: whether the coordinator holds residuals of workers that left, for rank 0 to take.
+        loss: mean loss of the last step, over all its samples; 0.0 before the first.
+        before: members of the epochs that began the same step and did not complete it, in their order.
+        lost: names of members that died since the last step was committed, and whose residuals are lost.
     """
 
     epoch: int
@@ -60,12 +60,12 @@ class Commit:
     """Tell these members that the step counts.
 
     Attributes:
-        epoch: in which it was done.
-        step: which one.
-        members: of that epoch.
+        epoch: the epoch in which it was done.
+        step: number of the step.
+        members: members of that epoch.
         loss: mean over all samples of the step.
-        parting: those among the members for whom it was the last one.
-        changes: the next step is another epoch's, whose view will follow.
+        parting: the members for which it was the last step.
+        changes: whether the next step belongs to another epoch, whose view will follow.
     """
 
     epoch: int
@@ -78,7 +78,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Expel:
-    """Tell somebody who believes to be a member that it is none."""
+    """Tell a worker that believes it is a member that it is not."""
 
     name: str
     why: str
@@ -89,8 +89,8 @@ class Finish:
     """The training is over.
 
     Attributes:
-        why: in words.
-        failed: the weights are gone with all who had them.
+        why: the reason, in words.
+        failed: the weights are lost with all members that had them.
     """
 
     why: str
@@ -102,14 +102,14 @@ Instruction = Form | Commit | Expel | Finish
 
 @dataclass(frozen=True, slots=True)
 class StepSpan:
-    """Steps `begin` to `end - 1` were done by these members.
+    """Steps `begin` to `end - 1`, which these members have done.
 
     Attributes:
-        epoch: of the members.
+        epoch: epoch of the members.
         members: names by rank.
         begin: the first step that this epoch could do.
-        end: the first that it did not do.
-        why: what made the epoch.
+        end: the first step that it did not do.
+        why: the reason for the epoch.
     """
 
     epoch: int
@@ -120,7 +120,7 @@ class StepSpan:
 
 
 class EpochPhase(enum.Enum):
-    """What is being waited for."""
+    """What the coordinator waits for."""
 
     GATHERING = "gathering"
     STEPPING = "stepping"
@@ -132,10 +132,10 @@ class Membership:
     """The members of one training.
 
     Args:
-        founders: how many begin together; more may join later.
+        founders: number of workers that begin together; more may join later.
 
     Raises:
-        ValueError: nobody begins.
+        ValueError: `founders` is below 1.
     """
 
     def __init__(self, founders: int) -> None:
@@ -148,19 +148,19 @@ class Membership:
         self._founders = founders
         self._joining: dict[str, None] = {}
         self._leaving: set[str] = set()
-        """Members who want to leave after a step."""
+        """Members that want to leave after a step."""
         self._votes: dict[str, tuple[float, float]] = {}
         self._has_weights: set[str] = set()
-        """Members who took part in a committed step."""
+        """Members that took part in a committed step."""
         self._gone: set[str] = set()
         self._has_finished = False
-        """Somebody has come to the end with the weights of all steps: whoever dies later, training was done."""
+        """Whether a worker has finished with the weights of all steps: later deaths do not make the training fail."""
         self.wills: tuple[str, ...] = ()
-        """Who left and what they had kept back is in no committed step yet."""
+        """Names of workers that left, whose residuals are not in a committed step yet."""
         self._lost: tuple[str, ...] = ()
-        """Members who died since the last step was committed."""
+        """Members that died since the last step was committed."""
         self._loss = 0.0
-        # While parting: who is to hand over yet, who goes on, and what happened.
+        # In the phase PARTING: the members that still have to hand over, those that stay, and the reasons.
         self._parting: set[str] = set()
         self._staying: tuple[str, ...] = ()
         self._reasons: list[str] = []
@@ -169,17 +169,17 @@ class Membership:
 
     @property
     def members(self) -> tuple[str, ...]:
-        """By rank."""
+        """The names of the members, by rank."""
         return self.view.members if self.view else ()
 
     @property
     def joining(self) -> tuple[str, ...]:
-        """Who waits to become a member, in the order in which they came."""
+        """The workers that wait to become members, in the order in which they came."""
         return tuple(self._joining)
 
     @property
     def awaited(self) -> tuple[str, ...]:
-        """Members without whom it does not go on now."""
+        """The members that the training waits for now."""
         if self.phase is EpochPhase.PARTING:
             return tuple(name for name in self.members if name in self._parting)
         if self.phase is EpochPhase.STEPPING:
@@ -189,7 +189,7 @@ class Membership:
     # Events
 
     def joins(self, name: str) -> list[Instruction]:
-        """Somebody new is ready to take part."""
+        """Record that a new worker is ready to take part."""
         if name in self._gone:
             self._expel(name)
         elif self.phase is not EpochPhase.OVER and name not in self.members:
@@ -198,31 +198,31 @@ class Membership:
         return self._settle()
 
     def gathers_no_more(self) -> list[Instruction]:
-        """It took too long until all founders came: begin with those who are here."""
+        """Begin with the workers that are ready, because waiting for all founders has timed out."""
         if self._joining and self.phase is EpochPhase.GATHERING:
             self._founders = min(self._founders, len(self._joining))
             self._gather()
         return self._settle()
 
     def leaves(self, name: str) -> list[Instruction]:
-        """A member wants to leave after the step that is being done; or somebody does not want to join any more."""
+        """Record that a member wants to leave after the current step, or that a worker no longer wants to join."""
         self._joining.pop(name, None)
         if name in self.members:
             self._leaving.add(name)
         return self._settle()
 
     def voted(self, name: str, epoch: int, step: int, loss: float = 0.0, samples: float = 0.0) -> list[Instruction]:
-        """A member holds all gradients of a step.
+        """Record that a member holds all gradients of a step.
 
         Args:
-            name: whose vote it is.
-            epoch: in which it got them; a vote of an earlier one counts for nothing.
-            step: which step.
+            name: name of the member.
+            epoch: the epoch in which it got them; a vote of an earlier epoch does not count.
+            step: number of the step.
             loss: sum of the losses of its samples.
-            samples: how many these were.
+            samples: number of its samples.
 
         Raises:
-            ValueError: it is at another step than its epoch.
+            ValueError: the step is not that of the epoch.
         """
         if name in self._gone:
             self._expel(name)
@@ -235,15 +235,15 @@ class Membership:
         return self._settle()
 
     def left(self, name: str, *, has_will: bool = False, includes: Sequence[str] = ()) -> list[Instruction]:
-        """A member has left; what it had kept back after its last committed step is here, or there was nothing.
+        """Record that a member has left; if it had residuals after its last committed step, they are here.
 
-        It left after that step, when it was its turn to, or in the middle of the next, for which it has not voted and
-        which the others do without it.
+        The member left after that step, when it was its turn, or in the middle of the next step, for which it has not
+        voted and which the others do without it.
 
         Args:
-            name: who it is.
-            has_will: whether there is something.
-            includes: whose wills it had taken over, so that its own has theirs in it.
+            name: name of the member.
+            has_will: whether it handed over residuals.
+            includes: names of earlier leavers whose residuals it had taken over, so that its own include theirs.
         """
         if name in self._parting or (self.phase is EpochPhase.STEPPING and name in self.awaited):
             self.wills = tuple(other for other in self.wills if other not in includes)
@@ -254,7 +254,7 @@ class Membership:
         return self._settle()
 
     def finished(self, name: str) -> list[Instruction]:
-        """The code of a worker has come to its end: it does no more steps."""
+        """Record that the code of a worker has finished: the worker does no more steps."""
         self._gone.add(name)
         self._has_finished |= name in self._has_weights
         self._drop(name, "has finished")
@@ -267,7 +267,7 @@ class Membership:
         return self._settle()
 
     def died(self, name: str, why: str = "died") -> list[Instruction]:
-        """Somebody is gone, in the middle of whatever it did."""
+        """Record that a worker is gone, whatever it was doing."""
         self._gone.add(name)
         self._drop(name, why, by_death=True)
         return self._settle()
@@ -280,22 +280,22 @@ class Membership:
 
     def _gather(self) -> None:
         if self.phase is EpochPhase.GATHERING and len(self._joining) >= self._founders:
-            # In the order of their numbers, not of arrival, so that another run does the same.
+            # Sorted by number, not by arrival, so that another run does the same.
             self._joining = dict.fromkeys(sorted(self._joining, key=lambda name: (len(name), name)))
             self._form((), [f"{len(self._joining)} workers begin"])
 
     def _commit(self) -> None:
-        losses = [self._votes[name] for name in self.members]  # in the order of ranks, so that the sum is one
+        losses = [self._votes[name] for name in self.members]  # by rank, so that the sum has the same bits
         samples = sum(count for _, count in losses)
         self._loss = sum(loss for loss, _ in losses) / samples if samples else 0.0
         self._has_weights = set(self.members)
-        # Rank 0 had taken the wills over before it began the step; until now it could have died with them.
+        # Rank 0 had taken the residuals over before it began the step; until now it could have died with them.
         self._votes, self.wills, self._lost = {}, (), ()
         step, self.step = self.step, self.step + 1
         self.history[-1] = dataclasses.replace(self.history[-1], end=self.step)
         parting = [name for name in self.members if name in self._leaving]
         if self._joining and len(parting) == len(self.members):
-            del parting[0]  # somebody must stay until the weights are handed on
+            del parting[0]  # one member must stay until the weights are handed over
         changes = bool(parting or self._joining)
         self._said.append(Commit(self._epoch, step, self.members, self._loss, tuple(parting), changes))
         if parting:
@@ -307,13 +307,13 @@ class Membership:
             self._form(self.members, [])
 
     def _drop(self, name: str, why: str, *, by_death: bool = False) -> None:
-        """Go on without somebody."""
+        """Continue without a worker."""
         self._joining.pop(name, None)
         self._leaving.discard(name)
         if by_death and (name in self._parting or name in (self._staying if self._parting else self.members)):
             self._lost += (name,)
         if self.phase is EpochPhase.PARTING and (name in self._parting or name in self._staying):
-            # The others hear of it all at once, when those who leave have handed over.
+            # The others are told of all changes at once, when the leaving members have handed over.
             self._parting.discard(name)
             self._staying = tuple(other for other in self._staying if other != name)
             self._reasons.append(f"{name} {why}")
@@ -322,7 +322,7 @@ class Membership:
                 self._go_on(self._staying, self._reasons, by_death=self._has_died)
         elif self.phase is EpochPhase.STEPPING and name in self.members:
             stay = tuple(other for other in self.members if other != name)
-            # Nobody joins in the middle of a step: its weights are not those that a joiner would get.
+            # No worker joins in the middle of a step: its weights would not be those of the members.
             self._go_on(stay, [f"{name} {why}"], by_death=by_death, in_step=True)
 
     def _go_on(self, stay: tuple[str, ...], reasons: list[str], *, by_death: bool, in_step: bool = False) -> None:
@@ -335,7 +335,7 @@ class Membership:
                 "checkpoint, and use more workers, or machines that fail one at a time",
                 failed=True,
             )
-        else:  # those who have just come do not begin anew what the others have finished
+        else:  # workers that have just joined must not begin anew what the others have finished
             self._finish(f"no worker is left after {self.step} steps: {', '.join(reasons)}")
 
     def _form(self, stay: tuple[str, ...], reasons: list[str], *, in_step: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""Which samples a step has, and which of them each member computes. Pure, and the same on every member.
+"""The samples of a step, and the share that each member computes. Pure, and the same on every member.
 
 batch of the step, global       [ 7 1 9 4 0 3 8 ]
 shares, by rank                 [ 7 1 9 | 4 0 | 3 8 ]        sizes differ by 1 at most
-rank 1 died, the step again     [ 7 1 9 4 | 0 3 8 ]          redo="recompute": all is shared out anew
-                                [ 7 1 9 + 4 | 3 8 + 0 ]      redo="keep": who lives keeps what it has, and gets more
+rank 1 died, the step again     [ 7 1 9 4 | 0 3 8 ]          redo="recompute": all samples are divided anew
+                                [ 7 1 9 + 4 | 3 8 + 0 ]      redo="keep": survivors keep theirs, and get more
 """
 
 from __future__ import annotations
@@ -14,17 +14,27 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-#: By member, the pieces of a batch that it computes, one after the other.
+#: By member, the parts of a batch that it computes, one after the other; one-dimensional tensors of indices.
 Shares = Mapping[str, Sequence[Tensor]]
 
 
 def share_out(batch: Tensor, members: Sequence[str]) -> dict[str, list[Tensor]]:
-    """Cut a batch into one piece for each member, in the order of ranks; pieces may be empty."""
+    """Divide a batch into one part for each member, in the order of ranks; parts may be empty.
+
+    Args:
+        batch: one-dimensional indices.
+        members: names by rank.
+    """
     return {name: [piece] for name, piece in zip(members, torch.tensor_split(batch, len(members)), strict=True)}
 
 
 def pass_on(shares: Shares, members: Sequence[str]) -> dict[str, list[Tensor]]:
-    """Give what those had who are no members any more to those who are, as a further piece."""
+    """Divide the parts of lost members among `members`, as an additional part for each.
+
+    Args:
+        shares: the shares of the previous members, by name.
+        members: names of the current members, by rank.
+    """
     orphaned = [piece for name, pieces in shares.items() if name not in members for piece in pieces]
     passed = {name: list(shares.get(name, ())) for name in members}
     if orphaned:
@@ -36,7 +46,15 @@ def pass_on(shares: Shares, members: Sequence[str]) -> dict[str, list[Tensor]]:
 def batches(
     num_samples: int, batch_size: int, *, epochs: int = 1, seed: int = 0, shuffle: bool = True, drop_last: bool = False
 ) -> Iterator[Tensor]:
-    """The indices of each step's samples, in another order in each pass over the data.
+    """Yield the indices of each step's samples, in a different order in each pass over the data.
+
+    Args:
+        num_samples: number of samples in the data set.
+        batch_size: number of samples per step.
+        epochs: number of passes over the data.
+        seed: seed of the order.
+        shuffle: whether to use another order in each pass; otherwise that of the data set.
+        drop_last: omit the last batch of a pass if it is not full.
 
     Raises:
         ValueError: a number is below 1, or no batch is full and only full ones are wanted.
@@ -55,7 +73,14 @@ def batches(
 
 
 def num_batches(num_samples: int, batch_size: int, *, epochs: int = 1, drop_last: bool = False) -> int:
-    """How many steps `batches` gives."""
+    """Return the number of batches that `batches` yields.
+
+    Args:
+        num_samples: number of samples in the data set.
+        batch_size: number of samples per step.
+        epochs: number of passes over the data.
+        drop_last: omit the last batch of a pass if it is not full.
+    """
     for name, value in {"num_samples": num_samples, "batch_size": batch_size, "epochs": epochs}.items():
         if value < 1:
             raise ValueError(f"{name} must be 1 or more, not {value}")
@@ -66,6 +91,6 @@ def num_batches(num_samples: int, batch_size: int, *, epochs: int = 1, drop_last
 
 
 def seed_of(*facts: int) -> int:
-    """A seed for torch that differs wherever one of the facts does."""
+    """Return a seed for torch that differs if any of the facts does."""
     digest = hashlib.blake2b(repr(facts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

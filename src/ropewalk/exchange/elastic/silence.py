@@ -1,7 +1,7 @@
-"""Who does not answer any more, although nobody saw it end. Pure: times come in.
+"""Detection of workers that no longer answer, although their end was not seen. Pure: times are arguments.
 
-A process that ends is seen at once, by the end of its link and by its agent. One that is stopped, or hangs in a
-driver with the lock of the interpreter held, looks alive. It is asked only while others wait for it.
+The end of a process is seen at once, by the end of its link and by its agent. A process that is stopped, or hangs in a
+driver while it holds the interpreter's lock, looks alive. Workers are asked only while others wait for them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Collection
 
 
 class Silence:
-    """Notes when whom was asked whether it is there.
+    """Records when each worker was asked whether it is alive.
 
     Args:
-        quiet_s: a step may take so long before anybody is asked.
-        silent_s: who has not answered after this counts as dead.
+        quiet_s: duration of a step in seconds after which workers are asked.
+        silent_s: seconds after which a worker that has not answered counts as dead.
 
     Raises:
         ValueError: a time is not above 0.
@@ -30,11 +30,11 @@ class Silence:
         self._answered: dict[str, float] = {}
 
     def went_on(self, now: float) -> None:
-        """Something was completed: nobody is waited for since before now."""
+        """Record that a step was completed at `now`: no worker has been waited for since an earlier time."""
         self._since = now
 
     def to_ask(self, awaited: Collection[str], now: float) -> list[str]:
-        """Who is to be asked now; they count as asked."""
+        """Return the workers to ask now; they count as asked."""
         if now - self._since < self._quiet_s:
             return []
         asked = [
@@ -46,15 +46,15 @@ class Silence:
         return asked
 
     def answered(self, name: str, now: float) -> None:
-        """Somebody is there."""
+        """Record that a worker is alive."""
         self._asked.pop(name, None)
         self._answered[name] = now
 
     def forget(self, name: str) -> None:
-        """Somebody is gone, and not waited for any more."""
+        """Forget a worker that is gone, and that the others no longer wait for."""
         self._asked.pop(name, None)
         self._answered.pop(name, None)
 
     def overdue(self, now: float) -> list[str]:
-        """Who counts as dead."""
+        """Return the workers that count as dead."""
         return [name for name, asked in self._asked.items() if now - asked >= self._silent_s]

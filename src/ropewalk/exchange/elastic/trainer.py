@@ -1,11 +1,11 @@
-"""`ElasticTrainer`: steps that all members of an epoch do, or none.
+"""`ElasticTrainer`: runs steps that all members of an epoch do, or none.
 
     begin ─▶ own share: forward, backward ─▶ exchange ─▶ vote ─▶ all have voted: optimizer.step, next batch
-      ▲            │ a member died, whenever that is seen                  │
+      ▲            │ a member died, whenever that is noticed               │
       │            ▼                                                       ▼ members change
-      └── next epoch: what the dead one had is shared out ◀── regroup ◀── newcomers get weights, wills are taken over
+      └── next epoch: the dead one's share is divided ◀── regroup ◀── new members get weights, rank 0 takes residuals
 
-Weights, optimizer, buffers, random numbers and the exchange's state move on only after the vote.
+Weights, optimizer, buffers, random numbers and the exchange's state advance only after the vote.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from ropewalk.exchange.packed_state import pack, unpack
 if TYPE_CHECKING:
     from ropewalk.exchange.elastic.elastic_member import ElasticMember
 
-#: As many notes are kept, the last ones.
+#: Number of notes that are kept, the latest ones.
 _NOTES = 100
 
-#: What an exchange raises when the members have changed under it.
+#: The errors of an exchange whose members have changed during a call.
 _Interrupted = (MemberLost, ExchangeAborted)
 
 
 class ElasticTrainer:
-    """Trains a model together with whoever takes part; made by `worker.trainer`.
+    """Trains a model together with the current members; made by `worker.trainer`.
 
     Attributes:
         epoch: counts changes of the members.
         members: names by rank.
-        num_steps: how many steps are done.
-        left: whether this worker has left as it wanted, or was asked to.
-        lost: members who died while this one took part; what their exchange had kept back is lost.
+        num_steps: number of steps done.
+        left: whether this worker has left, on its own request or because it was asked to.
+        lost: names of members that died while this one took part; the residuals of their exchanges are lost.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ElasticTrainer:
         self._is_bound = False
         self._overlaps = member.training.redo == "recompute"
         self._sends = False
-        """Gradients that autograd completes are final, and go at once."""
+        """Whether gradients that autograd completes are final, and sent at once."""
         self._sent: set[str] = set()
         self._is_exchanging = self._is_interrupted = False
         self._interrupting = threading.Lock()
@@ -80,41 +80,42 @@ class ElasticTrainer:
 
     @property
     def rank(self) -> int:
-        """Of this worker, in the present epoch."""
+        """The rank of this worker in the current epoch."""
         return self.members.index(self._member.name)
 
     @property
     def size(self) -> int:
-        """How many members the present epoch has."""
+        """The number of members in the current epoch."""
         return len(self.members)
 
     @property
     def exchange(self) -> Exchange:
-        """By which gradients travel."""
+        """The exchange through which gradients travel."""
         return self._exchange
 
     def step(self, batch: Tensor, loss_of: Callable[[Tensor], Tensor]) -> float:
-        """Do one step over a batch, together with all members; returns when all have done it.
+        """Do one step over a batch, together with all members; return when all have done it.
 
         Args:
-            batch: indices of all samples of the step, the same on every member; each computes its share.
-            loss_of: the mean loss over the samples of some indices, with its graph. It is called again with others if a
-                member dies, so it changes nothing but the gradients, the buffers of the model and torch's random
-                numbers, which are put back.
+            batch: indices of all samples of the step, one-dimensional, the same on every member; each computes its
+                share.
+            loss_of: returns the mean loss over the samples with the given indices, as a scalar tensor with its graph.
+                It is called again with other indices if a member dies, so it must change only the gradients, the
+                buffers of the model and torch's random numbers, which are restored.
 
         Returns:
             The mean loss over the whole batch, the same on every member.
 
         Raises:
             RuntimeError: this worker has left.
-            ExchangeStalled: a member that is there does not come to the exchange.
+            ExchangeStalled: a member that is alive does not come to the exchange.
             GradientNotFinite: the exchange refuses a gradient.
         """
         if self.left:
             raise RuntimeError(f"{self._member.name} has left after step {self.num_steps - 1}, and does no more steps")
         if self._member.mailbox.epoch > self.epoch:
             self._enter_next()
-        # Pieces that are kept are not computed again, and what they left in buffers counts as they do.
+        # Parts that are kept are not computed again, and their effects on buffers are kept with them.
         attempt = _Attempt(self._shares(batch), self._buffers() if self._overlaps else {})
         while (commit := self._try(attempt, loss_of)) is None:
             self._exchange.abort(self.epoch)
@@ -132,7 +133,7 @@ class ElasticTrainer:
         return commit.loss
 
     def report(self) -> ExchangeReport:
-        """What the exchange cost and did, in all steps that this worker took part in."""
+        """Return costs and effects of the exchange in all steps that this worker took part in."""
         report = self._exchange.report()
         return dataclasses.replace(report, notes=(*report.notes, *self._notes))
 
@@ -148,7 +149,7 @@ class ElasticTrainer:
                 loss = self._compute(attempt, loss_of)
                 self._exchange.wait()
         except Exception as error:
-            # Once another thread has taken the step back, whatever asks for it is told that there is none.
+            # After another thread has taken the step back, calls of the exchange raise that no step is open.
             if self._is_interrupted or isinstance(error, ExchangeAborted):
                 return None
             if isinstance(error, MemberLost) and error.ranks:
@@ -161,10 +162,10 @@ class ElasticTrainer:
 
     @contextlib.contextmanager
     def _interruptible(self) -> Generator[None]:
-        """Inside, the step may be taken back by another thread; what was voted for must not be."""
+        """In this context another thread may take the step back; a step that was voted for must not be taken back."""
         self._is_exchanging, self._is_interrupted = True, False
         try:
-            # What came before the flag was set has interrupted nothing.
+            # A change that came before the flag was set has interrupted nothing.
             if self._member.mailbox.epoch > self.epoch or self._member.mailbox.has_ended:
                 raise ExchangeAborted("the members changed before this step began", epoch=self.epoch)
             yield
@@ -179,9 +180,9 @@ class ElasticTrainer:
                 self._exchange.abort(epoch)
 
     def _leave_now(self) -> bool:
-        """Leave with what was kept back before this step, which the others do without this worker."""
+        """Leave with the residuals from before this step, which the others do without this worker."""
         with self._interrupting:
-            if not self._is_exchanging:  # it has voted, and the step may be committed
+            if not self._is_exchanging:  # the worker has voted, and the step may be committed
                 return False
             self._is_interrupted = True
             self._exchange.abort(self.epoch)
@@ -189,7 +190,7 @@ class ElasticTrainer:
             return True
 
     def _compute(self, attempt: _Attempt, loss_of: Callable[[Tensor], Tensor]) -> float:
-        """Make the gradients of the own share ready; returns the sum of its losses."""
+        """Make the gradients of this worker's share ready; return the sum of its losses."""
         pieces = attempt.shares[self._member.name]
         if self._overlaps:
             self._forget_gradients()
@@ -214,12 +215,12 @@ class ElasticTrainer:
         return attempt.loss
 
     def _backward(self, piece: Tensor, number: int, loss_of: Callable[[Tensor], Tensor]) -> float:
-        """Gradients of the mean loss over a piece; returns the sum of losses."""
+        """Compute gradients of the mean loss over a part of the batch; return the sum of losses."""
         if not len(piece):
             return 0.0
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         with torch.random.fork_rng(devices):  # pyright: ignore[reportUnknownMemberType]
-            # So that a step that is done again draws what it drew, and members do not draw the same.
+            # A repeated step must draw the same random numbers, and members must draw different ones.
             seed = seed_of(self._member.training.seed, self.num_steps, self.rank, number)
             torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
             loss = loss_of(piece)
@@ -227,7 +228,7 @@ class ElasticTrainer:
         return float(loss.detach()) * len(piece)
 
     def _made(self, name: str, parameter: Tensor) -> None:
-        """Autograd has completed a gradient."""
+        """Send a gradient that autograd has completed."""
         if self._sends:
             if self._member.mailbox.epoch > self.epoch:
                 raise ExchangeAborted("the members have changed in the middle of a backward", epoch=self.epoch)
@@ -244,10 +245,10 @@ class ElasticTrainer:
             parameter.grad = None
 
     def _shares(self, batch: Tensor) -> dict[str, list[Tensor]]:
-        """Who computes what of a batch; with redo="keep" nobody's part becomes smaller when others die."""
+        """Return each member's share of a batch; with redo="keep" no share becomes smaller when others die."""
         if self._overlaps:
             return share_out(batch, self.members)
-        # All epochs of the step, also those that ended before this member had seen them: all agree on these.
+        # All epochs of the step, even those that ended before this member saw them: all members agree on these.
         first, *others = *self._before, self.members
         shares = share_out(batch, first)
         for members in others:
@@ -257,7 +258,7 @@ class ElasticTrainer:
     # Changes of members
 
     def _enter_next(self, timeout_s: float | None = None) -> None:
-        """Become a member of the latest epoch, of a later one if it ends meanwhile."""
+        """Become a member of the latest epoch, or of a later one if it ends meanwhile."""
         while True:
             view = self._member.mailbox.wait_view(self.epoch, timeout_s)
             try:
@@ -296,7 +297,7 @@ class ElasticTrainer:
                 self._notes = [*self._notes, f"step {view.step}: {name} died{kept}"][-_NOTES:]
 
     def _part(self) -> None:
-        """Be a member no more, after a step."""
+        """Stop being a member, after a step."""
         self._hand_over()
         self.left = True
         self._exchange.close()
@@ -310,7 +311,7 @@ class ElasticTrainer:
         """End the threads of the exchange; may be called twice."""
         self._exchange.close()
 
-    # What newcomers are given
+    # State for new members
 
     def _state(self) -> bytes:
         return pack(
@@ -341,19 +342,19 @@ class ElasticTrainer:
 
 
 class _Attempt:
-    """What is known of a step that may have to be done again."""
+    """The results so far of a step that may have to be done again."""
 
     def __init__(self, shares: dict[str, list[Tensor]], buffers: dict[str, Tensor]) -> None:
         self.shares = shares
         self.buffers = buffers
-        # With redo="keep", what was computed so far.
+        # With redo="keep", the sums of what was computed so far.
         self.sums: dict[str, Tensor] = {}
         self.loss = 0.0
         self.samples = 0
         self.num_computed = 0
 
     def add(self, gradients: Mapping[str, Tensor | None], loss: float, samples: int) -> None:
-        """One more piece was computed: its mean gradients, its summed loss, its number of samples."""
+        """Add one more computed part: its mean gradients, its summed loss, its number of samples."""
         for name, gradient in gradients.items():
             if gradient is None:
                 continue

@@ -1,4 +1,4 @@
-"""`ElasticWorker`: what the user's `train_fn` is given."""
+"""`ElasticWorker`: the argument of the user's `train_fn`."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ class ElasticWorker:
 
     @property
     def name(self) -> str:
-        """Its name among all workers that there ever are, such as "workers.2#0"."""
+        """The name of this worker, which no other worker ever has, such as "workers.2#0"."""
         return self._member.name
 
     @property
     def rank(self) -> int:
-        """Its position in the present epoch; it changes when others die or leave."""
+        """The rank of this worker in the current epoch; it changes when others die or leave."""
         return self.joined_trainer.rank
 
     @property
     def size(self) -> int:
-        """How many members the present epoch has."""
+        """The number of members in the current epoch."""
         return self.joined_trainer.size
 
     @property
     def epoch(self) -> int:
-        """How often the members have changed."""
+        """The number of times that the members have changed."""
         return self.joined_trainer.epoch
 
     @property
@@ -52,7 +52,7 @@ class ElasticWorker:
         """The trainer.
 
         Raises:
-            RuntimeError: it was not made yet.
+            RuntimeError: `trainer` was not called yet.
         """
         if self._trainer is None:
             raise RuntimeError(
@@ -64,15 +64,18 @@ class ElasticWorker:
     def trainer(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, carry: Sequence[Any] = ()
     ) -> ElasticTrainer:
-        """Join the others; waits until they are there, or until their step is done if training goes on already.
+        """Join the others; wait until they are ready, or until their current step is done if training has begun.
 
-        Afterwards weights, buffers, optimizer and random numbers are those of all.
+        Afterwards weights, buffers, optimizer and random numbers are the same as on the other members.
 
         Args:
-            model: trained in place; the same one on every worker.
-            optimizer: over the parameters of the model.
-            carry: what else has `state_dict` and `load_state_dict` and is the same everywhere, such as a scheduler of
-                learning rates; whoever joins gets its state.
+            model: trained in place; the same model on every worker.
+            optimizer: optimizer of the parameters of the model.
+            carry: further objects with `state_dict` and `load_state_dict` that are the same on every worker, such as a
+                learning-rate scheduler; a joining worker gets their states.
+
+        Returns:
+            The trainer.
 
         Raises:
             RuntimeError: it was called before.
@@ -92,18 +95,18 @@ class ElasticWorker:
         shuffle: bool = True,
         drop_last: bool = False,
     ) -> Iterator[Tensor]:
-        """The global batches, as indices, one for each step; the same on every worker, whenever it joined.
+        """Yield the global batches as one-dimensional tensors of indices, one per step; the same on every worker.
 
-        A worker that joins begins with the batch of the next step, and one that has left gets no more. For training in
-        several parts call it once for each part, in the same order everywhere.
+        A worker that joins later begins with the batch of the next step, and a worker that has left gets no more. For
+        training in several parts call this once for each part, in the same order on every worker.
 
         Args:
-            num_samples: of the whole data set.
-            batch_size: of a step, over all workers together.
-            epochs: passes over the data.
-            seed: of the order.
-            shuffle: another order in each pass; otherwise as they lie.
-            drop_last: leave out the last batch of a pass if it is not full.
+            num_samples: number of samples in the whole data set.
+            batch_size: number of samples per step, over all workers together.
+            epochs: number of passes over the data.
+            seed: seed of the order.
+            shuffle: whether to use another order in each pass; otherwise that of the data set.
+            drop_last: omit the last batch of a pass if it is not full.
 
         Raises:
             ValueError: a number is below 1.
@@ -120,14 +123,14 @@ class ElasticWorker:
                 yield batch
 
     def leave(self) -> None:
-        """Take part in the step that is being done, or in the next one, and then no more; `trainer.left` says when."""
+        """Take part in the current or the next step, and then leave; `trainer.left` says when this has happened."""
         self._member.coordinator.leave(self.name)
 
     def close(self) -> None:
-        """End the threads of its trainer; may be called twice."""
+        """End the threads of the trainer; may be called twice."""
         if self._trainer is not None:
             self._trainer.close()
 
     def history(self) -> list[StepSpan]:
-        """Which steps were done so far, and by whom."""
+        """Return which steps were done so far, and by which members."""
         return self._member.coordinator.history()

@@ -1,11 +1,11 @@
-"""Convex problems whose data is spread over workers: linear, logistic and softmax regression.
+"""Convex problems whose data is distributed over workers: linear, logistic and softmax regression.
 
 The sum convention of the GD-SEC paper: `f(theta) = sum_m f_m(theta)`, with
 
     f_m = 1/n sum over the rows i of worker m of loss(x_i theta, y_i)  +  ridge / (2 M) |theta|^2
 
-so that f is the mean loss over all n rows, and a ridge. All workers are computed at once: rows are padded to the
-largest shard, with weight 0. The optimum is found by Newton's method, to the last digits.
+so that f is the mean loss over all n rows, plus a ridge term. All workers are computed at once: rows are padded to the
+largest shard, with weight 0. The optimum is found by Newton's method, to full precision.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Shards:
-    """Rows of M workers, n of the largest.
+    """The rows of M workers, n rows in the largest shard.
 
     Attributes:
         features: (M, n, p), float64.
         targets: (M, n): numbers, signs, or classes.
-        weights: (M, n): 1 over the number of all rows, and 0 where there is none.
+        weights: (M, n): 1 over the number of all rows, and 0 for padding.
     """
 
     features: Tensor
@@ -35,15 +35,15 @@ class Shards:
 
     @property
     def num_rows(self) -> Tensor:
-        """Of each worker."""
+        """Number of rows of each worker, (M,)."""
         return (self.weights > 0).sum(1)
 
     def of(self, workers: Tensor) -> Shards:
-        """Those of some workers, by index."""
+        """Select the shards of some workers, by index."""
         return Shards(self.features[workers], self.targets[workers], self.weights[workers])
 
     def drawn(self, batch: int, made: torch.Generator | None) -> Shards:
-        """As many rows of each worker, drawn with repetition; each stands for its share of what the worker has."""
+        """Draw `batch` rows of each worker, with repetition; weights are scaled to represent all rows of the worker."""
         num_rows = self.num_rows[:, None]
         at = (torch.rand(len(num_rows), batch, generator=made, dtype=torch.float64) * num_rows).long()
         workers = torch.arange(len(num_rows))[:, None]
@@ -52,15 +52,18 @@ class Shards:
 
 
 def shard(features: Tensor, targets: Tensor, num_workers: int, *, unlike: float = 0.0, seed: int = 0) -> Shards:
-    """Spread rows over workers, as evenly as can be.
+    """Distribute rows over workers, as evenly as possible.
 
     Args:
         features: (rows, p).
         targets: (rows,).
-        num_workers: at most as many as rows.
-        unlike: how unlike workers are, from 0 (every row anywhere) to 1 (rows sorted by target, so that a worker
-            knows few of them); between, so many of the rows are sorted.
-        seed: of the order.
+        num_workers: number of workers, at most the number of rows.
+        unlike: heterogeneity of the workers, from 0 (rows in random order) to 1 (rows sorted by target, so that a
+            worker has few different targets); in between, this fraction of the rows is sorted.
+        seed: seed of the order.
+
+    Returns:
+        The shards.
 
     Raises:
         ValueError: fewer rows than workers, or `unlike` is not between 0 and 1.
@@ -94,8 +97,8 @@ class Problem(abc.ABC):
 
     Attributes:
         shards: the data.
-        ridge: weight of `|theta|^2 / 2` in f; makes it strongly convex.
-        num_outputs: columns of theta, which is flat everywhere: (p * num_outputs,).
+        ridge: factor of `|theta|^2 / 2` in f; makes f strongly convex.
+        num_outputs: number of columns of theta, which is flat in all arguments: (p * num_outputs,).
     """
 
     #: The largest eigenvalue that the second derivative of the loss of one row can have.
@@ -109,23 +112,23 @@ class Problem(abc.ABC):
 
     @property
     def num_weights(self) -> int:
-        """Components of theta."""
+        """Number of components of theta."""
         return self.num_features * self.num_outputs
 
     @abc.abstractmethod
     def losses(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Of each row: (..., outputs), (...) -> (...)."""
+        """Return the loss of each row: (..., outputs), (...) -> (...)."""
 
     @abc.abstractmethod
     def slopes(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Derivatives of the losses by scores: (..., outputs)."""
+        """Return derivatives of the losses by scores: (..., outputs)."""
 
     @abc.abstractmethod
     def curvatures(self, scores: Tensor, targets: Tensor) -> Tensor:
-        """Second derivatives: (..., outputs, outputs)."""
+        """Return second derivatives of the losses by scores: (..., outputs, outputs)."""
 
     def value(self, theta: Tensor) -> float:
-        """f, over all workers."""
+        """Return f at theta, over all workers."""
         losses = self.losses(self._scores(self.shards.features, theta), self.shards.targets)
         return float((losses * self.shards.weights).sum() + self.ridge / 2 * torch.dot(theta, theta))
 
@@ -136,13 +139,14 @@ class Problem(abc.ABC):
         batch: int | None = None,
         made: torch.Generator | None = None,
     ) -> Tensor:
-        """The gradient of each f_m: (workers, num_weights).
+        """Return the gradient of each f_m: (workers, num_weights).
 
         Args:
-            theta: flat.
-            workers: whose, by index; None for all.
-            batch: rows that each worker draws, with repetition, for an unbiased estimate; None for all of its rows.
-            made: what they are drawn with.
+            theta: flat, (num_weights,).
+            workers: indices of the workers; None for all.
+            batch: number of rows that each worker draws, with repetition, for an unbiased estimate; None for all of its
+                rows.
+            made: generator for the drawing.
         """
         data = self.shards if workers is None else self.shards.of(workers)
         data = data if batch is None else data.drawn(batch, made)
@@ -151,7 +155,7 @@ class Problem(abc.ABC):
         return gradients + self.ridge / self.num_workers * theta
 
     def hessian(self, theta: Tensor) -> Tensor:
-        """Of f: (num_weights, num_weights)."""
+        """Return the Hessian of f: (num_weights, num_weights)."""
         rows = self.shards.features.flatten(0, 1)
         bends = self.curvatures(self._scores(rows, theta), self.shards.targets.flatten())
         bends = bends * self.shards.weights.flatten()[:, None, None]
@@ -162,14 +166,14 @@ class Problem(abc.ABC):
 
     @cached_property
     def smoothness(self) -> float:
-        """An upper bound of L, the Lipschitz constant of the gradient of f; exact for linear regression."""
+        """Return an upper bound of L, the Lipschitz constant of the gradient of f; exact for linear regression."""
         rows = (self.shards.features * self.shards.weights.sqrt()[:, :, None]).flatten(0, 1)
         largest = cast(Tensor, torch.linalg.eigvalsh(rows.T @ rows))[-1]  # pyright: ignore[reportUnknownMemberType]
         return self.steepest * float(largest) + self.ridge
 
     @cached_property
     def optimum(self) -> Tensor:
-        """The theta with the least f, by Newton's method with halved steps."""
+        """The theta that minimizes f, (num_weights,), found by Newton's method with halved steps."""
         theta = self.start()
         for _ in range(100):
             gradient = self.gradients(theta).sum(0)
@@ -183,7 +187,7 @@ class Problem(abc.ABC):
         return theta
 
     def start(self) -> Tensor:
-        """Zeros."""
+        """Return the initial theta: zeros, (num_weights,), float64."""
         return torch.zeros(self.num_weights, dtype=torch.float64)
 
     @property

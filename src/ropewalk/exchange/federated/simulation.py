@@ -1,11 +1,11 @@
 """Federated learning with GD-SEC or one of its presets: every worker is a row, and a round is a few operations.
 
-    g, h, e: (workers, weights)      D = g - h + e ──▶ S by row ──▶ packed as it would travel, for its length
+    g, h, e: (workers, weights)      D = g - h + e ──▶ S by row ──▶ packed as it would travel, to get its length
                                      ghat = h + sum of S ──▶ theta <- theta - alpha ghat
 
-The same numbers as encoders and a decoder give for each worker (gd_sec.py), in the server's form: the server owns
-plain SGD. Workers that are not asked in a round, or drop out of it, are silent; a worker whose compressor "rests" is
-represented by its memory meanwhile. Bytes are those of the messages, as `wire.sparse` packs them.
+The numbers are those that encoders and a decoder give for each worker (gd_sec.py), in the server's form: the server
+owns plain SGD. Workers that are not asked in a round, or drop out of it, are silent; a worker whose compressor "rests"
+is represented by its memory meanwhile. Bytes are those of the messages, as `wire.sparse` packs them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ropewalk.exchange.wire.values import value_codec
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """What one round did.
+    """The result of one round.
 
     Attributes:
         step: counts rounds, from 0.
-        num_asked: workers that took part.
-        num_speaking: those of them that had something to say.
-        uplink_bytes: messages of all workers.
-        downlink_bytes: what each worker receives: the sum of what was said, which is all that it needs.
+        num_asked: number of workers that took part.
+        num_speaking: number of them that sent something.
+        uplink_bytes: bytes of the messages of all workers.
+        downlink_bytes: bytes that each worker receives: the sum of all messages, which is all that it needs.
     """
 
     step: int
@@ -47,14 +47,14 @@ class RoundRecord:
 
 @dataclass(slots=True)
 class FederatedRun:
-    """Rounds until the objective error was small enough, or until there were enough of them.
+    """Rounds until the objective error was small enough, or until a maximum number of rounds.
 
     Attributes:
-        num_rounds: how many.
-        objective_error: `f(theta) - f*` after the last one.
-        reached: whether it is as small as was asked for.
-        uplink_bytes: of all workers and rounds.
-        downlink_bytes: to one worker, in all rounds.
+        num_rounds: number of rounds.
+        objective_error: `f(theta) - f*` after the last round.
+        reached: whether the error is as small as requested.
+        uplink_bytes: bytes sent by all workers in all rounds.
+        downlink_bytes: bytes sent to one worker in all rounds.
         trace: after each round, the objective error and all uplink bytes until then.
     """
 
@@ -67,7 +67,7 @@ class FederatedRun:
 
 
 class Federation:
-    """Workers of a problem, and their server."""
+    """The workers of a problem, and their server."""
 
     def __init__(
         self,
@@ -84,17 +84,17 @@ class Federation:
         """Make workers with empty memories, and weights of zero.
 
         Args:
-            problem: what they learn.
+            problem: the problem that the workers solve.
             compressor: GD-SEC, or a preset.
             alpha: step size in the sum convention; None for 1 / L.
-            participation: share of the workers that is asked in each round, drawn anew.
-            drop_out: chance of each of them not to answer.
-            batch: rows that a worker draws for a gradient; None for all it has.
-            seed: of all that is drawn.
-            monitor: the provable mode: asserts descent in every round (`GDSEC.monitor`).
+            participation: fraction of the workers that are asked in each round, drawn anew each time.
+            drop_out: probability that an asked worker does not answer.
+            batch: number of rows that a worker draws for a gradient; None for all of its rows.
+            seed: seed of all random choices.
+            monitor: asserts the proved descent in every round (`GDSEC.monitor`); None for no check.
 
         Raises:
-            ExchangeInvalid: a share is not between 0 and 1, or the compressor has factors.
+            ExchangeInvalid: a fraction is not between 0 and 1, or the compressor has factors.
         """
         if not 0 < participation <= 1 or not 0 <= drop_out < 1:
             raise ExchangeInvalid(
@@ -110,7 +110,7 @@ class Federation:
         self.memories, self.errors = torch.zeros(2, problem.num_workers, problem.num_weights, dtype=torch.float64)
         self.memory = torch.zeros_like(self.theta)
         self.step = 0
-        #: What was applied last, and how far weights moved by that; None before the first round.
+        #: The last applied update, and the change of the weights by it; None before the first round.
         self.applied: Tensor | None = None
         self.moved: Tensor | None = None
         self._participation, self._drop_out, self._batch = participation, drop_out, batch
@@ -119,7 +119,7 @@ class Federation:
         self._layout = Layout((BucketEntry("theta", (problem.num_weights,), torch.float64),))
 
     def run(self, max_rounds: int, objective_error: float = 0.0) -> FederatedRun:
-        """Go on for some rounds, or until `f(theta) - f*` is small enough."""
+        """Run at most `max_rounds` rounds, until `f(theta) - f*` is at most `objective_error`; return their record."""
         least = self.problem.value(self.problem.optimum)
         run = FederatedRun()
         while run.num_rounds < max_rounds and not run.reached:
@@ -130,19 +130,22 @@ class Federation:
             run.objective_error = self.problem.value(self.theta) - least
             run.reached = run.objective_error <= objective_error
             run.trace.append((run.objective_error, run.uplink_bytes))
-            # Also for NaN: it diverged.
+            # Also true for NaN: the run has diverged.
             if not run.objective_error < 1e9:
                 break
         return run
 
     def round(self, asked: Tensor | None = None) -> RoundRecord:
-        """Ask workers, apply what they say, and move the weights.
+        """Ask workers, apply their messages, and update the weights.
 
         Args:
-            asked: who takes part, booleans by worker; drawn if None.
+            asked: the workers that take part, (workers,), booleans; drawn if None.
+
+        Returns:
+            The record of the round.
 
         Raises:
-            DescentViolated: there is a monitor, and what it asserts does not hold.
+            DescentViolated: there is a monitor, and its inequality does not hold.
         """
         if self._monitor is not None:
             gradient = self.problem.gradients(self.theta).sum(0)
@@ -162,7 +165,7 @@ class Federation:
         return record
 
     def asked(self) -> Tensor:
-        """Draw who takes part in the next round: (workers,), booleans."""
+        """Draw the workers that take part in the next round: (workers,), booleans."""
         size = self.problem.num_workers
         order = torch.randperm(size, generator=self._random)
         asked = torch.zeros(size, dtype=torch.bool)
@@ -173,9 +176,9 @@ class Federation:
         return asked
 
     def _say(self, asked: Tensor) -> tuple[Tensor, int]:
-        """S of all workers, and the bytes that it takes; memories and errors move on."""
+        """Return S of all workers, and its number of bytes; update memories and errors."""
         compressor = self.compressor
-        # Who rests computes nothing; its row stays as it is.
+        # A resting worker computes nothing; its row stays as it is.
         rows = asked.nonzero()[:, 0] if compressor.silent == "rests" else torch.arange(len(asked))
         gradients = self.problem.gradients(
             self.theta, rows if len(rows) < len(asked) else None, self._batch, self._random
@@ -190,7 +193,7 @@ class Federation:
         return said, num_bytes
 
     def _loud(self, difference: Tensor) -> Tensor:
-        """The test, by row: where D is sent."""
+        """Return where D is sent, by row and component, according to the test."""
         compressor = self.compressor
         if compressor.density is not None:
             num = max(1, round(compressor.density * self.problem.num_weights))
@@ -209,10 +212,10 @@ class Federation:
         return (difference.square().sum(1).sqrt() > limit)[:, None] & (difference != 0)
 
     def _send(self, ranks: Tensor, loud: Tensor, said: Tensor) -> int:
-        """Pack what each of these workers says; where values are rounded, `said` becomes what is heard."""
+        """Pack the messages of these workers; where values are rounded, `said` becomes the decoded values."""
         codec = self.compressor.values
         num_bytes = 0
-        # Arrays over the memory of the tensors: thousands of small operations, which numpy begins sooner.
+        # Numpy arrays over the memory of the tensors: for thousands of small operations numpy has less overhead.
         sent, rows = loud.numpy(), said.numpy()
         for row in np.flatnonzero(sent.any(1)):
             places = np.flatnonzero(sent[row])

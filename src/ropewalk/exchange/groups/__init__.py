@@ -1,1 +1,1 @@
-"""Groups: how the members of an exchange reach each other."""
+"""Groups: the communication between the members of an exchange."""

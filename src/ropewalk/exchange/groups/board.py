@@ -1,7 +1,7 @@
-"""A board where members of a group leave notes for each other, beside the collectives.
+"""A board where members of a group leave notes for each other, apart from the collectives.
 
-A collective that hangs cannot tell whom it waits for. So every member posts now and then how far it is, and who has
-waited too long reads what the others posted last. Only the last note of each member is kept.
+A collective that hangs cannot tell which member it waits for. So every member regularly posts its progress, and a
+member that has waited too long reads the others' last notes. Only the last note of each member is kept.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Protocol
 
 
 class Board(Protocol):
-    """One member's view of the notes of all."""
+    """One member's view of the notes of all members."""
 
     def post(self, note: bytes) -> None:
-        """Replace this member's note; from any thread."""
+        """Replace this member's note; may be called from any thread."""
         ...
 
     def read(self) -> list[bytes | None]:
-        """The last note of each member by rank, None where there was none yet; from any thread.
+        """Return the last note of each member by rank, None where there is none yet; may be called from any thread.
 
         Raises:
-            TimeoutError: it cannot be read just now; never waits for longer than a second or two.
+            TimeoutError: the board cannot be read at the moment; the call never waits longer than a second or two.
         """
         ...
 
 
 class MemoryBoard:
-    """A board of members that are threads of one process."""
+    """A board for members that are threads of one process."""
 
     def __init__(self, rank: int, notes: list[bytes | None]) -> None:
         self._rank = rank
@@ -36,7 +36,7 @@ class MemoryBoard:
 
     @classmethod
     def make(cls, size: int) -> list[MemoryBoard]:
-        """One view for each member."""
+        """Make a view for each of `size` members."""
         notes: list[bytes | None] = [None] * size
         return [cls(rank, notes) for rank in range(size)]
 
@@ -48,7 +48,7 @@ class MemoryBoard:
 
 
 class Store(Protocol):
-    """What a board needs of torch's key-value stores."""
+    """The part of torch's key-value stores that a board needs."""
 
     def set(self, key: str, value: str, /) -> None: ...
 
@@ -63,10 +63,10 @@ class StoreBoard:
     Args:
         store: a TCPStore, FileStore or PrefixStore; a connection of its own (`store.clone()`) keeps the board readable
             while another thread waits for a key.
-        rank: of this member.
-        size: of the group.
-        prefix: begins the keys; another one for each group and epoch.
-        patience_s: how long a read may take; the store's own timeout is that of the whole process group.
+        rank: rank of this member.
+        size: size of the group.
+        prefix: prefix of the keys; different for each group and epoch.
+        patience_s: timeout of a read in seconds; the store's own timeout is that of the whole process group.
     """
 
     def __init__(self, store: Store, rank: int, size: int, prefix: str, patience_s: float = 1.5) -> None:
@@ -81,7 +81,7 @@ class StoreBoard:
         self._store.set(self._keys[self._rank], note.decode())
 
     def read(self) -> list[bytes | None]:
-        # In a thread, because a store whose host is frozen does not answer, and cannot be told not to wait.
+        # In a thread, because a store whose host is frozen does not answer, and its calls take no timeout of their own.
         with self._lock:
             if self._reading is None or self._reading.done():
                 self._reading = Future()
@@ -91,7 +91,7 @@ class StoreBoard:
 
     def _fetch(self, reading: Future[list[bytes | None]]) -> None:
         try:
-            # `get` waits for a key that nobody has set; `check` does not.
+            # `get` waits for a key that no member has set; `check` does not.
             reading.set_result([self._store.get(key) if self._store.check([key]) else None for key in self._keys])
         except Exception as error:
             reading.set_exception(error)

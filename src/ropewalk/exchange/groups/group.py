@@ -1,8 +1,8 @@
-"""What an exchange asks of those it talks to: a handful of collectives, and a number for who takes part.
+"""The interface of groups: a few collectives, and an epoch number that stands for a fixed set of members.
 
-A group is fixed: the same members from beginning to end. When one dies or joins, the survivors form a
-group of the next **epoch**, and what still arrives from the old one is dropped. Members are called by their
-rank, 0 to size - 1; `members` says which process that is, in a way that outlives epochs.
+A group is fixed: it has the same members from beginning to end. When a member dies or joins, the survivors form a group
+of the next **epoch**, and packets that still arrive from the old one are dropped. Members are identified by their rank,
+0 to size - 1; `members` has their names, which stay the same across epochs.
 
 All calls are made by one thread per member (the communication thread), in the same order on every member.
 """
@@ -19,11 +19,11 @@ from ropewalk.exchange.traffic import MemberTraffic
 
 
 class Work(abc.ABC):
-    """Something that was begun."""
+    """An operation that has begun."""
 
     @abc.abstractmethod
     def wait(self) -> None:
-        """Wait until it is done; raises what it failed with. May be called twice."""
+        """Wait until the operation is done; raises its error if it failed. May be called twice."""
 
     @property
     @abc.abstractmethod
@@ -31,7 +31,7 @@ class Work(abc.ABC):
 
 
 class CompletedWork(Work):
-    """What was done at once."""
+    """An operation that was done at once."""
 
     def wait(self) -> None:
         return
@@ -44,16 +44,18 @@ class CompletedWork(Work):
 class Group(abc.ABC):
     """The members of an exchange.
 
-    Every collective raises `MemberLost` when a member is gone, `ExchangeStalled` when one does not arrive within
-    its timeout, and `ExchangeAborted` when `abort` was called here meanwhile. After that the group is of no use.
+    Every collective raises `MemberLost` when a member is gone, `ExchangeStalled` when one does not arrive within its
+    timeout, and `ExchangeAborted` when `abort` was called on this member meanwhile. After such an error the group
+    cannot be used any more.
 
     Attributes:
-        rank: which of the members this process is, from 0.
-        size: how many there are.
+        rank: rank of this process, from 0.
+        size: number of members.
         epoch: counts the groups that followed each other.
-        members: names of the members by rank, the same in all epochs.
-        traffic: what was sent and received here, exactly.
-        board: where members post how far they are, so that a stall can name who is missing; None where there is none.
+        members: names of the members by rank; a member has the same name in all epochs.
+        traffic: exact counters of bytes sent and received by this member.
+        board: where members post their progress, so that a stall can name the missing members; None where there is
+            none.
     """
 
     rank: int
@@ -65,29 +67,32 @@ class Group(abc.ABC):
 
     @abc.abstractmethod
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:
-        """Begin to replace `buffer` by the sum over all members; it belongs to the group until the work is done.
+        """Begin to replace `buffer` by the sum over all members; the group owns the buffer until the work is done.
 
         The order of additions is the same on every member, so that all hold the same bits.
 
         Args:
-            buffer: flat; the same numel and dtype on every member.
-            tag: what is exchanged, the same on every member; named in errors, counters and traces.
+            buffer: one-dimensional; the same numel and dtype on every member.
+            tag: label of the exchange, the same on every member; named in errors, counters and traces.
+
+        Returns:
+            The work to wait for.
         """
 
     @abc.abstractmethod
     def all_gather(
         self, message: memoryview, facts: Sequence[int], tag: str
     ) -> list[tuple[memoryview, tuple[int, ...]]]:
-        """Give a message to every member and get theirs, by rank; blocks.
+        """Send a message to every member and receive theirs, by rank; blocks.
 
         Args:
-            message: bytes, of another length on each member perhaps; where all are empty, only the facts travel.
-            facts: a few whole numbers (64 bits) that travel ahead with the length; as many on every member.
+            message: bytes, possibly of a different length on each member; where all are empty, only the facts travel.
+            facts: a few integers of 64 bits that travel ahead with the length; the same count on every member.
             tag: as in `all_reduce`.
 
         Returns:
-            For each rank its message and its facts. The own one is `message` itself; the memory of the others is
-            theirs to use until the next call.
+            For each rank its message and its facts. This member's message is `message` itself; the memory of the others
+            is valid until the next call.
         """
 
     @abc.abstractmethod
@@ -95,7 +100,7 @@ class Group(abc.ABC):
         """Replace `buffer` by that of the member with rank `root`; blocks."""
 
     def count_broadcast(self, buffer: Tensor, root: int, tag: str) -> None:
-        """Note what a broadcast moved, where the root sends to each member."""
+        """Count the bytes of a broadcast in which the root sends to each member."""
         if self.rank == root:
             self.traffic.add(tag, sent=buffer.nbytes * (self.size - 1))
         else:
@@ -103,8 +108,8 @@ class Group(abc.ABC):
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """Wake up who waits in a call of this group, which then raises `ExchangeAborted`; from any thread."""
+        """Wake up threads that wait in a call of this group, which then raises `ExchangeAborted`; from any thread."""
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of connections; may be called twice."""
+        """Close connections; may be called twice."""

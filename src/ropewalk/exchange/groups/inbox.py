@@ -1,4 +1,4 @@
-"""Inboxes: where packets from other members wait until they are asked for, by sender and number and not by arrival."""
+"""Inboxes hold packets from other members until they are taken, by sender and number, not in order of arrival."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ NOTE = -1
 
 
 class Packet(NamedTuple):
-    """What one member sends another.
+    """A packet from one member to another.
 
     Attributes:
-        epoch: of the group; packets of earlier ones are dropped on arrival.
+        epoch: epoch of the group; packets of earlier epochs are dropped on arrival.
         source: rank of the sender in that epoch.
-        number: of the collective in the group, from 0; members issue them in the same order. `NOTE` for a note.
-        part: of the collective, where it has several.
-        tag: of the collective, to see when members are not in the same one.
-        facts: whole numbers that travel with the payload.
+        number: number of the collective in the group, from 0; members issue them in the same order. `NOTE` for a note.
+        part: part of the collective, where it has several.
+        tag: tag of the collective, to detect members that are in different collectives.
+        facts: integers that travel with the payload.
         payload: bytes-like or an array; None for nothing.
     """
 
@@ -36,7 +36,7 @@ class Packet(NamedTuple):
 
 
 class Inbox:
-    """One member's, for all its groups. `deliver` is quick and may be called by any thread."""
+    """The inbox of one member, for all its groups. `deliver` is fast and may be called by any thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -46,7 +46,7 @@ class Inbox:
         self._aborted: set[int] = set()
 
     def deliver(self, packet: Packet) -> None:
-        """Take a packet in. One of an earlier epoch is dropped, and the second of two; one of a later epoch waits."""
+        """File a packet. Packets of earlier epochs and duplicates are dropped; packets of later epochs wait."""
         with self._changed:
             if packet.epoch >= self._epoch:
                 key = (packet.epoch, packet.source, packet.number, packet.part)
@@ -57,42 +57,50 @@ class Inbox:
                 self._changed.notify_all()
 
     def enter(self, epoch: int) -> None:
-        """From now on only packets of this epoch and later ones count."""
+        """Accept only packets of this epoch and later ones from now on."""
         with self._changed:
             self._epoch = epoch
             self._packets = {key: value for key, value in self._packets.items() if key[0] >= epoch}
             self._lost = {key: value for key, value in self._lost.items() if key[0] >= epoch}
 
     def lose(self, epoch: int, rank: int, member: str) -> None:
-        """A member died: nothing more will come of it in this epoch."""
+        """Record that a member has died: no more packets will come from it in this epoch."""
         with self._changed:
             self._lost[epoch, rank] = member
             self._changed.notify_all()
 
     def abort(self, epoch: int) -> None:
-        """Nobody is to wait for packets of this epoch any more."""
+        """End all waits for packets of this epoch."""
         with self._changed:
             self._aborted.add(epoch)
             self._changed.notify_all()
 
     def note(self, epoch: int, source: int) -> bytes | None:
-        """The last note of a member; None if there is none."""
+        """Return the last note of a member; None if there is none."""
         with self._changed:
             found = self._packets.get((epoch, source, NOTE, 0))
         return bytes(found[0].payload) if found else None
 
     def check(self, epoch: int) -> None:
-        """Raise what `take` of this epoch would raise without waiting."""
+        """Raise the error that `take` of this epoch would raise without waiting, if any."""
         with self._changed:
             self._raise_if_over(epoch)
 
     def take(self, epoch: int, number: int, part: int, tag: str, sources: Collection[int], timeout_s: float) -> Any:
-        """The packet of whichever of `sources` comes first, with the moment of its arrival.
+        """Return the first packet that comes from any of `sources`, with the time of its arrival.
+
+        Args:
+            epoch: epoch of the group.
+            number: number of the collective.
+            part: part of the collective.
+            tag: tag of the collective, which the packet must have.
+            sources: ranks of the possible senders.
+            timeout_s: seconds to wait.
 
         Raises:
-            MemberLost: a member of the epoch died, whichever.
+            MemberLost: any member of the epoch died.
             ExchangeAborted: `abort` was called.
-            ExchangeStalled: none came in time, or a member is in another collective.
+            ExchangeStalled: no packet came within `timeout_s`, or a member is in another collective.
         """
         deadline = time.monotonic() + timeout_s
         with self._changed:

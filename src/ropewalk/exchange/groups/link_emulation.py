@@ -1,10 +1,10 @@
-"""Links as slow as one likes: a token bucket for each direction, in user space, over any real link.
+"""Emulation of slow links: a token bucket for each direction, in user space, over any real link.
 
-    LinkEmulation("10Mbit/s")      what a member may send, and what it may receive, each by itself (full duplex)
+    LinkEmulation("10Mbit/s")      the rate at which a member may send, and receive, each by itself (full duplex)
 
-A message leaves when its last byte would have left, and is taken when its last byte would have arrived. So many
-senders to one receiver share its downlink, and one sender to many receivers shares its uplink, as on a real port.
-Sleeping is coarse at high rates, but what is late is owed: over many messages the rate is exact.
+A message leaves when its last byte would have left, and is received when its last byte would have arrived. Therefore
+many senders to one receiver share its downlink, and one sender to many receivers shares its uplink, as on a real port.
+Sleeping is coarse at high rates, but delays are carried over: over many messages the rate is exact.
 """
 
 from __future__ import annotations
@@ -18,16 +18,19 @@ from ropewalk.errors import ExchangeInvalid
 
 _RATE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([kMGT]?)(bit|b|B)(?:/s|ps)\s*")
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-#: What may leave at once after a silence, in seconds of the link, and at least a packet.
+#: The burst that may leave at once after a silence, in seconds of the link's rate; it is at least one packet.
 _BURST_S = 0.001
 _PACKET_BYTES = 1500.0
 
 
 def bytes_per_second(rate: str | float) -> float:
-    """A rate such as "10Mbit/s", "1.25GB/s" or 1.25e6 (bytes per second) as bytes per second.
+    """Return a rate such as "10Mbit/s", "1.25GB/s" or 1.25e6 (bytes per second) in bytes per second.
+
+    Args:
+        rate: number with unit, or bytes per second.
 
     Raises:
-        ExchangeInvalid: it cannot be read, or is not above zero.
+        ExchangeInvalid: the rate cannot be parsed, or is not above zero.
     """
     if isinstance(rate, str):
         match = _RATE.fullmatch(rate)
@@ -44,14 +47,14 @@ def bytes_per_second(rate: str | float) -> float:
 
 @dataclass(frozen=True)
 class LinkEmulation:
-    """How slow the links of a member are.
+    """Rate and latency of the emulated links of a member.
 
     Args:
-        rate: up and down, as in `bytes_per_second`.
-        latency_s: seconds from the last byte's leaving to its arrival.
+        rate: rate of uplink and downlink, as in `bytes_per_second`.
+        latency_s: seconds from the departure of the last byte to its arrival.
 
     Raises:
-        ExchangeInvalid: the rate cannot be read, or the latency is negative.
+        ExchangeInvalid: the rate cannot be parsed, or the latency is negative.
     """
 
     rate: str | float
@@ -64,10 +67,10 @@ class LinkEmulation:
 
 
 class TokenBucket:
-    """When bytes are through a link of a rate; pure, with the time as an argument.
+    """Computes when bytes have passed a link of a rate; pure, with the time as an argument.
 
-    Tokens of one byte each fall into the bucket at the rate, as long as it is not full; what passes takes its tokens
-    out and waits for those that are missing. Kept as the moment at which the link is free.
+    The bucket gains one token per byte at the rate, until it is full; bytes that pass take their tokens and wait for
+    those that are missing. The state is the time at which the link becomes free.
     """
 
     def __init__(self, rate: float, burst_bytes: float) -> None:
@@ -76,18 +79,18 @@ class TokenBucket:
         self._free_at = float("-inf")
 
     def through_at(self, num_bytes: int, begun_at: float) -> float:
-        """The moment at which so many bytes are through that began at `begun_at`, or wait behind others since then."""
+        """Return the time at which `num_bytes` that began, or were queued, at `begun_at` have passed."""
         self._free_at = max(self._free_at, begun_at - self._burst_s) + num_bytes / self._rate
         return self._free_at
 
 
 class EmulatedPort:
-    """One member's uplink and downlink. Each direction is used by one thread at a time.
+    """The uplink and downlink of one member. Each direction is used by one thread at a time.
 
     Args:
-        shaping: how slow they are.
-        clock: for tests; monotonic seconds.
-        sleep: for tests.
+        shaping: rate and latency of the links.
+        clock: returns monotonic seconds; an argument for tests.
+        sleep: waits for a number of seconds; an argument for tests.
     """
 
     def __init__(
@@ -108,10 +111,10 @@ class EmulatedPort:
         self._sleep_until(self._up.through_at(num_bytes, self._clock()))
 
     def received(self, num_bytes: int, arrived_at: float) -> None:
-        """Wait as long as these bytes, which were all there at `arrived_at`, would have taken to arrive.
+        """Wait as long as these bytes, which were complete at `arrived_at`, would have taken to arrive.
 
         They began to arrive when they began to leave: where nothing else arrives meanwhile, a downlink as fast as the
-        sender's uplink is through with them at once.
+        sender's uplink adds no delay.
         """
         begun_at = arrived_at - num_bytes / self._rate
         through_at = max(arrived_at, self._down.through_at(num_bytes, begun_at))

@@ -1,4 +1,4 @@
-"""`LinkGroup`: collectives over our own links, which are encrypted between hosts and can lose a member.
+"""`LinkGroup`: collectives over Ropewalk's own links, which are encrypted between hosts and can lose a member.
 
     member 0 ── sends[1](packet) ──▶ inbox of member 1          one-way calls; `deliver` files the packet
     all-reduce of large buffers: a ring (Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, 2009)
@@ -6,8 +6,8 @@
         reduce-scatter                       all-gather
         c0 ─▶ 1 ─▶ 2 ─▶ 3   (each adds)      c0 ─▶ 0 ─▶ 1 ─▶ 2      every chunk goes round twice: 2 (M-1)/M of the bytes
 
-A chunk is added up along the ring in one order and then handed round, so all members hold the same bits. Small
-buffers go to everybody at once and are added in the order of ranks: M - 1 messages, but one delay.
+A chunk is summed along the ring in one order and then passed on, so all members hold the same bits. Small buffers are
+sent to every member at once and added in the order of ranks: M - 1 messages, but only one delay.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from ropewalk.exchange.groups.inbox import NOTE, Inbox, Packet
 from ropewalk.exchange.groups.link_emulation import EmulatedPort, LinkEmulation
 from ropewalk.exchange.traffic import MemberTraffic
 
-#: Up to so many bytes everybody gets everything. It is one delay instead of 2 (M - 1), which a neighbour hardly
-#: notices, and M / 2 times the bytes, which a slow link does.
+#: Up to this size in bytes every member receives every buffer. That is one delay instead of 2 (M - 1), which hardly
+#: matters to a neighbour, and M / 2 times the bytes, which matters on a slow link.
 _SMALL_BYTES = 512
 _FACT_BYTES = 8
 
@@ -40,16 +40,17 @@ class LinkGroup(Group):
     """A group over one-way calls to the other members.
 
     Args:
-        rank: of this member.
+        rank: rank of this member.
         members: names of all members by rank.
-        epoch: of the group; larger than that of every earlier group of these members.
-        sends: by rank, a call that brings a packet to that member's inbox and does not wait; the own is not used.
-        inbox: of this member, to which the others send.
-        timeout_s: how long a member may let the others wait.
+        epoch: epoch of the group; larger than that of every earlier group of these members.
+        sends: by rank, a function that delivers a packet to that member's inbox and does not wait; this member's own is
+            not used.
+        inbox: inbox of this member, to which the others send.
+        timeout_s: seconds to wait for a member before a collective fails.
         shaping: makes the links slower than they are, for experiments.
 
     Raises:
-        ExchangeInvalid: ranks, names and calls do not fit.
+        ExchangeInvalid: ranks, names and functions do not fit.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class LinkGroup(Group):
         self, message: memoryview, facts: Sequence[int], tag: str
     ) -> list[tuple[memoryview, tuple[int, ...]]]:
         number = self._next()
-        # A copy: who is slow may not have read it when the next message is made in the same memory.
+        # A copy, because a slow member may not have read it when the next message is made in the same memory.
         payload = np.array(message, dtype=np.uint8) if len(message) else None
         for step in range(1, self.size):
             self._send((self.rank + step) % self.size, number, 0, tag, payload, tuple(facts))
@@ -119,7 +120,7 @@ class LinkGroup(Group):
             buffer.copy_(_tensor_of(packet.payload, buffer.dtype).view(buffer.shape))
 
     def lose(self, rank: int) -> None:
-        """A member died: whoever waits here for the group is told, from any thread."""
+        """Record that a member has died: threads that wait here for the group get the error. For any thread."""
         self._inbox.lose(self.epoch, rank, self.members[rank])
 
     def abort(self) -> None:
@@ -151,8 +152,9 @@ class LinkGroup(Group):
             adds = part < steps
             # After `steps` parts this member holds the whole sum of chunk rank + 1.
             at = (self.rank - part) % self.size if adds else (self.rank + 1 - (part - steps)) % self.size
-            # While sums go round, a chunk is overwritten only by what comes back of it, so the next one has read it. Of
-            # what is handed round nobody hears again, and the buffer is the caller's as soon as this returns: a copy.
+            # While sums travel, a chunk is overwritten only by its successor that comes back, so the next member has
+            # read it. When sums are passed on, no answer comes back, and the buffer is the caller's after this returns:
+            # a copy.
             payload = _bytes_of(chunks[at])
             self._send(following, number, part, tag, payload if adds else payload.copy())
             arrived = _tensor_of(self._take({before}, number, part, tag).payload, held.dtype)
@@ -214,13 +216,13 @@ class LinkBoard:
 
 
 def _bytes_of(flat: Tensor) -> NDArray[np.uint8]:
-    """The memory of a contiguous tensor, of any dtype."""
+    """Return the memory of a contiguous tensor, of any dtype, as uint8."""
     return cast("NDArray[np.uint8]", flat.detach().contiguous().view(-1).view(torch.uint8).numpy())
 
 
 def _tensor_of(payload: Any, dtype: torch.dtype) -> Tensor:
-    """A tensor over memory that arrived; only to be read."""
+    """Return a tensor over received memory; it must only be read."""
     memory = np.frombuffer(payload, dtype=np.uint8)
-    # Torch warns of memory that cannot be written, and nothing here writes to it.
+    # Torch warns about memory that cannot be written, and nothing here writes to it.
     memory = memory if memory.flags.writeable else memory.copy()
     return torch.from_numpy(memory).view(dtype)  # pyright: ignore[reportUnknownMemberType]

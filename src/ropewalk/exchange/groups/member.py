@@ -1,6 +1,6 @@
 """`GroupMember`: a service whose replicas form a group over the program's own links.
 
-    class Learner(Member):
+    class Learner(GroupMember):
         def __init__(self, peers):              # the handle of the node itself: program.declare("learners")
             super().__init__()
             self.peers = peers
@@ -9,8 +9,8 @@
             group = self.group(self.peers)      # a LinkGroup of all replicas
             exchange.bind(model.named_parameters(), group)
 
-It is all that an exchange needs to work between the nodes of a program: links that are up already, encrypted between
-hosts, with no address and no port in the user's code. `data_parallel` adds to it that members may die and join.
+This is all that an exchange needs to work between the nodes of a program: links that exist already, encrypted between
+hosts, with no address and no port in the user's code. `data_parallel` adds members that may die and join.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class GroupMember:
     """Base class of services that exchange gradients with their replicas.
 
     Attributes:
-        inbox: where the packets of the others arrive.
+        inbox: where the packets of the other members arrive.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class GroupMember:
 
     @method
     def deliver(self, packet: Packet) -> None:
-        """Another member sends a packet; called by its group."""
+        """Receive a packet of another member; called by the sender's group."""
         self.inbox.deliver(packet)
 
     def group(
@@ -49,17 +49,21 @@ class GroupMember:
         timeout_s: float = 300.0,
         shaping: LinkEmulation | None = None,
     ) -> LinkGroup:
-        """A group of replicas of this node; every one of them calls this with the same arguments.
+        """Form a group of replicas of this node; every one of them calls this with the same arguments.
 
         Args:
-            peers: the client of this very node.
-            replicas: who takes part, in the order of ranks; by default all that the node was started with.
+            peers: the client of this node itself.
+            replicas: replica numbers of the members, in the order of ranks; by default all that the node was started
+                with.
             epoch: larger than that of every group that these members formed before.
-            timeout_s: how long a member may let the others wait.
+            timeout_s: seconds to wait for a member before a collective fails.
             shaping: makes the links of this member slower than they are, for experiments.
 
+        Returns:
+            The group.
+
         Raises:
-            ExchangeInvalid: this replica does not take part.
+            ExchangeInvalid: this replica is not in `replicas`.
         """
         node = current_node()
         replicas = range(node.replicas) if replicas is None else replicas
@@ -70,8 +74,8 @@ class GroupMember:
 
 
 def one_way(member: Client) -> Callable[[Packet], object]:
-    """A call that brings a packet to a member, and does not wait for it."""
-    # Not `send`, which waits for a service that is being started again, however long that takes: a future does not,
-    # and who waits for a packet of the dead one hears of it after `timeout_s`.
+    """Return a function that delivers a packet to a member without waiting."""
+    # Not `send`, which waits for a service that is being restarted, however long that takes. A future does not, and a
+    # member that waits for a packet of the dead one gets an error after `timeout_s`.
     deliver = member.deliver
     return lambda packet: deliver.future(packet)

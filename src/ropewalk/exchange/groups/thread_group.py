@@ -1,11 +1,11 @@
 """A group whose members are threads of one process: for tests, for debugging, and for many members on one host.
 
-    member 0 ── all_reduce #3 ──▶ ┌ room ─────────────┐
-    member 1 ── all_reduce #3 ──▶ │ call 3: 2 of 3 in │ ◀── who comes last adds up, in the order of ranks
+    member 0 ── all_reduce #3 ──▶ ┌ shared state ─────┐
+    member 1 ── all_reduce #3 ──▶ │ call 3: 2 of 3 in │ ◀── the last member adds up, in the order of ranks
     member 2                      └───────────────────┘
 
-Calls are numbered by each member for itself, so the n-th call of one meets the n-th calls of the others. It keeps
-what `Group` promises, faults included: `leave` is what the death of a process is elsewhere.
+Each member numbers its own calls, so the n-th call of one is matched with the n-th calls of the others. The group keeps
+the promises of `Group`, failures included: `leave` stands for the death of a process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class _Collective:
-    """One collective, as far as members have come to it: what each brought, by rank."""
+    """One collective: the values that members have contributed so far, by rank."""
 
     what: str
     tag: str
@@ -38,7 +38,7 @@ class _Collective:
 
 
 class _GroupState:
-    """What the members of one group share."""
+    """State that the members of one group share."""
 
     def __init__(self, size: int) -> None:
         self.changed: threading.Condition = threading.Condition()
@@ -49,7 +49,7 @@ class _GroupState:
     def enter(
         self, number: int, rank: int, what: str, tag: str, value: Any, complete: Callable[[_Collective], None]
     ) -> _Collective:
-        """Bring `value` to a call; who is the last completes it for all."""
+        """Contribute `value` to a call; the last member completes it for all."""
         with self.changed:
             call = self.calls.setdefault(number, _Collective(what, tag))
             if (call.what, call.tag) != (what, tag):
@@ -102,7 +102,14 @@ class ThreadGroup(Group):
     def make(
         cls, size: int, epoch: int = 0, members: Sequence[str] | None = None, timeout_s: float = 30.0
     ) -> list[ThreadGroup]:
-        """All members of a new group, by rank; each is for one thread."""
+        """Make all members of a new group, by rank; each is for one thread.
+
+        Args:
+            size: number of members, at least 1.
+            epoch: epoch of the group.
+            members: names by rank; None for "member 0", "member 1", ...
+            timeout_s: seconds to wait for a member before a collective fails.
+        """
         names = tuple(members or (f"member {rank}" for rank in range(size)))
         if size < 1 or len(names) != size:
             raise ValueError(f"a group has at least 1 member and a name for each, not {size} and {names}")
@@ -119,7 +126,7 @@ class ThreadGroup(Group):
             for each in buffers:
                 each.copy_(total)
 
-        # Under torch.no_grad, because the last of the threads works on the buffers of all.
+        # Under torch.no_grad, because the last of the threads writes to the buffers of all.
         with torch.no_grad():
             call = self._enter("all_reduce", tag, buffer, add_up)
         moved = ring_bytes(buffer.nbytes, self.size)
@@ -129,7 +136,7 @@ class ThreadGroup(Group):
     def all_gather(
         self, message: memoryview, facts: Sequence[int], tag: str
     ) -> list[tuple[memoryview, tuple[int, ...]]]:
-        # A copy, because the memory is the sender's to use again as soon as its own call returns.
+        # A copy, because the sender may reuse the memory as soon as its own call returns.
         call = self._enter("all_gather", tag, (bytes(message), tuple(facts)), lambda call: None)
         self._wait(call)
         gathered: list[tuple[bytes, tuple[int, ...]]] = [call.brought[rank] for rank in range(self.size)]
@@ -161,7 +168,7 @@ class ThreadGroup(Group):
             self._room.changed.notify_all()
 
     def leave(self) -> None:
-        """Be gone, as if this member's process had died: the others see `MemberLost` where they wait for it."""
+        """Leave as if this member's process had died: the others get `MemberLost` where they wait for it."""
         with self._room.changed:
             self._room.lost.add(self.rank)
             self._room.changed.notify_all()
@@ -208,10 +215,15 @@ class ThreadGroup(Group):
 
 
 def run_members(groups: Sequence[ThreadGroup], body: Callable[[ThreadGroup], R], timeout_s: float = 60.0) -> list[R]:
-    """Run `body(group)` of every member in a thread of its own, and give back what they returned, by rank.
+    """Run `body(group)` of every member in a thread of its own, and return the results by rank.
 
-    A member whose body raises leaves the group, as a process that dies does. Its error is raised here; one that
-    tells of the loss of another member comes only if there is no other.
+    A member whose body raises leaves the group, as a process that dies does. Its error is raised here; an error that
+    reports the loss of another member is raised only if there is no other.
+
+    Args:
+        groups: the members, as `ThreadGroup.make` returns them.
+        body: called with a member's group, in that member's thread.
+        timeout_s: seconds to wait for all members.
     """
     results: dict[int, R] = {}
     errors: list[BaseException] = []

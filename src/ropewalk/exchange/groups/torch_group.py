@@ -1,13 +1,13 @@
-"""`TorchGroup`: a group over torch.distributed: gloo, NCCL, or whatever backend a process group has.
+"""`TorchGroup`: a group over torch.distributed, on gloo or NCCL.
 
     all_gather of messages of any length      1. lengths and facts, int64, of fixed size
                                               2. one buffer of bytes, padded to the longest; none if all are empty
 
-torch's gloo has no all-gather of uneven pieces, and its sparse all-reduce takes tens of times longer. The group has
-a backend of its own, so that its collectives, begun by the communication thread, do not mix with others of the
-process; it is made directly, because torch's `new_group` wants every process of the world to take part, or gives it a
-name that was used before. gloo groups cannot shrink and do not encrypt: between hosts that is for networks one
-trusts; `LinkGroup` is for the others.
+torch's gloo has no all-gather of uneven pieces, and its sparse all-reduce takes tens of times longer. The group has a
+backend of its own, so that its collectives, begun by the communication thread, do not mix with others of the process.
+The backend is made directly, because torch's `new_group` needs every process of the world to take part, or reuses a
+name. gloo groups cannot shrink and do not encrypt: between hosts use them on trusted networks only, and `LinkGroup` on
+others.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from ropewalk.exchange.groups.board import Board, Store, StoreBoard
 from ropewalk.exchange.groups.group import CompletedWork, Group, Work
 from ropewalk.exchange.traffic import MemberTraffic, ring_bytes
 
-# Torch's own types say little here.
+# Torch's own types tell little here.
 _dist: Any = dist
 
-#: Groups made so far in this process, by ranks: every member counts alike, so the count is a name for the next one.
+#: Number of groups made in this process, by ranks: it is the same on every member, and so names the next group.
 _made: Counter[tuple[int, ...]] = Counter()
 
-#: Backends in which a call hangs for ever. To drop one is to wait for that call.
+#: Backends in which a call hangs for ever. Destroying one would wait for that call.
 _hanging: list[Any] = []
 
 
 class TorchGroup(Group):
-    """A group of processes that torch.distributed has joined.
+    """A group of processes that torch.distributed has connected.
 
     Every member makes it, and members of several groups make them in the same order.
 
     Args:
-        process_group: whose members these are; None for all processes.
-        ranks: some of them only (a process set), by their ranks in the whole world; only they make the group.
-        timeout_s: how long a member may let the others wait.
-        epoch: of the group.
-        device: of the tensors, "cpu" or "cuda"; None takes the one that the process group's backend is for.
+        process_group: the process group whose members these are; None for all processes.
+        ranks: a subset of the members (a process set), by their ranks in the whole world; only they make the group.
+        timeout_s: seconds to wait for a member before a collective fails.
+        epoch: epoch of the group.
+        device: device of the tensors, "cpu" or "cuda"; None takes the one that the process group's backend is for.
 
     Raises:
         ExchangeInvalid: torch.distributed is not initialised, this process is not one of `ranks`, or the backend is
@@ -79,7 +79,7 @@ class TorchGroup(Group):
         prefix = f"ropewalk/{'-'.join(map(str, world))}/{_made[world]}"
         _made[world] += 1
         shared: Any = cast(Any, dist.group.WORLD).get_group_store()
-        # Connections of their own, because others of the process may wait in theirs.
+        # Separate connections, because other threads of the process may wait in the existing ones.
         self.board: Board | None = StoreBoard(cast(Store, shared.clone()), self.rank, self.size, prefix)
         self._backend: Any = None
         self._device = "cpu"
@@ -89,7 +89,7 @@ class TorchGroup(Group):
             store = _dist.PrefixStore(prefix, shared.clone())
             self._backend = _make_backend(kind, store, self.rank, self.size, timedelta(seconds=timeout_s))
         self._aborted = False
-        #: Calls that torch has not completed.
+        #: Operations that torch has not completed.
         self.under_way: set[_TorchWork] = set()
         self._sent = self._heard = torch.empty(0, dtype=torch.uint8)
 
@@ -167,7 +167,7 @@ class TorchGroup(Group):
         except RuntimeError as error:
             raise self.told(error, call) from error
         if self._aborted:
-            work.wake()  # it was not under way yet when the abort looked
+            work.wake()  # it was not registered yet when `abort` went through them
         return work
 
     def refuse_aborted(self, call: str) -> None:
@@ -177,13 +177,13 @@ class TorchGroup(Group):
             )
 
     def told(self, error: RuntimeError, call: str) -> Exception:
-        """What an error of the backend means."""
+        """Translate an error of the backend."""
         if "imed out" in str(error):
             return ExchangeStalled(
                 f"a member did not come to {call} within {self._timeout_s:g} s; look there, or raise timeout_s",
                 waited_s=self._timeout_s,
             )
-        # gloo knows an address of who is gone, not a rank.
+        # gloo reports the address of the lost member, not its rank.
         ranks = (1 - self.rank,) if self.size == 2 else ()
         names = tuple(self.members[rank] for rank in ranks)
         return MemberLost(
@@ -196,7 +196,7 @@ class TorchGroup(Group):
 
 
 class _TorchWork(Work):
-    """Waits beside torch, because an abort cannot wake up who waits inside gloo."""
+    """Waits outside of torch, because an abort cannot wake up a thread that waits inside gloo."""
 
     def __init__(self, group: TorchGroup, work: Any, call: str) -> None:
         self._group = group
@@ -231,7 +231,7 @@ class _TorchWork(Work):
 
 
 def _kind_of(process_group: dist.ProcessGroup | None, device: str | None) -> str:
-    """The backend for a device, "gloo" or "nccl"; a process group may have one for each."""
+    """Return the backend for a device, "gloo" or "nccl"; a process group may have one for each."""
     config: str = _dist.get_backend_config(process_group)
     by_device = dict(part.split(":") for part in config.split(",") if ":" in part)
     kinds = set(by_device.values()) or {config}
@@ -251,5 +251,5 @@ def _make_backend(kind: str, store: Any, rank: int, size: int, timeout: timedelt
 
 
 def _bytes_of(flat: Tensor) -> memoryview:
-    """The memory of a tensor on the CPU."""
+    """Return the memory of a tensor on the CPU."""
     return memoryview(cast(Any, flat.numpy()))

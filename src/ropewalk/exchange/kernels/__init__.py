@@ -1,11 +1,12 @@
-"""The inner loops of sparse exchanges: find what is worth sending, and add what arrived.
+"""The inner loops of sparse exchanges: select the components to send, and add those that arrived.
 
-One function each, for flat tensors of any device; what is behind it depends on the tensor and on what is installed:
+There is one function each, for flat tensors of any device; the implementation depends on the tensor and on what is
+installed:
 
     CPU, float32 or float64      numba (large vectors, where it is installed), else numpy: the same bits
-    everything else              torch operations; what is found comes to the host, because it is to be sent
+    everything else              torch operations; the selection comes to the host, because it is to be sent
 
-They run in the calling thread alone; the backward needs the other cores.
+They run in the calling thread alone, because the backward needs the other cores.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 __all__ = ["Selection", "bit_kernels", "gd_sec_select", "scatter_add", "select_above"]
 
-#: Below, numpy takes about a millisecond; numba takes more than one second, once, to load compiled code.
+#: Below this size numpy takes about a millisecond; numba takes more than one second, once, to load compiled code.
 COMPILED_FROM = 1 << 20
-#: The same, of numbers that are packed into bits: so many are rarely chosen of a smaller vector.
+#: The same for numbers that are packed into bits: of a smaller vector fewer are usually selected.
 NUMBERS_COMPILED_FROM = 1 << 15
 
 
@@ -37,17 +38,20 @@ def gd_sec_select(
     factor: float | Tensor,
     new_error: Tensor,
 ) -> Selection:
-    """Find the components of `D = gradient - memory + error` with `|D| > factor * |reference|`, in one pass.
+    """Select the components of `D = gradient - memory + error` with `|D| > factor * |reference|`, in one pass.
 
-    What is not sent is the new error. NaN is sent, so that it never stays in the error.
+    Components that are not sent form the new error. NaN is sent, so that it never stays in the error.
 
     Args:
         gradient: flat; not changed.
-        memory: what was said so far (GD-SEC's h_m); None for zeros.
-        error: what was kept back so far (e_m); None for zeros.
+        memory: the sum of what was sent (GD-SEC's h_m), flat; None for zeros.
+        error: the residual (e_m), flat; None for zeros.
         reference: by component, or one number for all; None sends everything but zeros.
-        factor: not negative; by component, or one for all.
+        factor: not negative; by component, or one number for all.
         new_error: overwritten by D, and 0 where D is sent; decides dtype and device. Must not be one of the others.
+
+    Returns:
+        Indices and values of the selected components.
     """
     if gradient.dtype != new_error.dtype:
         gradient = gradient.to(new_error.dtype)
@@ -60,7 +64,12 @@ def gd_sec_select(
 
 
 def select_above(vector: Tensor, threshold: float | Tensor) -> Selection:
-    """Find the components of a flat tensor with a magnitude above the threshold (by component, or one for all)."""
+    """Select components of a flat tensor with magnitudes above the threshold (by component, or one for all).
+
+    Args:
+        vector: one-dimensional, of any device and float dtype.
+        threshold: not negative; one-dimensional like `vector`, or one number.
+    """
     base, scale = _rule(1.0, threshold)
     kernels = _kernels(vector)
     if kernels is None:
@@ -69,7 +78,14 @@ def select_above(vector: Tensor, threshold: float | Tensor) -> Selection:
 
 
 def scatter_add(out: Tensor, indices: Indices, values: Floats, scale: float = 1.0) -> None:
-    """Add `scale * values` to a flat tensor at the indices, of which none may come twice or lie outside."""
+    """Add `scale * values` to a flat tensor at `indices`, which must be distinct and in range.
+
+    Args:
+        out: one-dimensional; changed in place.
+        indices: one-dimensional, int32.
+        values: one for each index.
+        scale: factor of the values.
+    """
     kernels = _kernels(out)
     if kernels is None:
         torch_kernels.scatter_add(out, indices, values, scale)
@@ -79,7 +95,7 @@ def scatter_add(out: Tensor, indices: Indices, values: Floats, scale: float = 1.
 
 
 def bit_kernels(count: int) -> Any:
-    """The module that packs and unpacks so many numbers."""
+    """Return the module that packs and unpacks `count` numbers."""
     return (_compiled("numba_bits") if count >= NUMBERS_COMPILED_FROM else None) or numpy_bits
 
 
@@ -93,7 +109,7 @@ def _rule(reference: Tensor | float | None, factor: float | Tensor) -> tuple[Ten
 
 
 def _kernels(tensor: Tensor) -> Any:
-    """The module for this tensor; None for torch's own operations."""
+    """Return the kernel module for this tensor; None for torch's own operations."""
     if tensor.device.type != "cpu" or tensor.dtype not in (torch.float32, torch.float64):
         return None
     return (_compiled("numba_kernels") if tensor.numel() >= COMPILED_FROM else None) or numpy_kernels
@@ -104,7 +120,7 @@ def _compiled(module: str) -> ModuleType | None:
     try:
         return importlib.import_module(f"{__name__}.{module}")
     except ImportError:
-        # Numba is not installed, or refuses this version of numpy.
+        # Numba is not installed, or does not support this version of numpy.
         return None
 
 

@@ -1,4 +1,4 @@
-"""The one door to numba, which is untyped and optional: who imports this module needs it."""
+"""The only module that imports numba, which is untyped and optional; importing this module requires it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _R = TypeVar("_R")
 
 
 def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile a function at its first use; kept on disk beside its module, or where numba keeps its caches.
+    """Compile a function at its first use; cached on disk beside its module, or where numba keeps its caches.
 
-    Without fast-math: NaN has to stay NaN, and results must not depend on who compiled. Other threads of the process
-    go on while it runs.
+    Without fast-math: NaN has to stay NaN, and results must not depend on the compiling machine. Other threads of the
+    process continue while the function runs.
     """
     compiler = cast(Any, numba)
     try:
         return compiler.njit(function, cache=True, nogil=True)
     except RuntimeError:
-        # There is no folder that the cache could be written to.
+        # There is no writable folder for the cache.
         return compiler.njit(function, nogil=True)

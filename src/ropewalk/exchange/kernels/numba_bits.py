@@ -1,6 +1,6 @@
 """Packing of numbers into bits, compiled by numba: one loop over the numbers, and the same bytes as in numpy.
 
-Words of 32 bits are filled, or emptied, by way of one of 64 that holds what is not whole yet.
+Words of 32 bits are filled, or emptied, through a 64-bit word that holds incomplete numbers.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ _Words = NDArray[np.uint32]
 
 
 def pack_bits(numbers: NDArray[np.uint32], width: int) -> Bytes:
-    """As `wire.bits.pack_bits`, of 1 bit at least."""
+    """Implement `wire.bits.pack_bits` for a width of at least 1 bit."""
     words = _words(numbers.size * width)
     _pack_bits(numbers, width, words)
     return words.view(np.uint8)[: (numbers.size * width + 7) // 8]
 
 
 def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
-    """As `wire.bits.unpack_bits`, of 1 bit at least."""
+    """Implement `wire.bits.unpack_bits` for a width of at least 1 bit."""
     numbers = np.empty(count, np.uint32)
     _unpack_bits(_words_of(data, count * width), width, numbers)
     return numbers
 
 
 def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, Bytes]:
-    """As `wire.bits.pack_gaps`."""
+    """Implement `wire.bits.pack_gaps`."""
     words = _words(indices.size * width)
     rests = np.zeros((num_rest_bits + 7) // 8, np.uint8)
     _pack_gaps(indices, width, words, rests)
@@ -37,8 +37,8 @@ def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, 
 
 
 def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
-    """As `wire.bits.unpack_gaps`."""
-    # A byte may have 8 more than were counted when it is begun, and the next candidate is written before it is counted.
+    """Implement `wire.bits.unpack_gaps`."""
+    # A byte may add 8 indices to those counted before it, and each candidate is written before it is counted.
     indices = np.empty(count + 9, np.int32)
     last = _unpack_gaps(_words_of(lows, count * width), np.ascontiguousarray(rests), count, width, indices)
     return indices[:count], last
@@ -109,7 +109,7 @@ def _pack_gaps(indices: Indices, width: int, words: _Words, rests: Bytes) -> Non
 
 @compiled
 def _unpack_gaps(words: _Words, rests: Bytes, count: int, width: int, indices: Indices) -> int:
-    # 1. Where the ones are, without a branch: every bit is written, and the next one over it unless it is set.
+    # 1. Find the ones without a branch: every position is written, and overwritten by the next unless its bit is set.
     found = 0
     for byte in range(rests.size):
         bits = rests[byte]
@@ -120,7 +120,7 @@ def _unpack_gaps(words: _Words, rests: Bytes, count: int, width: int, indices: I
             return -1
     if found != count:
         return -1
-    # 2. Gaps between them are the rests.
+    # 2. The gaps between ones are the rests.
     mask = np.uint64((1 << width) - 1)
     held, num_held, at = np.uint64(0), 0, 0
     index, last = np.int64(-1), np.int64(-1)

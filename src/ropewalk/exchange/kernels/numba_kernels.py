@@ -1,10 +1,10 @@
 """The kernels compiled by numba: near the speed of memory, and the same bits as the numpy kernels.
 
-    chunk of 256 Ki components: what is found fits a buffer that stays in the cache
-      └─ block of 4 Ki components, in the nearest cache
+    chunk of 256 Ki components: the selection fits a buffer that stays in the cache
+      └─ block of 4 Ki components, in the first-level cache
            1. differences    vectorised; the only pass that waits for memory
            2. marks          one byte per component, whether it is sent; vectorised
-           3. collect        looks at 8 marks at a time, and at single ones only where one is set
+           3. collect        checks 8 marks at a time, and single ones only where one is set
 
 Blocks are slices because an index that numba cannot prove to be positive costs the vectorised loop (measured: 3 x).
 """
@@ -30,7 +30,7 @@ _Words = NDArray[np.uint64]
 def gd_sec_select(
     gradient: Floats, memory: Floats | None, error: Floats | None, rule: Rule, new_error: Floats
 ) -> Selection:
-    """As `kernels.gd_sec_select`, of arrays."""
+    """Implement `kernels.gd_sec_select` for arrays."""
     absent = new_error[:0]
     memory = absent if memory is None else memory
     error = absent if error is None else error
@@ -43,7 +43,7 @@ def gd_sec_select(
 
 
 def select(vector: Floats, rule: Rule) -> Selection:
-    """As `kernels.select_above`, of arrays and a rule."""
+    """Implement `kernels.select_above` for arrays and a rule."""
     base, factors, factor = _parameters(rule, vector[:0])
 
     def select_between(start: int, end: int, *found: Any) -> int:
@@ -53,14 +53,14 @@ def select(vector: Floats, rule: Rule) -> Selection:
 
 
 def scatter_add(out: Floats, indices: Indices, values: Floats, scale: float) -> None:
-    """As `kernels.scatter_add`, of arrays."""
+    """Implement `kernels.scatter_add` for arrays."""
     _scatter_add(out, indices, values, out.dtype.type(scale))
 
 
 # A factor beyond float32 is infinite, as in the numpy kernels.
 @np.errstate(over="ignore")
 def _parameters(rule: Rule, absent: Floats) -> tuple[Floats, Floats, Any]:
-    """What is not there is an empty array, so that one compiled function serves all rules."""
+    """Replace absent parts of a rule by empty arrays, so that one compiled function serves all rules."""
     base, factor = rule
     base = absent if base is None else base
     if isinstance(factor, np.ndarray):
@@ -70,7 +70,7 @@ def _parameters(rule: Rule, absent: Floats) -> tuple[Floats, Floats, Any]:
 
 def _in_chunks(select_between: Callable[..., int], vector: Floats) -> Selection:
     marks = np.zeros(BLOCK, np.bool_)
-    # One more than can be found: `_collect` writes each candidate before it counts it.
+    # One more than can be selected: `_collect` writes each candidate before it counts it.
     capacity = min(CHUNK, vector.size) + 1
     found_indices = np.empty(capacity, np.int32)
     found_values = np.empty(capacity, vector.dtype)
@@ -171,7 +171,7 @@ def _collect(
 ) -> int:
     for word in range((block.size + 7) // 8):
         if words[word]:
-            # Written whether it is sent or not, and the next one over it: a branch here is predicted wrong too often.
+            # Written whether it is sent or not, and overwritten by the next: a branch here is mispredicted too often.
             for i in range(8 * word, min(8 * word + 8, block.size)):
                 indices[num_found] = begin + i
                 values[num_found] = block[i]

@@ -1,6 +1,6 @@
 """Packing of numbers into bits, in numpy: for few of them, and where numba is not installed.
 
-A pass over 16 Ki numbers at a time (which end at whole bytes) keeps their single bits in the cache.
+Each pass handles 16 Ki numbers (which end at whole bytes), so that their single bits stay in the cache.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ CHUNK = 1 << 14
 
 
 def pack_bits(numbers: NDArray[np.uint32], width: int) -> Bytes:
-    """As `wire.bits.pack_bits`, of 1 bit at least."""
+    """Implement `wire.bits.pack_bits` for a width of at least 1 bit."""
     shifts = np.arange(width, dtype=np.uint32)
     packed = [
         np.packbits((numbers[start : start + CHUNK, None] >> shifts).astype(np.uint8) & 1, bitorder="little")
@@ -24,7 +24,7 @@ def pack_bits(numbers: NDArray[np.uint32], width: int) -> Bytes:
 
 
 def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
-    """As `wire.bits.unpack_bits`, of 1 bit at least."""
+    """Implement `wire.bits.unpack_bits` for a width of at least 1 bit."""
     numbers = np.zeros((count, 4), np.uint8)
     for start in range(0, count, CHUNK):
         size = min(CHUNK, count - start)
@@ -35,7 +35,7 @@ def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
 
 
 def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, Bytes]:
-    """As `wire.bits.pack_gaps`."""
+    """Implement `wire.bits.pack_gaps`."""
     gaps = np.diff(indices, prepend=np.int32(-1)) - np.int32(1)
     is_one = np.zeros(num_rest_bits, np.bool_)
     is_one[np.cumsum((gaps >> width) + 1, dtype=np.int64) - 1] = True
@@ -44,7 +44,7 @@ def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, 
 
 
 def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
-    """As `wire.bits.unpack_gaps`."""
+    """Implement `wire.bits.unpack_gaps`."""
     ones = np.flatnonzero(np.unpackbits(rests, bitorder="little").view(np.bool_))
     if ones.size != count:
         return np.empty(0, np.int32), -1

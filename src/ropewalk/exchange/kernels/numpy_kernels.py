@@ -1,6 +1,6 @@
 """The kernels in numpy, for small vectors and where numba is not installed.
 
-A pass over 64 Ki components at a time keeps temporaries in the cache: several times quicker than whole vectors.
+Each pass handles 64 Ki components, so that temporaries stay in the cache: several times faster than whole vectors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 CHUNK = 1 << 16
-#: NaN and infinity are for those who exchange to judge, not for warnings.
+#: The exchange checks NaN and infinity itself, so numpy must not warn about them.
 QUIETLY = np.errstate(all="ignore")
 
 
@@ -21,7 +21,7 @@ QUIETLY = np.errstate(all="ignore")
 def gd_sec_select(
     gradient: Floats, memory: Floats | None, error: Floats | None, rule: Rule, new_error: Floats
 ) -> Selection:
-    """As `kernels.gd_sec_select`, of arrays."""
+    """Implement `kernels.gd_sec_select` for arrays."""
     found: list[tuple[NDArray[np.intp], Floats]] = []
     for part in _parts(new_error.size):
         difference = new_error[part]
@@ -40,7 +40,7 @@ def gd_sec_select(
 
 @QUIETLY
 def select(vector: Floats, rule: Rule) -> Selection:
-    """As `kernels.select_above`, of arrays and a rule."""
+    """Implement `kernels.select_above` for arrays and a rule."""
     found: list[tuple[NDArray[np.intp], Floats]] = []
     for part in _parts(vector.size):
         hits = _hits(vector[part], rule, part)
@@ -51,7 +51,7 @@ def select(vector: Floats, rule: Rule) -> Selection:
 
 @QUIETLY
 def scatter_add(out: Floats, indices: Indices, values: Floats, scale: float) -> None:
-    """As `kernels.scatter_add`, of arrays."""
+    """Implement `kernels.scatter_add` for arrays."""
     out[indices] += values if scale == 1 else values * out.dtype.type(scale)
 
 

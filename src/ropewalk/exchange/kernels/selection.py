@@ -1,4 +1,4 @@
-"""What a kernel found worth sending, and the rule by which it decides."""
+"""The selection of components to send, and the rule that decides it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Selection(NamedTuple):
     """Components of a flat vector, by ascending index.
 
     Attributes:
-        indices: where they are.
-        values: what they are, in the dtype of the vector.
+        indices: indices of the components, int32.
+        values: their values, in the dtype of the vector.
     """
 
     indices: Indices
@@ -30,7 +30,7 @@ class Rule(NamedTuple):
 
     Attributes:
         base: by component; None for 1 everywhere.
-        factor: not negative; one for all components, or by component where there is a base.
+        factor: not negative; one number for all components, or by component if there is a base.
     """
 
     base: Floats | None

@@ -1,4 +1,4 @@
-"""The kernels in torch operations, for devices and dtypes that numpy does not know; results come to the host."""
+"""The kernels in torch operations, for devices and dtypes that numpy does not support; results come to the host."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 from ropewalk.exchange.kernels.selection import Floats, Indices, Selection
 
-#: As `selection.Rule`, of tensors.
+#: The same as `selection.Rule`, for tensors.
 TensorRule = tuple[Tensor | None, Tensor | float]
 
 
 def gd_sec_select(
     gradient: Tensor, memory: Tensor | None, error: Tensor | None, rule: TensorRule, new_error: Tensor
 ) -> Selection:
-    """As `kernels.gd_sec_select`, of tensors."""
+    """Implement `kernels.gd_sec_select` for tensors."""
     if memory is None:
         new_error.copy_(gradient)
     else:
@@ -28,12 +28,12 @@ def gd_sec_select(
 
 
 def select(vector: Tensor, rule: TensorRule) -> Selection:
-    """As `kernels.select_above`, of tensors and a rule."""
+    """Implement `kernels.select_above` for tensors and a rule."""
     return _on_host(vector, _hits(vector, rule))
 
 
 def scatter_add(out: Tensor, indices: Indices, values: Floats, scale: float) -> None:
-    """As `kernels.scatter_add`, of tensors."""
+    """Implement `kernels.scatter_add` for tensors."""
     at = torch.as_tensor(indices).to(out.device, torch.int64)
     out.index_add_(0, at, torch.as_tensor(values).to(out) * scale)
 

@@ -1,1 +1,1 @@
-"""Parameter servers: shards that add up gradients, or own the weights, and an exchange over them."""
+"""Parameter servers: shards that add up gradients, or own the weights, and an exchange that uses them."""

@@ -1,10 +1,10 @@
-"""`Enrolment`: how a worker becomes a member at all servers, again at one that came back without it, and leaves.
+"""`Enrolment`: makes a worker a member at all servers, again at a restarted server, and lets it leave.
 
-    bind    introduce ─▶ (the server owns the weights: standing)                what there is
+    bind    introduce ─▶ (the server owns the weights: standing)                the settings and the pieces
     begin   enrol ─▶ (replicas: standing)                                       the first step of an epoch
 
-What was said is kept, so that it can be said again: a server may come back without any of it between two words, so
-each word says all that its meaning depends on.
+The arguments of each call are kept, so that it can be repeated: a server may restart without any state between two
+calls, so each call carries all that its meaning depends on.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.parameter_server.outcomes import Behind, Enrolled, Outdated, ServerSettings
 from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
 
-#: Who waits for others looks so often whether it was interrupted.
+#: Seconds between two checks for an interruption while waiting for others.
 _LOOK_UP_S = 0.05
 
 
 class Enrolment:
-    """One worker's membership.
+    """The membership of one worker.
 
     Args:
         servers: client of the shards.
-        settings: how they are to work.
-        model: the worker's.
-        group: who takes part.
-        timeout_s: how long to wait for what other members have to bring.
+        settings: the settings of the servers.
+        model: the worker's model.
+        group: the group of members.
+        timeout_s: seconds to wait for state that other members have to bring.
 
     Attributes:
-        group: of this epoch.
-        step: from which on the worker takes part; None until it does in this epoch.
-        next_step: the step that the servers expect next of it, as far as they own the weights.
+        group: the group of this epoch.
+        step: the step from which the worker takes part; None until it does in this epoch.
+        next_step: the next step of this worker that the servers expect, if they own the weights.
     """
 
     def __init__(
@@ -54,18 +54,18 @@ class Enrolment:
         self._ticket = ""
         self._is_interrupted = False
         self._first_weights: list[dict[int, bytes]] = [{} for _ in model.keys]
-        #: The step that these weights are from.
+        #: The step that these weights belong to.
         self._first_step: int | None = None
 
     def introduce(self) -> None:
-        """Tell every server what it has; take its weights over, if it is to own them."""
+        """Send every server its settings and pieces; take over its weights, if it owns them."""
         if self._settings.optimizer is not None and self.group.rank == 0:
             self._first_weights = [self._model.weights_of(at) for at in range(len(self._model.keys))]
         for at, lacking in enumerate(self._ask_all("introduce", self._introduction)):
             self._provide(at, lacking)
         if self._settings.optimizer is None:
             return
-        # Others may be members already, whose rounds wait for our memory.
+        # Others may be members already, whose rounds wait for this worker's memory.
         self._take_over(with_memory=False)
         self._model.write_weights()
 
@@ -83,29 +83,29 @@ class Enrolment:
             self._take_over(with_memory=True)
 
     def enrol_again(self, at: int) -> None:
-        """A server came back and does not know this epoch, or not that this worker is in it."""
+        """Enrol at a restarted server that does not know this epoch, or not that this worker is a member."""
         self._begin(at, self._servers[at].enrol(*self._words(at)))
 
     def interrupt(self) -> None:
-        """End a wait for other members, from any thread: it raises `ExchangeAborted`."""
+        """End a wait for other members, which then raises `ExchangeAborted`; may be called from any thread."""
         self._is_interrupted = True
 
     def listen(self) -> None:
-        """From now on an interruption counts."""
+        """Clear the interruption flag: from now on an interruption counts."""
         self._is_interrupted = False
 
     def check(self) -> None:
-        """Raise `ExchangeAborted` if there was an interruption since then, once."""
+        """Raise `ExchangeAborted` if there was an interruption since `listen`, once."""
         if self._is_interrupted:
             self._is_interrupted = False
             epoch = self.group.epoch
             raise ExchangeAborted(f"members of epoch {epoch} did not all enrol; regroup", epoch=epoch)
 
     def leave(self, step: int) -> None:
-        """Take part no more from this step on.
+        """Stop taking part from this step on.
 
         Raises:
-            ExchangeInvalid: with sparse answers nobody would hear of the error that is kept here.
+            ExchangeInvalid: with sparse answers the residual kept here would reach no member.
         """
         if self._settings.sparse_answers:
             raise ExchangeInvalid(
@@ -125,12 +125,12 @@ class Enrolment:
         return self._settings, self._model.on_hosts(at)
 
     def _provide(self, at: int, lacking: Sequence[int]) -> None:
-        """Give a server that lacks them the weights to begin with."""
+        """Send a server the initial weights that it lacks."""
         if lacking and self._first_weights[at] and self.step in (None, self._first_step):
             self._servers[at].introduce(*self._introduction(at), self._first_weights[at])
 
     def _begin(self, at: int, outcome: Enrolled | Outdated | Behind) -> None:
-        """Hear what became of an enrolment, and give the server what it lacks."""
+        """Handle the answer to an enrolment, and send the server what it lacks."""
         epoch = self.group.epoch
         if isinstance(outcome, Enrolled) and outcome.lacking and self.step == self._first_step:
             self._provide(at, outcome.lacking)
@@ -154,12 +154,12 @@ class Enrolment:
             )
 
     def _take_over(self, with_memory: bool) -> None:
-        """Begin with what the servers have, as soon as they have all of it."""
+        """Begin with the state of the servers, as soon as they have all of it."""
         due = time.monotonic() + self._timeout_s
         for at, keys in enumerate(self._model.keys):
             while (standing := self._servers[at].standing(keys, with_memory, _LOOK_UP_S)) is None:
                 self.check()
-                # It may have come back with nothing.
+                # The server may have restarted with nothing.
                 self._provide(at, self._servers[at].introduce(*self._introduction(at)))
                 if time.monotonic() > due:
                     raise ExchangeStalled(
@@ -171,7 +171,7 @@ class Enrolment:
                 self.next_step = max(self.next_step, found.step + 1)
 
     def _ask_all(self, method: str, arguments: Callable[[int], tuple[Any, ...]]) -> list[Any]:
-        """Call a method of every server at the same time; `arguments(at)` are those for server `at`."""
+        """Call a method of every server at the same time; `arguments(at)` are the arguments for server `at`."""
         calls = [getattr(self._servers[at], method).future(*arguments(at)) for at in range(len(self._model.keys))]
         return [self._result(call) for call in calls]
 

@@ -1,4 +1,4 @@
-"""What a shard is told of its configuration, and what it answers: the words between workers and servers."""
+"""The messages between workers and servers: the settings of a shard, and its answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ Mode = Literal["synchronous", "bounded", "asynchronous"]
 
 
 def staleness_bound(mode: str, staleness: int | None) -> int | None:
-    """For how many steps a mode lets the fastest worker be ahead; None: for any number.
+    """Return the number of steps that a mode lets the fastest worker be ahead; None: any number.
+
+    Args:
+        mode: "synchronous", "bounded" or "asynchronous".
+        staleness: the number of steps; None for the mode's default.
 
     Raises:
         ExchangeInvalid: there is no such mode, or it does not go with this staleness.
@@ -30,15 +34,15 @@ def staleness_bound(mode: str, staleness: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How a server works; the same at all workers, who bring it along.
+    """The settings of a server; the same on all workers, which bring them along.
 
     Attributes:
-        compressor: of the messages.
-        staleness: for how many steps the fastest worker may be ahead of the slowest one; 0 is synchronous, None is
-            no bound at all.
-        optimizer: the server owns the weights and updates them; None: it gives back sums, and owns nothing.
-        sparse_answers: the sum of what was said travels back, and workers keep a replica of the decoder (and of
-            the weights); otherwise dense sums (or weights) do.
+        compressor: the compressor of the messages.
+        staleness: number of steps that the fastest worker may be ahead of the slowest one; 0 is synchronous, None is no
+            bound at all.
+        optimizer: the server owns the weights and updates them with this; None: it returns sums, and owns nothing.
+        sparse_answers: whether the sum of the messages travels back, and workers keep a replica of the decoder (and of
+            the weights); otherwise dense sums (or weights) travel back.
     """
 
     compressor: Compressor
@@ -80,8 +84,8 @@ class Enrolled:
     """A worker is a member.
 
     Attributes:
-        lacking: pieces that have no weights yet.
-        step: the first that the shard lacks of this worker in some piece.
+        lacking: keys of pieces that have no weights yet.
+        step: the first step of this worker that the shard lacks in some piece.
     """
 
     lacking: tuple[int, ...] = ()
@@ -93,7 +97,7 @@ class Accepted:
     """A push was taken, or had been taken before.
 
     Attributes:
-        durable: pushes of earlier steps are in saved states, and need not be kept for a replay.
+        durable: pushes of steps before this one are in saved states, and need not be kept for a replay.
     """
 
     durable: int = 0
@@ -101,27 +105,27 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """The shard came back from a saved state and needs the pushes from this step on again, in order."""
+    """The shard was restored from a saved state and needs the pushes from this step on again, in order."""
 
     step: int
 
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """The epoch of the caller is over, or it is no member; `epoch` is the current one, -1 before the first."""
+    """The caller's epoch is over, or the caller is no member; `epoch` is the current one, -1 before the first."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """What a worker pulls of one piece.
+    """The answer of a pull for one piece.
 
     Attributes:
-        key: of the piece.
-        step: of the round that made it.
+        key: key of the piece.
+        step: step of the round that made the answer.
         samples: sum of the members' samples in that round.
-        size: members in that round.
+        size: number of members in that round.
         data: a dense sum, dense weights or a message, as the settings say.
     """
 
@@ -134,13 +138,13 @@ class PullAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What is ready of a pull.
+    """The answers that are ready for a pull.
 
     Attributes:
         answers: the most urgent ones first; not all that are ready, if these are large.
-        missing: where nothing is ready: members that have not pushed what this waits for.
-        behind: pieces that lack pushes of this worker, with the step from which on to push again.
-        corrupt: which of these lack it because it could not be read, with what was wrong.
+        missing: where nothing is ready: members that have not pushed what this pull waits for.
+        behind: pieces that lack pushes of this worker, with the step from which to push again.
+        corrupt: those of `behind` whose push could not be decoded, with the error.
     """
 
     answers: tuple[PullAnswer, ...] = ()
@@ -151,13 +155,13 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class PieceStanding:
-    """What a piece is made of when a worker takes it over, as `bytes_of` gives it; None for what there is not.
+    """The state of a piece for a worker that takes it over, as `bytes_of` returns it; None for parts that do not exist.
 
     Attributes:
-        step: of the last round that is in.
-        weights: of the piece.
-        velocity: of the server's optimizer.
-        memory: what decoders remember, a sum over members.
+        step: the last round that is included.
+        weights: weights of the piece.
+        velocity: velocity of the server's optimizer.
+        memory: memory of the decoders, a sum over members.
     """
 
     step: int

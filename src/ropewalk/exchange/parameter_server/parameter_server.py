@@ -1,13 +1,13 @@
-"""`ParameterServer`: gradients through servers, each with a part of the model.
+"""`ParameterServer`: averages gradients through servers that hold a part of the model each.
 
-    worker 0 ── push(piece) ──▶ ┌─────────┐   the server averages gradients: what comes back is the mean, as of an
+    worker 0 ── push(piece) ──▶ ┌─────────┐   the server averages gradients: the mean comes back, as from an
     worker 1 ── push(piece) ──▶ │ shard 0 │   all-reduce, and the optimizer is the worker's;
     worker 2 ── push(piece) ──▶ │ shard 1 │   or the server owns the weights (`optimizer=ServerSGD(...)`), which come
               ◀── pull(piece) ──└─────────┘   back in rounds, with bounded staleness, or at any time
 
-Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014. Pieces are pushed and pulled by
-the order of the model, because the next forward needs the first layers first, although backward makes them ready last
-(BytePS; see `pieces`).
+Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI 2014. Pieces are pushed and pulled in
+the order of the model, because the next forward needs the first layers first, although the backward makes them ready
+last (BytePS; see `pieces`).
 """
 
 from __future__ import annotations
@@ -44,47 +44,48 @@ from ropewalk.exchange.parameter_server.shard_client import WAIT_S, Attempt, Let
 from ropewalk.exchange.parameter_server.weighting import Weighting
 from ropewalk.exchange.reporting import Ledger
 
-#: What a worker sends for a piece beside the message: the call that pushes and the one that pulls, frames and names.
-#: Measured at the socket, where it is a few bytes more or less with the worker's name.
+#: Bytes that a worker sends for a piece in addition to the message: the calls that push and pull, frames and names.
+#: Measured at the socket; it differs by a few bytes with the length of the worker's name.
 HEADER_BYTES = 157
 
 
 class ParameterServer(Exchange):
     """Averages gradients, or trains, through the shards of a parameter server.
 
-    With `optimizer`, the server owns the weights: `bind` begins with the server's (those of rank 0 if it has none),
-    and `finish` writes the next ones into the parameters; gradients stay as they are, and there is no optimizer to
-    step at the worker.
+    With `optimizer`, the server owns the weights: `bind` begins with the server's (those of rank 0 if it has none), and
+    `finish` writes the next ones into the parameters; gradients stay as they are, and the worker steps no optimizer.
 
-    Compressors that keep errors or memories do so in units of the mean where a step's record has `total_samples`, and
-    then samples may be as they like; otherwise every step of a member must have as many.
+    Compressors that keep residuals or memories do so in units of the mean where a step's record has `total_samples`,
+    and then the number of samples may vary; otherwise it must be the same in every step of a member.
 
     Args:
         servers: a client of the shards, which are a `Service(ParameterShard)` with any number of replicas; None until
             `connect`.
-        compressor: name or object, of what is pushed.
-        mode: "synchronous"; "bounded": nobody is more than `staleness` steps ahead of anybody; "asynchronous": the
+        compressor: the compressor of pushed gradients, or its name.
+        mode: "synchronous"; "bounded": no worker is more than `staleness` steps ahead of another; "asynchronous": the
             same without a bound, unless one is given.
-        staleness: see `mode`; with 0 every mode is synchronous.
-        optimizer: of the server, which then owns the weights.
-        sparse_answers: sums of what was said travel back instead of dense ones, and workers replicate the decoder;
-            None: where the compressor is GD-SEC and rounds are synchronous.
-        priority: pieces of first layers overtake others; False: first come, first served.
-        piece_bytes: of what travels as one.
-        in_flight_bytes: so much is pushed to one shard and not answered, at most: what waits can be overtaken.
-        replay_bytes: so much of what was pushed is kept for a shard that comes back from a saved state, per shard.
-        timeout_s: how long a step waits without any progress before it fails.
-        nan: "raise": gradients are looked at before anything of the step is said, so pieces travel only when all
-            gradients are ready; where one is NaN or infinite `GradientNotFinite` is raised here, the others wait, and
-            the same step can be begun again with other gradients. "pass": they travel at once, as they are, and NaN
-            stays in whatever is kept. None: "raise" where the compressor keeps errors or memories, otherwise "pass".
-            Steps that all leave out together, as a GradScaler needs them where something is kept, are for `AllReduce`
-            and `AllGather`.
-        shaping: a slow link to simulate.
-        observers: told of what happens, such as a `Timeline`.
+        staleness: number of steps, see `mode`; with 0 every mode is synchronous.
+        optimizer: optimizer of the server, which then owns the weights.
+        sparse_answers: whether sums of messages travel back instead of dense sums, and workers replicate the decoder;
+            None: only if the compressor is GD-SEC and rounds are synchronous.
+        priority: pieces of the first layers overtake others; False: first come, first served.
+        piece_bytes: size of a piece in bytes.
+        in_flight_bytes: maximum number of bytes that are pushed to one shard and not answered; waiting pieces can be
+            overtaken.
+        replay_bytes: maximum number of pushed bytes that are kept per shard, for a shard that is restored from a saved
+            state.
+        timeout_s: seconds without any progress after which a step fails.
+        nan: "raise": gradients are checked before any of the step is sent, so pieces travel only when all gradients are
+            ready; where one is NaN or infinite, `GradientNotFinite` is raised on this member, the others wait, and the
+            same step can be begun again with other gradients. "pass": they travel at once, as they are, and NaN stays
+            in any state. None: "raise" where the compressor keeps residuals or memories, otherwise "pass". For steps
+            that all members skip together, as a GradScaler needs them with stateful compressors, use `AllReduce` or
+            `AllGather`.
+        shaping: rate and latency of a slow link to emulate.
+        observers: observers that are told of each event, such as an `ExchangeTimeline`.
 
     Raises:
-        ExchangeInvalid: parts that do not fit together.
+        ExchangeInvalid: arguments that do not fit together.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class ParameterServer(Exchange):
         self._enrolment: Enrolment | None = None
 
     def connect(self, servers: Any) -> None:
-        """Say where the servers are; before `bind`."""
+        """Set the client of the servers; before `bind`."""
         self._servers = servers
 
     # Members
@@ -185,19 +186,19 @@ class ParameterServer(Exchange):
 
     @property
     def next_step(self) -> int:
-        """The step that the servers expect next of this worker, for one that joins or comes back."""
+        """The next step of this worker that the servers expect, for a worker that joins or is restarted."""
         return self._bound().next_step
 
     def leave(self) -> None:
-        """Take part no more, between two steps: the servers forget this worker's memory and add its error once.
+        """Stop taking part, between two steps: the servers forget this worker's memory and add its residual once.
 
         Raises:
-            ExchangeInvalid: with sparse answers nobody would hear of the error; hand `errors()` over to a member that
-                stays, and regroup.
+            ExchangeInvalid: with sparse answers the residual would reach no member; hand `errors()` over to a member
+                that stays, and regroup.
         """
         self._bound().leave(self.next_step)
 
-    # A step
+    # Steps
 
     def begin(self, record: StepRecord) -> None:
         enrolment = self._bound()
@@ -215,7 +216,7 @@ class ParameterServer(Exchange):
                 enrolment.enrol(record.step)
             except BaseException:
                 self._is_enrolling = False
-                enrolment.step = None  # members that enrol again, of a later epoch perhaps, say everything anew
+                enrolment.step = None  # members that enrol again, perhaps of a later epoch, repeat all calls
                 raise
         with self._progress:  # from here on an abort finds either the enrolment or the step
             if self._is_enrolling:
@@ -266,7 +267,7 @@ class ParameterServer(Exchange):
             self._couriers[piece.shard].post(key, key if self._priority else 0)
 
     def _require_travel(self, keys: frozenset[int]) -> None:
-        """Raise where these pieces do not travel before other gradients are ready, too."""
+        """Raise if these pieces do not travel before other gradients are ready, too."""
         if self._record is not None and self._not_finite:
             self._refuse_not_finite()
         is_held = self._screens and len(self._held) < len(self._model.pieces)
@@ -277,7 +278,7 @@ class ParameterServer(Exchange):
             )
 
     def _refuse_not_finite(self) -> None:
-        """Nothing of this step has been said: it can be begun again."""
+        """Refuse gradients that are not finite. Nothing of this step has been sent: it can be begun again."""
         if not self._not_finite:
             return
         record, rank = self._record, self._bound().group.rank
@@ -373,15 +374,15 @@ class ParameterServer(Exchange):
             self._is_taken_back = True
             self._progress.notify_all()
         for at, keys in enumerate(self._model.keys):
-            with self._codec[at]:  # what is being encoded or decoded comes to its end
+            with self._codec[at]:  # wait for an encoding or decoding in progress
                 for key in keys:
                     self._model.pieces[key].abort()
         self._told.failed(self._attempt.step, aborted)
 
-    # From the couriers' threads
+    # Called from the threads of shard clients
 
     def encode(self, key: int, attempt: Attempt) -> Letter | None:
-        """For couriers: what to push of a piece."""
+        """Encode a piece for a shard client to push."""
         piece, record, group = self._model.pieces[key], self._record, self._bound().group
         began = time.perf_counter()
         with self._codec[piece.piece.shard]:
@@ -399,7 +400,7 @@ class ParameterServer(Exchange):
         return Letter(attempt.step, data, self._weight)
 
     def deliver(self, answer: PullAnswer, attempt: Attempt) -> None:
-        """For couriers: what a server says of a piece."""
+        """Decode a server's answer for a piece, on behalf of a shard client."""
         piece, record = self._model.pieces[answer.key], self._record
         began = time.perf_counter()
         with self._codec[piece.piece.shard]:
@@ -418,11 +419,11 @@ class ParameterServer(Exchange):
             self._progress.notify_all()
 
     def enrol_again(self, shard: int) -> None:
-        """For couriers: a server came back without this worker."""
+        """Enrol again at a server that was restarted without this worker, on behalf of a shard client."""
         self._bound().enrol_again(shard)
 
     def failed(self, attempt: Attempt, error: BaseException) -> None:
-        """For couriers: the attempt cannot succeed."""
+        """Record that the attempt cannot succeed, on behalf of a shard client."""
         if isinstance(error, ServiceLost):
             lost = MemberLost(f"a parameter server is gone: {error}", epoch=attempt.epoch)
             lost.__cause__ = error
@@ -433,7 +434,7 @@ class ParameterServer(Exchange):
                 attempt.failure = error
                 self._progress.notify_all()
 
-    # What is kept
+    # State
 
     def errors(self) -> dict[str, Tensor]:
         self._bound()
@@ -454,7 +455,7 @@ class ParameterServer(Exchange):
         enrolment = self._bound()
         self._model.load_state_dict(state)
         self._weighting.last = state.get("weighting")
-        enrolment.step = None  # the servers are to remember the sum of the memories that were loaded
+        enrolment.step = None  # the servers must be given the sum of the loaded memories
 
     def close(self) -> None:
         if self._enrolment is None:
@@ -464,7 +465,7 @@ class ParameterServer(Exchange):
             courier.close()
         self._told.close()
 
-    # Smaller steps
+    # Helpers
 
     def _bound(self) -> Enrolment:
         if self._enrolment is None:
@@ -483,7 +484,7 @@ class ParameterServer(Exchange):
 
 
 class _Ready(Work):
-    """One parameter's gradient, on its way."""
+    """The work of one parameter's gradient."""
 
     def __init__(self, exchange: ParameterServer, attempt: Attempt, keys: frozenset[int]) -> None:
         self._exchange = exchange

@@ -1,16 +1,16 @@
-"""The rounds of one piece at a server: what has been pushed, what is ready, what counts. Pure.
+"""The rounds of one piece at a server: which pushes have come, which answers are ready, which steps count. Pure.
 
     pushes of step k ──▶ inbox ──all here──▶ open: answered, can be taken back ──first push of k+1──▶ settled
-                                                └── a new roster begins at k: dropped
+                                                └── new members begin at step k: dropped
 
-One rule makes all modes, with staleness s. A push of step k is applied when every member has pushed step k - s, and
-who has pushed step c goes on when every member has pushed step c - s. So with s = 0 a round is applied as a whole, by
-all in the order of ranks; without a bound each push is applied as it comes. (Ho et al., "More Effective Distributed
-ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013, delivers updates earlier if it can; here s = 0 is
-exactly the synchronous server.)
+One rule covers all modes, with staleness s: a push of step k is applied when every member has pushed step k - s, and a
+member that has pushed step c continues when every member has pushed step c - s. So with s = 0 a round is applied as a
+whole, for all members in the order of ranks; without a bound each push is applied as it comes. (Ho et al., "More
+Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", NIPS 2013, delivers updates earlier if it
+can; here s = 0 is exactly the synchronous server.)
 
-Synchronous rounds are settled late, because a step is atomic: another shard may not have it yet when somebody dies.
-A push for the next step says that it is done everywhere.
+Synchronous rounds are settled late, because a step is atomic: when a member dies, another shard may not have completed
+the step yet. A push for the next step says that the step is done on all shards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ropewalk.exchange.parameter_server.sparse_sum import sparse_sum
 
 @dataclass(frozen=True, slots=True)
 class PushedGradient:
-    """What a worker pushed for one step of one piece."""
+    """One worker's push for one step of one piece."""
 
     data: bytes
     samples: float
@@ -49,13 +49,13 @@ class _Open:
 
 
 class PieceRounds:
-    """One piece at its server.
+    """The rounds of one piece at its server.
 
     Attributes:
         clocks: the next step that is expected of each member, in the order of ranks.
-        corrupt: members whose last push could not be read, with what was wrong, until they push again.
+        corrupt: members whose last push could not be decoded, with the error, until they push again.
         settled: the last step that counts; -1 before the first.
-        num_changes: of what pulls wait for.
+        num_changes: counts changes that pulls may wait for.
     """
 
     def __init__(self, key: int, layout: Layout, settings: ServerSettings) -> None:
@@ -80,9 +80,9 @@ class PieceRounds:
     # Members
 
     def form(self, members: Sequence[str], step: int) -> Behind | None:
-        """Go on with other members, from this step; rounds from there on are taken back.
+        """Continue with other members, from this step; rounds from there on are taken back.
 
-        Without synchronous rounds, members that stay keep their clocks, and the others go or come.
+        If rounds are not synchronous, remaining members keep their clocks, and the others leave or join.
         """
         settings = self._settings
         if not settings.synchronous:
@@ -107,11 +107,11 @@ class PieceRounds:
         return None
 
     def add(self, worker: str, step: int) -> None:
-        """Let one more member take part, where rounds are not synchronous."""
+        """Let one more member take part, if rounds are not synchronous."""
         self.clocks.setdefault(worker, step)
 
     def remember(self, worker: str, memory: Tensor | None) -> None:
-        """Take a member's memory; with that of the last one, the decoder remembers their sum. None is zero."""
+        """Take a member's memory; after the last member's, the decoder's memory is their sum. None counts as zero."""
         if not self._settings.synchronous:
             if memory is not None:
                 self._decoder_of(worker).remember(memory)
@@ -129,13 +129,13 @@ class PieceRounds:
             self._advance()
 
     def leave(self, worker: str, step: int, memory: Tensor | None, error: Tensor | None) -> None:
-        """Let a member go whose next step would be this one.
+        """Remove a member whose next step would be `step`.
 
         Args:
-            worker: who goes.
-            step: it took part in all before.
-            memory: its own; the decoder forgets it.
-            error: what it kept back; it is added to the sum of the next round, once.
+            worker: name of the member.
+            step: the member took part in all steps before this one.
+            memory: its memory, flat, which the decoder subtracts.
+            error: its residual, flat, which is added to the sum of the next round, once.
         """
         if worker not in self.clocks:
             return
@@ -151,7 +151,7 @@ class PieceRounds:
         self.drop(worker)
 
     def drop(self, worker: str) -> None:
-        """Forget a member and what it pushed for rounds that are not complete."""
+        """Forget a member and its pushes for rounds that are not complete."""
         self._reopen()
         for state in (self.clocks, self.corrupt, self._decoders, self._samples, self._memories or {}):
             state.pop(worker, None)
@@ -162,7 +162,7 @@ class PieceRounds:
     # Rounds
 
     def push(self, worker: str, step: int, pushed: PushedGradient) -> Accepted | Behind:
-        """Take what a member says of a step; what was taken already is accepted and dropped."""
+        """Take a member's push for a step; a push that was taken already is accepted and dropped."""
         clock = self.clocks[worker]
         if step > clock + 1 and self._settings.owns_nothing:
             # Nothing is missed, but another member may be one step back, and needs that round once more.
@@ -178,12 +178,12 @@ class PieceRounds:
         self._samples[worker] = pushed.samples
         self.clocks[worker] = step + 1
         if not self._settings.synchronous:
-            self.num_changes += 1  # the slowest may have caught up
+            self.num_changes += 1  # the slowest member may have caught up
         self._advance()
         return Accepted()
 
     def pull(self, step: int) -> PullAnswer | None:
-        """What lets a member go on that has pushed this step; None if it is not there yet."""
+        """Return the answer for a member that has pushed this step; None if it is not ready yet."""
         settings = self._settings
         if settings.synchronous:
             return self._result if self._result and self._result.step == step else None
@@ -192,17 +192,17 @@ class PieceRounds:
         return PullAnswer(self._key, self.settled, self._total_samples, len(self.clocks), _portable(self._weights))
 
     def missing(self, step: int) -> list[str]:
-        """Members that a pull of this step waits for."""
+        """Return the members that a pull of this step waits for."""
         needed = step + 1 - (self._settings.staleness or 0)
         return [worker for worker, clock in self.clocks.items() if clock < needed]
 
     @property
     def floor(self) -> int:
-        """The step that the slowest member is at; pushes of earlier ones have been applied or are in the inbox."""
+        """The step of the slowest member; pushes of earlier steps have been applied or are in the inbox."""
         return min(self.clocks.values(), default=self.settled + 1)
 
     def _advance(self) -> None:
-        """Apply what can be applied."""
+        """Apply the pushes that can be applied."""
         settings = self._settings
         if not self.clocks or self._memories is not None or (settings.optimizer and self._weights is None):
             return
@@ -236,20 +236,20 @@ class PieceRounds:
         self.num_changes += 1
 
     def _sum(self, pushed: Mapping[str, PushedGradient]) -> tuple[bytes | None, Tensor]:
-        """What was said as one message, if that is what travels back, and what it comes to with the memory."""
+        """Return the sum of the pushes as one message, if that travels back, and the dense sum including the memory."""
         ranks = {worker: rank for rank, worker in enumerate(self.clocks)}
         messages = {ranks[worker]: memoryview(one.data) for worker, one in pushed.items()}
         total = torch.empty(self.layout.numel, dtype=self.layout.dtype)
         if not self._settings.sparse_answers:
             self._decoder.decode(messages, total)
             return None, total
-        # Through the message that travels back, so that server and workers come to the same bits.
+        # Decoded from the message that travels back, so that server and workers compute the same bits.
         said = sparse_sum(self.layout, messages)
         self._decoder.decode({0: memoryview(said)}, total)
         return said, total
 
     def _settle(self) -> None:
-        """The open round counts."""
+        """Settle the open round: it counts."""
         if self._open is None:
             return
         self._decoder.commit()
@@ -260,13 +260,13 @@ class PieceRounds:
         self._inbox = {step: pushed for step, pushed in self._inbox.items() if step > self.settled}
 
     def _reopen(self) -> None:
-        """Take the open round back; `_advance` makes it again from what was pushed."""
+        """Take the open round back; `_advance` makes it again from the pushes."""
         if self._open:
             self._decoder.abort()
             self._open = self._result = None
 
     def _refuse(self, step: int, worker: str, error: MessageCorrupt) -> None:
-        """Wait for a better message of this worker."""
+        """Drop a message that cannot be decoded, and wait for this worker to push again."""
         for later, pushed in self._inbox.items():
             if later >= step:
                 pushed.pop(worker, None)
@@ -275,7 +275,7 @@ class PieceRounds:
         self.num_changes += 1
 
     def _apply(self, step: int, pushed: dict[str, PushedGradient]) -> None:
-        """Make an update of the weights from what some members pushed for a step."""
+        """Update the weights with the pushes of some members for a step."""
         optimizer = self._settings.optimizer
         assert optimizer and self._weights is not None
         total = torch.zeros(self.layout.numel, dtype=self.layout.dtype)
@@ -303,12 +303,12 @@ class PieceRounds:
 
     @property
     def _total_samples(self) -> float:
-        """Of all members, as last heard of each; who has not said anything yet has the mean of the others."""
+        """Sum the last known samples of all members; a member that has not pushed yet counts as the others' mean."""
         known = [self._samples[worker] for worker in self.clocks if worker in self._samples]
         return sum(known) * len(self.clocks) / len(known) if known else 0.0
 
     def _decoder_of(self, worker: str) -> Decoder:
-        """With a memory, each worker has its own where rounds are not whole: only its own h_m belongs to its push."""
+        """Return a worker's decoder: with a memory, if rounds are not whole, each worker's push needs its own h_m."""
         if not self._settings.compressor.keeps_memory:
             return self._decoder
         if worker not in self._decoders:
@@ -316,7 +316,7 @@ class PieceRounds:
         return self._decoders[worker]
 
     def _remembered(self) -> Tensor:
-        """The decoder's memory: what it comes to when nobody says anything."""
+        """Return the decoder's memory, flat: the decoded sum when no member sends anything."""
         self._reopen()
         memory = torch.empty(self.layout.numel, dtype=state_dtype(self.layout))
         self._decoder.decode({}, memory)
@@ -327,7 +327,7 @@ class PieceRounds:
 
     @property
     def awaits_memory(self) -> bool:
-        """Whether memories of members have to come before a round can be complete."""
+        """Whether members' memories must come before a round can be complete."""
         return self._memories is not None
 
     @property
@@ -335,13 +335,13 @@ class PieceRounds:
         return self._settings.optimizer is not None and self._weights is None
 
     def provide(self, weights: Tensor) -> None:
-        """Take the weights to begin with, if there are none yet."""
+        """Take the initial weights, if there are none yet."""
         if self.lacks_weights:
             self._weights = weights
             self._advance()
 
     def standing(self, with_memory: bool) -> PieceStanding | None:
-        """All that counts; None if weights, or memories where these are asked for, are not complete yet."""
+        """Return all state that counts; None if weights, or requested memories, are incomplete."""
         if self.lacks_weights or (with_memory and self._memories is not None):
             return None
         memory = None
@@ -352,7 +352,7 @@ class PieceRounds:
         return PieceStanding(self.settled, weights, velocity, memory)
 
     def state_dict(self) -> dict[str, Any]:
-        """What counts, and what was pushed since; the open round is made again from that."""
+        """Return the state that counts, and later pushes; the open round is made again from these."""
         decoders = {"": self._decoder, **self._decoders}
         was_open = self._open is not None
         self._reopen()
@@ -374,7 +374,7 @@ class PieceRounds:
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         self.clocks, self.settled, self.corrupt = dict(state["clocks"]), state["settled"], dict(state["corrupt"])
         self._inbox = {step: dict(pushed) for step, pushed in state["inbox"].items()}
         self._samples, self._result = dict(state["samples"]), state["result"]

@@ -16,19 +16,19 @@ from ropewalk.exchange.parameter_server.worker_piece import WorkerPiece
 
 
 class PiecedModel:
-    """Finds the pieces of a parameter, and the parameters of a piece.
+    """Maps parameters to pieces and pieces to parameters.
 
     Args:
-        named_parameters: in the order of the model.
-        num_shards: of the server.
-        piece_bytes: see `cut_pieces`.
-        settings: of the server.
+        named_parameters: names and parameters, in the order of the model.
+        num_shards: number of shards of the server.
+        piece_bytes: size in bytes, see `cut_pieces`.
+        settings: settings of the server.
 
     Attributes:
-        pieces: by key.
-        keys: of the pieces of each shard.
-        places: by parameter, each of its parts: in which piece, which components, and where in the piece they lie.
-        gradients: those that are ready in this step, by name.
+        pieces: the pieces by key.
+        keys: for each shard, the keys of its pieces.
+        places: for each parameter its parts: the key of the piece, the components, and their place in the piece.
+        gradients: the gradients that are ready in this step, by name.
     """
 
     def __init__(
@@ -51,22 +51,22 @@ class PiecedModel:
         self._parameters = dict(named)
 
     def on_hosts(self, shard: int) -> dict[int, Any]:
-        """Layouts of the pieces of a shard, in the memory of its host."""
+        """Return the layouts of the pieces of a shard, in CPU memory."""
         return {key: self.pieces[key].piece.on_host for key in self.keys[shard]}
 
     def begin(self) -> None:
-        """Wait for the gradients of a step."""
+        """Begin a step: no gradient is ready."""
         self.gradients.clear()
         self._filled.clear()
         for piece in self.pieces.values():
             piece.begin()
 
     def not_ready(self) -> list[str]:
-        """Parameters that were neither ready nor filled with zeros in this step."""
+        """Return the parameters that were neither ready nor filled with zeros in this step."""
         return [name for name in self.places if name not in self._filled]
 
     def fill(self, name: str, gradient: Tensor | None) -> list[int]:
-        """Copy a gradient, or zeros, into its pieces; returns the keys of those that are complete by that."""
+        """Copy a gradient, or zeros, into its pieces; return the keys of the pieces that this completes."""
         flat = None if gradient is None else gradient.detach().reshape(-1)
         complete: list[int] = []
         self._filled.add(name)
@@ -79,7 +79,7 @@ class PiecedModel:
         return complete
 
     def write_mean(self, key: int, scale: float) -> None:
-        """Replace what a piece holds of gradients that are ready by the mean that came back, times `scale`."""
+        """Replace the ready gradients in a piece by the mean that came back, times `scale`."""
         piece = self.pieces[key]
         mean = piece.result
         assert mean is not None
@@ -96,7 +96,7 @@ class PiecedModel:
                 _write(self._parameters[part.name], part, piece.weights[place])
 
     def weights_of(self, shard: int) -> dict[int, bytes]:
-        """The parameters as they are, by piece of a shard."""
+        """Return the current parameters as bytes, by key of the pieces of a shard."""
         found: dict[int, bytes] = {}
         for key in self.keys[shard]:
             parts = self.pieces[key].piece.parts
@@ -105,17 +105,17 @@ class PiecedModel:
         return found
 
     def memories_of(self, shard: int) -> dict[int, bytes]:
-        """Memories of the encoders that are not zero, by piece of a shard."""
+        """Return the encoders' memories that are not zero, by key of the pieces of a shard."""
         found = {key: self.pieces[key].memory for key in self.keys[shard]}
         return {key: memory for key, memory in found.items() if memory is not None}
 
     def errors_of(self, shard: int) -> dict[int, bytes]:
-        """What encoders have kept back, where that is not zero, by piece of a shard."""
+        """Return the encoders' residuals that are not zero, by key of the pieces of a shard."""
         found = {key: self.pieces[key].encoder.error for key in self.keys[shard]}
         return {key: bytes(bytes_of(error)) for key, error in found.items() if error is not None and error.any()}
 
     def errors(self) -> dict[str, Tensor]:
-        """What encoders have kept back, by parameter."""
+        """Return the encoders' residuals by parameter, in the parameter's shape."""
         found = [
             (piece.piece, {"": piece.piece.layout.by_name(error)})
             for piece in self.pieces.values()
@@ -125,7 +125,7 @@ class PiecedModel:
         return {name: error.reshape(self._parameters[name].shape) for name, error in flat.items()}
 
     def take_errors(self, errors: Mapping[str, Tensor]) -> None:
-        """Add errors, by parameter, to the own."""
+        """Add residuals, by parameter, to this worker's."""
         for name, flat in errors.items():
             for key, part, place in self.places.get(name, ()):
                 own = self.pieces[key].encoder
@@ -135,7 +135,7 @@ class PiecedModel:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether encoders keep errors or memories from step to step."""
+        """Whether encoders keep residuals or memories from step to step."""
         encoders = [piece.encoder for piece in self.pieces.values()]
         return any(encoder.error is not None or encoder.memory is not None for encoder in encoders)
 
@@ -145,11 +145,11 @@ class PiecedModel:
         return math.sqrt(sum(float(error.square().sum()) for error in errors if error is not None))
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of all pieces, by whole parameters."""
+        """Return the state of all pieces, by whole parameters."""
         return {"pieces": merged_state((piece.piece, piece.state_dict()) for piece in self.pieces.values())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take over a state, from any other cut of the same model."""
+        """Load a state, made with any division of the same model into pieces."""
         for piece in self.pieces.values():
             piece.load_state_dict(state["pieces"])
 
@@ -159,7 +159,7 @@ class PiecedModel:
 
 
 def _write(tensor: Tensor, part: Part, values: Tensor) -> None:
-    """Write to some components of a tensor, in place."""
+    """Write to a part of a tensor's components, in place."""
     with torch.no_grad():
         if tensor.is_contiguous():
             tensor.view(-1)[part.start : part.stop] = values

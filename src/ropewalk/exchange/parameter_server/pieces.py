@@ -1,13 +1,13 @@
-"""Pieces: what travels to a parameter server as one, and which shard it belongs to. Pure.
+"""Pieces: the units that travel to a parameter server, and the shard of each. Pure.
 
     model        a: 100 rows    b    c         the order of the model, which is the order of priority:
     pieces      [a 0:60][a 60:100  b  c]       the next forward needs the first layers first
     shards          0           1
 
-A piece is small enough that an urgent one overtakes others on the way (BytePS: Jiang et al., "A Unified Architecture
+A piece is small enough for an urgent one to overtake others in flight (BytePS: Jiang et al., "A Unified Architecture
 for Accelerating Distributed DNN Training", OSDI 2020, section 4; Peng et al., "A Generic Communication Scheduler for
 Distributed DNN Training Acceleration", SOSP 2019). Large parameters are cut along their first dimension, so that
-matrices stay matrices; small ones share a piece. State is kept by parameter, so it outlives another cut.
+matrices stay matrices; small ones share a piece. State is kept by parameter, so it survives another division.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import BucketEntry, Layout
 
-#: As BytePS: enough for the bandwidth of a link, little enough to be overtaken.
+#: As in BytePS: large enough for the bandwidth of a link, small enough to be overtaken.
 PIECE_BYTES = 4 << 20
 #: Pieces are not made smaller than this for the sake of balance: each costs two calls.
 _WORTH_BYTES = 64 << 10
@@ -34,9 +34,9 @@ class Part:
     """Some rows of a parameter, or all of it.
 
     Attributes:
-        name: of the parameter.
-        start: the first of its components, flat.
-        stop: one behind the last.
+        name: name of the parameter.
+        start: index of its first component in the flat parameter.
+        stop: index after its last component.
     """
 
     name: str
@@ -46,13 +46,13 @@ class Part:
 
 @dataclass(frozen=True)
 class ModelPiece:
-    """What travels as one.
+    """A unit that travels as a whole.
 
     Attributes:
         key: its number; smaller ones are more urgent.
-        shard: which server has it.
-        parts: of which parameters, in the order of the layout.
-        layout: of its flat buffer; parts of cut parameters are called such as "fc.weight[0:600]".
+        shard: index of the server that has it.
+        parts: parts of parameters, in the order of the layout.
+        layout: layout of its flat buffer; parts of cut parameters have names such as "fc.weight[0:600]".
     """
 
     key: int
@@ -66,7 +66,7 @@ class ModelPiece:
         return Layout(tuple(replace(entry, device="cpu") for entry in self.layout.entries))
 
     def by_part(self, named: Mapping[str, Tensor]) -> list[tuple[Part, str, Tensor]]:
-        """A state by the names of the layout, such as encoders give it, with the parts that these names stand for."""
+        """Return a state by names of the layout, as encoders return it, with the parts that the names stand for."""
         pairs = zip(self.parts, self.layout.names, strict=True)
         return [(part, name, named[name]) for part, name in pairs if name in named]
 
@@ -74,18 +74,19 @@ class ModelPiece:
 def cut_pieces(
     entries: Iterable[BucketEntry], num_shards: int, piece_bytes: int = PIECE_BYTES
 ) -> tuple[ModelPiece, ...]:
-    """Cut a model into pieces, and distribute them over shards so that each has about as many bytes.
+    """Cut a model into pieces, and distribute them over shards with about equal numbers of bytes.
 
     Args:
         entries: the parameters, in the order of the model.
-        num_shards: of the server.
-        piece_bytes: of one piece at most, unless a single row is larger; less where shards could not be balanced.
+        num_shards: number of shards of the server.
+        piece_bytes: maximum size of a piece in bytes, unless a single row is larger; less where shards could not be
+            balanced.
 
     Returns:
         The pieces in the order of the model.
 
     Raises:
-        ValueError: there are no parameters, or two of one name.
+        ValueError: there are no parameters, or two have the same name.
         ExchangeInvalid: there are no shards, or the size is below 1.
     """
     parameters = list(entries)
@@ -111,7 +112,7 @@ def cut_pieces(
 
 
 def balanced(sizes: Sequence[int], num_shards: int) -> list[int]:
-    """A shard for each size, so that sums are about equal: the largest first, each to who has the least."""
+    """Return a shard for each size, so that sums are about equal: the largest first, each to the least loaded shard."""
     loads = [0] * num_shards
     shards = [0] * len(sizes)
     for at in sorted(range(len(sizes)), key=lambda at: -sizes[at]):
@@ -121,7 +122,7 @@ def balanced(sizes: Sequence[int], num_shards: int) -> list[int]:
 
 
 def _rows(entry: BucketEntry, limit: int) -> list[tuple[Part, BucketEntry]]:
-    """A parameter, cut along its first dimension if it is larger than a piece."""
+    """Cut a parameter along its first dimension if it is larger than a piece."""
     if entry.size_bytes <= limit or not entry.shape or entry.numel == 0:
         return [(Part(entry.name, 0, entry.numel), entry)]
     num_rows, *rest = entry.shape
@@ -138,7 +139,7 @@ def _rows(entry: BucketEntry, limit: int) -> list[tuple[Part, BucketEntry]]:
 
 
 def _fused(cuts: Sequence[tuple[Part, BucketEntry]], limit: int) -> list[list[tuple[Part, BucketEntry]]]:
-    """Neighbours of one dtype and device together, as far as they fit into one piece."""
+    """Group neighbouring cuts of one dtype and device that fit into one piece."""
     groups: list[list[tuple[Part, BucketEntry]]] = []
     size, kind = 0, None
     for part, entry in cuts:
@@ -153,10 +154,13 @@ def _fused(cuts: Sequence[tuple[Part, BucketEntry]], limit: int) -> list[list[tu
 def merged_state(
     states: Iterable[tuple[ModelPiece, Mapping[str, Mapping[str, Tensor]]]],
 ) -> dict[str, dict[str, Tensor]]:
-    """States of pieces, `{"error": {"fc.weight[0:600]": ...}}`, as flat tensors by whole parameters.
+    """Merge states of pieces, `{"error": {"fc.weight[0:600]": ...}}`, into flat tensors by whole parameters.
 
-    What has another number of components than its part of the parameter (the factors of `LowRank`) stays with the
-    part's own name, and so outlives no other cut.
+    A state with another number of components than its part of the parameter (the factors of `LowRank`) keeps the part's
+    own name, and so does not survive another division.
+
+    Args:
+        states: each piece with its state, by kind and then by name of the piece's layout.
     """
     parts: dict[str, dict[str, list[tuple[int, Tensor]]]] = {}
     for piece, state in states:
@@ -175,7 +179,12 @@ def _joined(found: list[tuple[int, Tensor]]) -> Tensor:
 
 
 def state_of_piece(piece: ModelPiece, state: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """What of a state by whole parameters belongs to a piece, under the names of its layout."""
+    """Select the state of a piece from a state by whole parameters, under the names of the piece's layout.
+
+    Args:
+        piece: the piece.
+        state: by kind and then by parameter.
+    """
     found: dict[str, dict[str, Tensor]] = {}
     for kind, named in state.items():
         found[kind] = {}
@@ -189,11 +198,11 @@ def state_of_piece(piece: ModelPiece, state: Mapping[str, Mapping[str, Tensor]])
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a flat tensor, little-endian as it lies in memory; the tensor's own memory if it is on the host."""
-    # Numpy's stubs for Python 3.11 do not say that its arrays are buffers.
+    """Return the bytes of a flat tensor, little-endian as in memory; a view of its memory if it is on the CPU."""
+    # Numpy's stubs for Python 3.11 do not declare arrays as buffers.
     return memoryview(cast("Any", tensor.detach().contiguous().cpu().view(torch.uint8).numpy()))
 
 
 def tensor_of(data: memoryview | bytes, dtype: torch.dtype) -> Tensor:
-    """What `bytes_of` gave, as a flat tensor in memory of its own."""
+    """Return the tensor whose bytes `bytes_of` returned, flat, in memory of its own."""
     return torch.frombuffer(bytearray(data), dtype=dtype) if len(data) else torch.empty(0, dtype=dtype)

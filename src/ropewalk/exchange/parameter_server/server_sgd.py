@@ -1,6 +1,6 @@
-"""`ServerSGD`: the update that a parameter server makes, where it owns the weights. Pure: new tensors, none changed.
+"""`ServerSGD`: the update of a parameter server that owns the weights. Pure: it makes new tensors and changes none.
 
-mean   theta <- theta - lr * sum / samples           what the usual optimizers do
+mean   theta <- theta - lr * sum / samples           as the usual optimizers do
 sum    theta <- theta - lr * sum                     GD-SEC's paper: alpha = lr, f = sum_m f_m
 """
 
@@ -20,8 +20,8 @@ class ServerSGD:
 
     Args:
         lr: step size.
-        momentum: share of the last step's direction that is kept.
-        weight_decay: times the weights, added to the gradient.
+        momentum: fraction of the last step's direction that is kept.
+        weight_decay: factor of the weights that are added to the gradient.
         reduction: whether the sum over members is divided by the sum of samples ("mean") or taken as it is ("sum").
     """
 
@@ -42,13 +42,16 @@ class ServerSGD:
     def step(
         self, weights: Tensor, velocity: Tensor | None, total: Tensor, samples: float
     ) -> tuple[Tensor, Tensor | None]:
-        """The next weights and velocity.
+        """Return the next weights and velocity.
 
         Args:
             weights: flat.
-            velocity: of the last step; None before the first one.
+            velocity: flat, of the last step; None before the first one.
             total: flat sum over members, weighted by samples.
-            samples: the sum of weights; with none, nothing moves.
+            samples: the sum of weights; if it is 0, weights and velocity stay.
+
+        Returns:
+            New weights and velocity, flat.
         """
         if not samples > 0:
             return weights, velocity
@@ -62,5 +65,5 @@ class ServerSGD:
         return weights - self.lr * direction, velocity
 
     def applied(self, moved: Tensor, samples: float) -> Tensor:
-        """The sum over members that plain SGD would have applied to move weights so far."""
+        """Return the sum over members that plain SGD would have applied to move the weights by `moved`."""
         return moved * (-(samples if self.reduction == "mean" else 1.0) / self.lr)

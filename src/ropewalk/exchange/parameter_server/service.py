@@ -3,11 +3,11 @@
     servers = program.add(rw.Service(ParameterShard), name="servers", replicas=2, restart="on_failure")
     program.add(rw.Worker(train, servers), replicas=4)          # train(servers): ParameterServer(servers, "gd_sec")
 
-It needs no configuration: workers bring it along. Its state is saved now and then as that of any service, so a shard
-that was killed comes back with what it had, and workers push again what it lacks.
+It needs no configuration: workers bring it along. Its state is saved from time to time as that of any service, so a
+killed shard is restored from its last saved state, and workers push again what it lacks.
 
-Pushes take turns and are short. A pull waits in a thread of its own, at most for `wait_s`, for whichever of its pieces
-is ready first: so there is one such thread for each worker, however many pieces there are.
+Pushes are serialized and short. A pull waits in a thread of its own, at most for `wait_s`, for the first of its pieces
+that is ready: so there is one such thread for each worker, whatever the number of pieces.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from ropewalk.exchange.parameter_server.outcomes import (
 from ropewalk.exchange.parameter_server.pieces import tensor_of
 from ropewalk.exchange.parameter_server.shard import Shard
 
-#: Pulls that may wait at once: workers, and a few for what is repeated.
+#: Number of pulls that may wait at the same time: one per worker, and a few for repeated calls.
 MAX_PULLS = 4096
 
 
 class ParameterShard:
-    """Has some pieces of a model; see `Shard` for what its methods mean.
+    """Holds some pieces of a model; see `Shard` for the meaning of its methods.
 
     Tensors travel as bytes and by piece: `weights` in the dtype of the piece, `memories` and `errors` in that of the
-    states of compressors, which is not smaller than float32.
+    states of compressors, which is float32 or wider.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class ParameterShard:
     def introduce(
         self, settings: ServerSettings, layouts: Mapping[int, Layout], weights: Mapping[int, bytes] | None = None
     ) -> tuple[int, ...]:
-        """Say what there is, and perhaps the weights to begin with; gives the pieces that lack theirs."""
+        """Take settings, layouts and perhaps initial weights; return the keys of pieces that lack weights."""
         with self._changed:
             self._introduce(settings, layouts)
             if weights:
@@ -74,7 +74,7 @@ class ParameterShard:
         memories: Mapping[int, bytes] | None = None,
         ticket: str = "",
     ) -> Enrolled | Outdated | Behind:
-        """Take part; with what there is, as this may be a shard that has just come back with nothing."""
+        """Enrol a worker; settings and layouts come along, because this shard may have restarted with nothing."""
         with self._changed:
             self._introduce(settings, layouts)
             outcome = self._shard.enrol(worker, epoch, members, step, self._states(memories), ticket)
@@ -88,14 +88,14 @@ class ParameterShard:
         with self._changed:
             before = self._shard.num_changes
             outcome = self._shard.push(worker, epoch, step, key, data, samples)
-            if self._shard.num_changes != before:  # most pushes only wait for others, and nobody waits for them alone
+            if self._shard.num_changes != before:  # most pushes only wait for others, and no pull waits for them alone
                 self._changed.notify_all()
             return outcome
 
     @concurrent(MAX_PULLS)
     @idempotent
     def pull(self, worker: str, epoch: int, step: int, keys: Sequence[int], wait_s: float = 1.0) -> Pulled | Outdated:
-        """What is ready of these pieces; waits for the first of them, but not for ever."""
+        """Return the answers that are ready for these pieces; wait for the first of them, at most `wait_s` seconds."""
         due = time.monotonic() + wait_s
         with self._changed:
             while True:
@@ -110,7 +110,7 @@ class ParameterShard:
     def standing(
         self, keys: Sequence[int], with_memory: bool = True, wait_s: float = 1.0
     ) -> dict[int, PieceStanding] | None:
-        """What there is of these pieces; waits until all of it is there, but not for ever."""
+        """Return the state of these pieces; wait until it is complete, at most `wait_s` seconds."""
         due = time.monotonic() + wait_s
         with self._changed:
             while True:
@@ -130,19 +130,19 @@ class ParameterShard:
         errors: Mapping[int, bytes] | None = None,
     ) -> Accepted | Outdated:
         with self._changed:
-            if not self._layouts:  # it came back with nothing, of this worker neither
+            if not self._layouts:  # the shard restarted with nothing, not even this worker
                 memories = errors = None
             outcome = self._shard.leave(worker, epoch, step, self._states(memories), self._states(errors))
             self._changed.notify_all()
             return outcome
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything; tensors in it are never changed in place."""
+        """Return the whole state; tensors in it are never changed in place."""
         with self._changed:
             return {"shard": self._shard.state_dict(), "layouts": dict(self._layouts)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         with self._changed:
             self._shard.load_state_dict(state["shard"])
             self._layouts = dict(state["layouts"])

@@ -1,12 +1,12 @@
-"""`Shard`: everything that a parameter server decides. Pure: events in, outcomes out.
+"""`Shard`: all decisions of a parameter server. Pure: events in, outcomes out.
 
-    introduce(settings, pieces)    what there is             first one wins, all others must agree
-    enrol(worker, epoch, ...)      who takes part            a new epoch takes back the rounds that not all have
-    push, pull                     rounds                    by (worker, step, epoch): twice is as once
-    leave                          and who does no more
+    introduce(settings, pieces)    settings and pieces       the first worker sets them, all others must agree
+    enrol(worker, epoch, ...)      members                   a new epoch takes back the rounds that not all have
+    push, pull                     rounds                    by (worker, step, epoch): repeating a push has no effect
+    leave                          a member leaves
 
-Each word of a worker carries its epoch. The word of an older epoch is answered `Outdated` and changes nothing, so
-whatever was on the way when members changed does no harm.
+Each call of a worker carries its epoch. A call of an older epoch is answered with `Outdated` and changes nothing, so
+calls that were in flight when members changed do no harm.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from ropewalk.exchange.parameter_server.outcomes import (
 )
 from ropewalk.exchange.parameter_server.piece_rounds import PieceRounds, PushedGradient
 
-#: One answer to a pull holds so much at most, beside its first piece, so that a more urgent piece can overtake.
+#: Maximum size in bytes of one answer to a pull, besides its first piece, so that a more urgent piece can overtake.
 ANSWER_BYTES = 8 << 20
 
 
 class Shard:
-    """The pieces that one server has.
+    """The pieces of one server.
 
     Attributes:
-        epoch: of the members; -1 before the first.
+        epoch: epoch of the members; -1 before the first.
     """
 
     def __init__(self) -> None:
@@ -46,26 +46,26 @@ class Shard:
         self._settings: ServerSettings | None = None
         self._pieces: dict[int, PieceRounds] = {}
         self._members: set[str] = set()
-        # Those that have said so themselves: the first one names all, and each brings what is its own.
+        # Members that have enrolled themselves: the first one names all members, and each brings its own state.
         self._enrolled: set[str] = set()
-        # The last ticket of each, by which an enrolment that is said again is known.
+        # The last ticket of each member, by which a repeated enrolment is recognized.
         self._tickets: dict[str, str] = {}
-        # What the last saved states held: by piece, the step of its slowest member. Newest last.
+        # The last saved states: by piece, the step of its slowest member. The newest is last.
         self._saved: list[dict[int, int]] = []
 
-    # Who takes part in what
+    # Members
 
     def introduce(self, settings: ServerSettings, layouts: Mapping[int, Layout]) -> None:
-        """Say what the shard has and how it works; the same from every worker.
+        """Set the shard's pieces and settings; they are the same from every worker.
 
         Raises:
-            ExchangeInvalid: other workers say otherwise.
+            ExchangeInvalid: other workers have sent different ones.
         """
         if self._settings is None:
             self._settings = settings
             self._pieces = {key: PieceRounds(key, layout, settings) for key, layout in sorted(layouts.items())}
             return
-        # By their text: settings may hold tensors, which compare component by component.
+        # Compared by their text: settings may hold tensors, which compare component by component.
         if repr(settings) != repr(self._settings):
             raise ExchangeInvalid(
                 f"other workers of this parameter server use {self._settings!r}, this one {settings!r}"
@@ -89,12 +89,16 @@ class Shard:
         """Take part from this step on, as one of these members; the pieces were introduced before.
 
         Args:
-            worker: its name, which outlives epochs.
-            epoch: of the group; a newer one than the shard's begins with these members.
+            worker: name of the worker, the same in all epochs.
+            epoch: epoch of the group; an epoch newer than the shard's begins with these members.
             members: names by rank.
-            step: the next one; every member says the same, unless rounds are not synchronous.
-            memories: of the worker's encoders by piece, those that are not zero; None: as the shard remembers them.
-            ticket: another one for each enrolment, the same for one that is said again; "" is always new.
+            step: the next step; the same from every member, unless rounds are not synchronous.
+            memories: memories of the worker's encoders by piece, flat, those that are not zero; None: as the shard has
+                them.
+            ticket: different for each enrolment, the same for a repeated call; "" always counts as new.
+
+        Returns:
+            Whether the worker is a member, is outdated, or has to push earlier steps again.
         """
         assert self._settings is not None, "a member of nothing would be unknown to the pieces that come later"
         if epoch < self.epoch:
@@ -122,17 +126,17 @@ class Shard:
         return Enrolled(self.lacking, min((piece.clocks[worker] for piece in self._pieces.values()), default=step))
 
     def provide(self, weights: Mapping[int, Tensor]) -> None:
-        """Take the weights to begin with; pieces that have some keep theirs."""
+        """Take the initial weights; pieces that have weights keep theirs."""
         for key, flat in weights.items():
             self._pieces[key].provide(flat)
 
     @property
     def lacking(self) -> tuple[int, ...]:
-        """Pieces that have no weights yet, and are to have some."""
+        """Keys of pieces that need weights and have none yet."""
         return tuple(key for key, piece in self._pieces.items() if piece.lacks_weights)
 
     def standing(self, keys: Iterable[int], with_memory: bool = True) -> dict[int, PieceStanding] | None:
-        """What there is, for who takes part from now on; None while something of it is missing."""
+        """Return the state of pieces for a worker that joins; None while some of it is missing."""
         if self._settings is None:
             return None
         found = {key: self._pieces[key].standing(with_memory) for key in keys}
@@ -147,7 +151,7 @@ class Shard:
         memories: Mapping[int, Tensor] | None = None,
         errors: Mapping[int, Tensor] | None = None,
     ) -> Accepted | Outdated:
-        """Take part no more from this step on; see `PieceRounds.leave`."""
+        """Stop taking part from this step on; see `PieceRounds.leave`."""
         if epoch < self.epoch:
             return Outdated(self.epoch)
         self._members.discard(worker)
@@ -162,14 +166,14 @@ class Shard:
     def push(
         self, worker: str, epoch: int, step: int, key: int, data: bytes, samples: float
     ) -> Accepted | Behind | Outdated:
-        """Take what a worker says of one piece in one step."""
+        """Take a worker's push of one piece in one step."""
         if refused := self._refused(worker, epoch):
             return refused
         outcome = self._pieces[key].push(worker, step, PushedGradient(data, samples))
         return outcome if isinstance(outcome, Behind) else Accepted(self._durable(key))
 
     def pull(self, worker: str, epoch: int, step: int, keys: Sequence[int]) -> Pulled | Outdated:
-        """What is ready of these pieces after this step, the most urgent first; never waits."""
+        """Return the answers that are ready for these pieces after this step, the most urgent first; never waits."""
         if refused := self._refused(worker, epoch):
             return refused
         answers: list[PullAnswer] = []
@@ -194,13 +198,13 @@ class Shard:
 
     @property
     def num_changes(self) -> int:
-        """Counts what pulls may wait for."""
+        """Counts the changes that pulls may wait for."""
         return sum(piece.num_changes for piece in self._pieces.values())
 
-    # Its state
+    # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything; whoever saves it may call again only when it is kept, or could not be."""
+        """Return the whole state; call it again only after the last one was saved, or saving it has failed."""
         self._saved = [*self._saved[-2:], {key: piece.floor for key, piece in self._pieces.items()}]
         return {
             "epoch": self.epoch,
@@ -212,7 +216,7 @@ class Shard:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Resume from a state."""
         self.epoch, self._settings = state["epoch"], state["settings"]
         self._members, self._enrolled = set(state["members"]), set(state["enrolled"])
         self._tickets = dict(state.get("tickets", {}))
@@ -223,7 +227,7 @@ class Shard:
             self._pieces[key].load_state_dict(saved)
 
     def _durable(self, key: int) -> int:
-        """Pushes before this step need not come again: two later states were taken, so one of the three is kept."""
+        """Return the step before which pushes need no replay: two later states were taken, so one of them is stored."""
         return self._saved[0][key] if len(self._saved) == 3 else 0
 
     @property
@@ -231,7 +235,7 @@ class Shard:
         return self._settings is None or self._settings.synchronous
 
     def _refused(self, worker: str, epoch: int) -> Outdated | None:
-        """Why rounds of a worker are none of ours; it has to enrol if the epoch in the answer is older than its own."""
+        """Refuse a worker that is not enrolled; it must enrol if the epoch in the answer is older than its own."""
         if epoch != self.epoch or worker not in self._members:
             return Outdated(self.epoch)
         return None if worker in self._enrolled else Outdated(epoch - 1)

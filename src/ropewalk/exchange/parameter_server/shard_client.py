@@ -1,11 +1,11 @@
 """`ShardClient`: carries a worker's pieces to one shard and back.
 
-    post(key) ─▶ outbox, the most urgent first ─▶ encode, push ··· shard     at most `in_flight_bytes` on the way:
-                                                      │ taken                what waits here can be overtaken
+    post(key) ─▶ outbox, the most urgent first ─▶ encode, push ··· shard     at most `in_flight_bytes` in flight:
+                                                      │ taken                pieces in the outbox can be overtaken
     deliver  ◀── answers, the most urgent first ◀── pull ◀── awaited
 
-One thread pushes and one pulls. What was pushed is kept until the shard says that it is in a saved state: a shard
-that comes back from an older one is sent again what it lacks, in order.
+One thread pushes and one pulls. Pushes are kept until the shard says that they are in a saved state: a shard that was
+restored from an older state is sent what it lacks, in order.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ropewalk.errors import ExchangeAborted, ExchangeError, MemberLost, MessageC
 from ropewalk.exchange.groups.link_emulation import EmulatedPort, LinkEmulation
 from ropewalk.exchange.parameter_server.outcomes import Accepted, Behind, Outdated, PullAnswer, Pulled
 
-#: So long, if nobody says otherwise, a pull waits at the shard.
+#: Default timeout in seconds of a pull that waits at the shard.
 WAIT_S = 1.0
-#: So many pulls of a step are under way at most: one that waits must not keep a later, more urgent one back.
+#: Maximum number of open pulls of a step: a waiting pull must not delay a later, more urgent one.
 _MOST_PULLS = 4
-#: Before everything that is new: what a shard lacks.
+#: Priority of pushes that a shard lacks, before all new ones.
 _AT_ONCE = -1
-#: A message that cannot be read is sent so often again: bytes that were damaged on the way are not so twice.
+#: Number of resends of a message that cannot be decoded: bytes are not damaged in transit twice.
 _MOST_RESENDS = 1
 
 
@@ -39,11 +39,11 @@ class Attempt:
     """One try at one step.
 
     Attributes:
-        epoch: of the group.
-        step: which step.
+        epoch: epoch of the group.
+        step: number of the step.
         over: it succeeded, failed or was taken back: nothing is sent or received for it any more.
         failure: why it failed.
-        resends: how often a piece was sent again because it could not be read.
+        resends: number of times that a piece was sent again because it could not be decoded.
     """
 
     epoch: int
@@ -55,7 +55,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """What was pushed, as long as it may be needed again."""
+    """A push that is kept while it may be needed again."""
 
     step: int
     data: bytes
@@ -63,27 +63,27 @@ class Letter:
 
 
 class ShardListener(Protocol):
-    """For whom couriers work. Methods are called from their threads."""
+    """The object that shard clients work for. They call its methods from their threads."""
 
     def encode(self, key: int, attempt: Attempt) -> Letter | None:
-        """What to push; None if the attempt is over."""
+        """Return the push of a piece; None if the attempt is over."""
         ...
 
     def deliver(self, answer: PullAnswer, attempt: Attempt) -> None:
-        """An answer has come."""
+        """Receive an answer."""
         ...
 
     def failed(self, attempt: Attempt, error: BaseException) -> None:
-        """The attempt cannot succeed any more."""
+        """Record that the attempt cannot succeed any more."""
         ...
 
     def enrol_again(self, shard: int) -> None:
-        """The shard does not know this worker's epoch: it came back without it."""
+        """Enrol at the shard again: it does not know this worker's epoch, because it was restarted."""
         ...
 
 
 class SharedPort(EmulatedPort):
-    """A slow link that several couriers send and receive through, in turns in each direction."""
+    """A slow link that several shard clients share; each direction serves one at a time."""
 
     def __init__(self, shaping: LinkEmulation) -> None:
         super().__init__(shaping)
@@ -99,18 +99,18 @@ class SharedPort(EmulatedPort):
 
 
 class ShardClient:
-    """Between one worker and one shard.
+    """The connection between one worker and one shard.
 
     Args:
-        index: number of the shard.
-        shard: its client.
-        worker: name of this one.
-        desk: who is told.
-        in_flight_bytes: so much is pushed and not answered at most, or a single piece.
-        replay_bytes: so much of what was pushed is kept at most; the oldest goes first.
-        keeps_all: whether more than the last two steps' is worth keeping.
-        port: a slow link, if one is to be simulated.
-        wait_s: a pull waits at the shard for so long, and then asks again.
+        index: index of the shard.
+        shard: client of the shard.
+        worker: name of this worker.
+        desk: the listener, which encodes pushes and receives answers.
+        in_flight_bytes: maximum number of bytes that are pushed and not answered; a single piece may be larger.
+        replay_bytes: maximum number of pushed bytes that are kept; the oldest are dropped first.
+        keeps_all: whether pushes of more than the last two steps are worth keeping.
+        port: a slow link to emulate, if any.
+        wait_s: timeout in seconds of a pull that waits at the shard; the pull is then repeated.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class ShardClient:
     ) -> None:
         self.index = index
         self.missing: tuple[str, ...] = ()
-        """Members for whom the shard waits."""
+        """Members that the shard waits for."""
         self._shard = shard
         self._worker = worker
         self._desk = desk
@@ -157,10 +157,10 @@ class ShardClient:
         for thread in self._threads:
             thread.start()
 
-    # From the worker
+    # Called by the worker
 
     def begin(self, attempt: Attempt) -> None:
-        """From now on it is about this attempt; what is left of the last one is dropped."""
+        """Begin an attempt; the remains of the last one are dropped."""
         with self._news:
             self._attempt = attempt
             self._outbox.clear()
@@ -168,12 +168,12 @@ class ShardClient:
             self._asked.clear()
             self._num_pulls = 0
             self.missing = ()
-            for letters in self._kept.values():  # of a step that was taken back
+            for letters in self._kept.values():  # pushes of a step that was taken back
                 while letters and letters[-1].step >= attempt.step:
                     self._kept_bytes -= len(letters.pop().data)
 
     def post(self, key: int, priority: int) -> None:
-        """Push a piece as soon as nothing more urgent waits; smaller is more urgent."""
+        """Push a piece as soon as no more urgent piece waits; smaller numbers are more urgent."""
         attempt = self._attempt
         self._put(priority, lambda: self._push_new(key, attempt))
 
@@ -204,7 +204,7 @@ class ShardClient:
                 _, _, job = heapq.heappop(self._outbox)
             try:
                 job()
-            except BaseException as error:  # whatever it is, the worker that waits has to know
+            except BaseException as error:  # whatever the error, the waiting worker must be told
                 self._desk.failed(attempt, error)
 
     def _push_new(self, key: int, attempt: Attempt) -> None:
@@ -265,7 +265,7 @@ class ShardClient:
         )
 
     def _outdated(self, epoch: int, attempt: Attempt) -> None:
-        """Our epoch is not the shard's."""
+        """Handle an answer that says that the shard is in another epoch."""
         if epoch > attempt.epoch:
             error = ExchangeAborted(
                 f"the members of epoch {attempt.epoch} are no more, there is an epoch {epoch}; regroup",
@@ -281,13 +281,13 @@ class ShardClient:
             self._desk.failed(attempt, error)
         else:
             with self._news:
-                if self._returning is attempt:  # each message on the way is answered so
+                if self._returning is attempt:  # each message in flight gets this answer
                     return
                 self._returning = attempt
             self._put(_AT_ONCE, lambda: self._return(attempt))
 
     def _return(self, attempt: Attempt) -> None:
-        """The shard came back without us: say again who we are, and all it has not kept."""
+        """Enrol at a shard that was restarted without this worker, and send again all that it has not kept."""
         with self._news:
             if self._returning is attempt:
                 self._returning = None
@@ -297,28 +297,28 @@ class ShardClient:
         with self._news:
             pushed = [(key, letters[-1]) for key, letters in self._kept.items() if letters]
             self._awaited -= {key for key, _ in pushed}
-        for key, letter in pushed:  # what it lacks before that it will say
+        for key, letter in pushed:  # the shard will ask for what it lacks from earlier steps
             if letter.step == attempt.step:
                 self._send(key, letter, attempt)
 
-    # Keeping
+    # Kept pushes
 
     def _keep(self, key: int, letter: Letter, attempt: Attempt) -> bool:
-        """Keep a letter, unless the step was taken back while it was written: a later one has its place."""
+        """Keep a push, unless the step was taken back while it was encoded: a later step has its place."""
         with self._news:
             if attempt is not self._attempt:
                 return False
             letters = self._kept.setdefault(key, deque())
             letters.append(letter)
             self._kept_bytes += len(letter.data)
-            while len(letters) > 2 and not self._keeps_all:  # others may be a step back
+            while len(letters) > 2 and not self._keeps_all:  # other members may be a step back
                 self._kept_bytes -= len(letters.popleft().data)
             if self._kept_bytes > self._replay_limit:
                 self._shed()
             return True
 
     def _shed(self) -> None:
-        """Let the oldest letters go, all of a step together, but for each piece's last two."""
+        """Drop the oldest pushes, all of a step together, except the last two of each piece."""
         while self._kept_bytes > self._replay_limit:
             longest = max(self._kept.values(), key=len)
             if len(longest) <= 2:
@@ -335,7 +335,7 @@ class ShardClient:
 
     @property
     def _unasked(self) -> set[int]:
-        """Pieces to ask for now: those that no pull under way asks for, if there may be one more."""
+        """Pieces to ask for now: those that no open pull asks for, if one more pull is allowed."""
         return self._awaited - self._asked if self._num_pulls < _MOST_PULLS else set()
 
     def _pull_loop(self) -> None:
@@ -358,7 +358,7 @@ class ShardClient:
                     self._pull(attempt, keys)
                 else:
                     self._heard(answered.result(), attempt)
-            except BaseException as error:  # whatever it is, the worker that waits has to know
+            except BaseException as error:  # whatever the error, the waiting worker must be told
                 self._lost(attempt, error)
 
     def _pull(self, attempt: Attempt, keys: set[int]) -> None:

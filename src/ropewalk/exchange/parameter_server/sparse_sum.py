@@ -1,4 +1,4 @@
-"""The sum of sparse messages as one sparse message: what travels back to the workers, instead of a dense sum."""
+"""The sum of sparse messages as one sparse message, which travels back to the workers instead of a dense sum."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from ropewalk.exchange.wire.sparse import pack_sparse, unpack_sparse
 
 
 def sparse_sum(layout: Layout, messages: Mapping[int, memoryview]) -> bytes:
-    """Add up what `pack_sparse` wrote, in the order of ranks; empty if nobody says anything.
+    """Add up messages of `pack_sparse`, in the order of ranks; the sum is empty if all messages are.
 
     Args:
-        layout: of the piece.
+        layout: layout of the piece.
         messages: by rank.
 
+    Returns:
+        The sum as a message.
+
     Raises:
-        MessageCorrupt: bytes that no encoder of this layout can have made; says whose.
+        MessageCorrupt: no encoder of this layout can have made these bytes; names the sender's rank.
     """
     heard: list[Selection] = []
     decode_all(messages, lambda data: heard.append(unpack_sparse(data, layout.numel, layout.dtype)))
@@ -32,7 +35,7 @@ def sparse_sum(layout: Layout, messages: Mapping[int, memoryview]) -> bytes:
     values = np.zeros(len(indices), dtype)
     start = 0
     for one in heard:
-        # Each member's indices are all different, so that plain indexing adds every one of them.
+        # The indices of one member are all different, so plain indexing adds every one of them.
         values[places[start : start + len(one.indices)]] += one.values
         start += len(one.indices)
     return pack_sparse(layout, indices, values).data.tobytes()

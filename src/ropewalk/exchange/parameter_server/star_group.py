@@ -1,4 +1,4 @@
-"""`StarGroup`: members that talk to servers, and not to each other.
+"""`StarGroup`: members that communicate with servers, and not with each other.
 
   server                   for programs of a parameter server alone: a group is then only a rank, a size
  ╱  │   ╲                  and names, and needs no links between members
@@ -18,12 +18,12 @@ from ropewalk.exchange.traffic import MemberTraffic
 
 
 class StarGroup(Group):
-    """Who takes part, for a `ParameterServer`; has no collectives.
+    """The members of a `ParameterServer`; it has no collectives.
 
     Args:
-        rank: of this member.
-        members: names by rank; who comes back under its name goes on where it was.
-        epoch: of the group.
+        rank: rank of this member.
+        members: names by rank; a restarted member with the same name resumes where it was.
+        epoch: epoch of the group.
 
     Example:
         >>> StarGroup(1, ["a", "b"]).size

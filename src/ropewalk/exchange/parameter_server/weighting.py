@@ -1,9 +1,9 @@
-"""`Weighting`: what a gradient is multiplied by before it is encoded. Pure.
+"""`Weighting`: the factor of a gradient before it is encoded. Pure.
 
     samples                     the server divides the sum by the sum of samples
-    samples / total_samples     the sum is the mean already, and so is all that is kept of it: errors, memories
+    samples / total_samples     the sum is the mean already, and so is all state made of it: residuals, memories
 
-What is kept in the first unit belongs to one number of samples: the server divides by that of a later step.
+State in the first unit belongs to one number of samples, because the server divides by that of a later step.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.parameter_server.outcomes import ServerSettings
 
-#: `last` where weights were shares of the total.
+#: The value of `last` where weights were fractions of the total.
 SHARES = -1.0
 
 
 class Weighting:
-    """One worker's weights.
+    """The weights of one worker's gradients.
 
     Args:
-        settings: of the servers.
-        keeps_state: whether compressors keep anything from step to step.
+        settings: settings of the servers.
+        keeps_state: whether compressors keep state from step to step.
 
     Attributes:
         last: the samples of the last step, `SHARES` if these were divided by the total, None before the first.
@@ -29,15 +29,18 @@ class Weighting:
 
     def __init__(self, settings: ServerSettings, keeps_state: bool) -> None:
         self.last: float | None = None
-        # A server that takes sums as they are divides by nothing, so one unit is as good as another.
+        # A server that takes sums as they are does not divide, so either unit will do.
         self._matters = keeps_state and (settings.optimizer is None or settings.optimizer.reduction == "mean")
         self._synchronous = settings.synchronous
 
     def of(self, record: StepRecord) -> float:
-        """The weight of this step's gradients.
+        """Return the weight of this step's gradients.
+
+        Args:
+            record: the record of the step.
 
         Raises:
-            ExchangeInvalid: it does not belong with what was kept in the steps before.
+            ExchangeInvalid: the weight is in another unit than the state from earlier steps.
         """
         if not self._matters:
             return record.samples
@@ -55,10 +58,14 @@ class Weighting:
         return record.samples if total is None else record.samples / total
 
     def check(self, record: StepRecord, heard: float) -> None:
-        """Look at the sum of weights that a server has heard.
+        """Check the sum of weights that a server has received.
+
+        Args:
+            record: the record of the step.
+            heard: sum of the weights of all members.
 
         Raises:
-            ExchangeInvalid: members do not mean the same total.
+            ExchangeInvalid: members disagree about the total.
         """
         if self._matters and self._synchronous and record.total_samples is not None and abs(heard - 1) > 1e-6:
             raise ExchangeInvalid(
@@ -67,7 +74,7 @@ class Weighting:
             )
 
     def settle(self, record: StepRecord) -> None:
-        """The step counts."""
+        """Record the unit of a step that counts."""
         self.last = self._unit(record)
 
     @staticmethod

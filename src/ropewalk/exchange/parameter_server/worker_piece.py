@@ -1,7 +1,7 @@
-"""`WorkerPiece`: one piece at a worker: its gradient on the way out, what comes back, and the state that is kept.
+"""`WorkerPiece`: one piece at a worker: its outgoing gradient, the answer that comes back, and its state.
 
-Two phases, as everywhere: `encode` and `deliver` prepare, `commit` and `abort` settle. With sparse answers the worker
-has replicas of the server's decoder, and of its weights, and comes to the same bits.
+There are two phases, as in all encoders: `encode` and `deliver` prepare, `commit` and `abort` settle. With sparse
+answers the worker has replicas of the server's decoder, and of its weights, and computes the same bits.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class WorkerPiece:
     """One piece at one worker.
 
     Attributes:
-        flat: the own gradient.
-        left: parts that are not ready yet in this step.
-        result: what came back: the mean gradient, or the weights of a server that owns them.
-        weights: that the server had at the beginning of the step; None where it owns none.
+        flat: this worker's gradient, one-dimensional.
+        left: number of parts that are not ready yet in this step.
+        result: the answer that came back: the mean gradient, or the weights of a server that owns them; flat.
+        weights: the server's weights at the beginning of the step, flat; None where it owns none.
     """
 
     def __init__(self, piece: ModelPiece, settings: ServerSettings) -> None:
@@ -45,25 +45,25 @@ class WorkerPiece:
         self._next_velocity: Tensor | None = None
         self._samples = 1.0
 
-    # One step
+    # Steps
 
     def begin(self) -> None:
-        """Wait for the gradients of a step."""
+        """Begin a step: no gradient is ready."""
         self.left = len(self.piece.parts)
         self.result = None
 
     def encode(self, step: int, rank: int, size: int, samples: float, scale: float) -> Message:
-        """What the server is to hear of the gradient."""
+        """Encode the gradient for the server."""
         if samples != scale:
             self.flat.mul_(samples / scale)
         round_ = Round(step, rank, size, samples=samples, applied=self._applied)
         return self.encoder.encode(self.flat, round_)
 
     def deliver(self, answer: PullAnswer) -> None:
-        """Take what the server says.
+        """Decode the server's answer.
 
         Raises:
-            MessageCorrupt: the answer cannot be read.
+            MessageCorrupt: the answer cannot be decoded.
         """
         layout, optimizer = self.piece.layout, self._settings.optimizer
         if self._decoder is None:
@@ -82,7 +82,7 @@ class WorkerPiece:
             self.result, self._next_velocity = optimizer.step(self.weights, self._velocity, heard, answer.samples)
 
     def commit(self) -> None:
-        """The step is done."""
+        """Take over the prepared state, because the step has succeeded."""
         self.encoder.commit()
         optimizer, result = self._settings.optimizer, self.result
         assert result is not None
@@ -93,14 +93,15 @@ class WorkerPiece:
         else:
             assert self.weights is not None
             moved = result - self.weights
-            # The paper's form of GD-SEC compares with how far the weights moved; all others with what was applied.
+            # The paper's form of GD-SEC compares with the last change of the weights; all others with the applied
+            # update.
             in_weights = getattr(self._settings.compressor, "xi", None) is not None
             self._applied = moved if in_weights else optimizer.applied(moved, self._samples)
             self.weights, self._velocity = result, self._next_velocity
         self._total = None
 
     def abort(self) -> None:
-        """The step is taken back."""
+        """Drop the prepared state, because the step is taken back."""
         self.encoder.abort()
         if self._decoder is not None:
             self._decoder.abort()
@@ -110,12 +111,12 @@ class WorkerPiece:
 
     @property
     def memory(self) -> bytes | None:
-        """The own memory, for a server that adds up those of all; None for zero."""
+        """This worker's memory, for a server that adds up those of all workers; None for zero."""
         memory = self.encoder.memory
         return None if memory is None or not memory.any() else bytes(bytes_of(memory))
 
     def take_over(self, standing: PieceStanding) -> None:
-        """Begin with what the server has."""
+        """Begin with the server's state."""
         layout = self.piece.layout
 
         def there(data: bytes, dtype: torch.dtype = layout.dtype) -> Tensor:
@@ -129,14 +130,14 @@ class WorkerPiece:
                 self._decoder.remember(there(standing.memory, state_dtype(layout)))
 
     def state_dict(self) -> dict[str, dict[str, Tensor]]:
-        """The encoder's state and what was applied last, by the names of the layout."""
+        """Return the encoder's state and the last applied update, by the names of the layout."""
         state: dict[str, Any] = {f"encoder.{kind}": named for kind, named in self.encoder.state_dict().items()}
         if self._applied is not None:
             state["applied"] = self.piece.layout.by_name(self._applied)
         return state
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Take over what of a state by whole parameters belongs here."""
+        """Load this piece's part of a state by whole parameters."""
         mine = state_of_piece(self.piece, state)
         self.encoder.load_state_dict(
             {kind.removeprefix("encoder."): named for kind, named in mine.items() if kind.startswith("encoder.")}
@@ -147,5 +148,5 @@ class WorkerPiece:
 
     @property
     def samples(self) -> float:
-        """Of all members, in the round that was heard last."""
+        """The sum of all members' samples in the last round that was received."""
         return self._samples

@@ -1,4 +1,4 @@
-"""Messages of exchanges as bytes; each coding of indices is one file, and listed here."""
+"""The byte format of messages; each coding of indices is one file, and listed here."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from ropewalk.exchange.wire.blocks16 import Blocks16
 from ropewalk.exchange.wire.index_coding import IndexCoding
 from ropewalk.exchange.wire.rice import Rice
 
-#: By the number in messages, which never changes; of those that are as small as each other the first is taken.
+#: Index codings by their number in messages, which never changes; of equally small ones the first is used.
 INDEX_CODINGS: dict[int, IndexCoding] = {1: Blocks16(), 2: Bitmap(), 3: Rice()}

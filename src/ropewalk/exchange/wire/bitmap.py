@@ -1,4 +1,4 @@
-"""Indices as one bit per component: the smallest where about a third of the components or more are sent."""
+"""Indices as one bit per component: the smallest coding if about a third of the components or more are sent."""
 
 from __future__ import annotations
 

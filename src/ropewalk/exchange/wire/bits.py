@@ -1,4 +1,4 @@
-"""Whole numbers as bits, lowest bit first, one behind the other."""
+"""Whole numbers as bits, lowest bit first, one after the other."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ __all__ = ["Bytes", "pack_bits", "pack_gaps", "packed_size", "unpack_bits", "unp
 
 
 def packed_size(count: int, width: int) -> int:
-    """Bytes that `count` numbers of `width` bits take."""
+    """Return the number of bytes that `count` numbers of `width` bits take."""
     return (count * width + 7) // 8
 
 
 def pack_bits(numbers: NDArray[Any], width: int) -> Bytes:
-    """Pack the lowest `width` bits (0 to 32) of each number."""
+    """Pack the lowest `width` bits (0 to 32) of each number.
+
+    Args:
+        numbers: one-dimensional integers.
+        width: number of bits of each, 0 to 32.
+    """
     if width == 0 or not numbers.size:
         return np.empty(0, np.uint8)
     if width in (8, 16, 32):
@@ -28,7 +33,13 @@ def pack_bits(numbers: NDArray[Any], width: int) -> Bytes:
 
 
 def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
-    """The `count` numbers that `pack_bits` packed; `data` has at least their bytes."""
+    """Return the `count` numbers that `pack_bits` packed; `data` has at least their bytes.
+
+    Args:
+        data: one-dimensional uint8.
+        count: number of numbers.
+        width: number of bits of each, 0 to 32.
+    """
     if width == 0 or not count:
         return np.zeros(count, np.uint32)
     if width in (8, 16, 32):
@@ -37,21 +48,27 @@ def unpack_bits(data: Bytes, count: int, width: int) -> NDArray[np.uint32]:
 
 
 def pack_gaps(indices: Indices, width: int, num_rest_bits: int) -> tuple[Bytes, Bytes]:
-    """Write the gaps between ascending indices in two halves.
+    """Encode the gaps between ascending indices in two parts.
 
     Args:
-        indices: at least one.
-        width: 0 to 31, bits of the first half.
-        num_rest_bits: one for each index, and the sum of all rests.
+        indices: ascending, at least one.
+        width: number of bits of the first part, 0 to 31.
+        num_rest_bits: number of bits of the second part: one for each index, plus the sum of all rests.
 
     Returns:
-        The lowest `width` bits of each gap, and the rests in unary: as many 0s and a 1.
+        The lowest `width` bits of each gap, and the rests in unary: a rest r is r 0s and a 1.
     """
     return bit_kernels(indices.size).pack_gaps(indices, width, num_rest_bits)
 
 
 def unpack_gaps(lows: Bytes, rests: Bytes, count: int, width: int) -> tuple[Indices, int]:
-    """The `count` indices that `pack_gaps` wrote, and the last of them, which may be more than 32 bits can say.
+    """Return the `count` indices that `pack_gaps` encoded, and the last of them, which may need more than 32 bits.
+
+    Args:
+        lows: bytes of the first part.
+        rests: bytes of the second part.
+        count: number of indices.
+        width: number of bits of the first part, 0 to 31.
 
     Raises:
         ValueError: there are more or fewer.

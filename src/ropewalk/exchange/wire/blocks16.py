@@ -1,6 +1,6 @@
-"""Indices as 16 bits within blocks of 65,536 components: the quickest, and never far from the smallest.
+"""Indices as 16 bits within blocks of 65,536 components: the fastest coding, and never far from the smallest.
 
-[how many in block 0: 4 bytes] ... for all blocks but the last     [index within its block: 2 bytes] ...
+[number in block 0: 4 bytes] ... for all blocks but the last     [index within its block: 2 bytes] ...
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a coding of indices promises."""
+"""The interface of codings of indices."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ropewalk.exchange.wire.bits import Bytes
 
 
 class Coded(NamedTuple):
-    """Indices that a coding could write.
+    """The plan of a coding for some indices.
 
     Attributes:
-        size_bytes: what they would take, exactly.
-        write: does it.
+        size_bytes: exact size of the coded indices.
+        write: codes them.
     """
 
     size_bytes: int
@@ -23,16 +23,21 @@ class Coded(NamedTuple):
 
 
 class IndexCoding(abc.ABC):
-    """A way to write at least one ascending index below a number of components."""
+    """A coding of ascending indices, at least one, below a number of components."""
 
     @abc.abstractmethod
     def plan(self, indices: Indices, numel: int) -> Coded:
-        """Say what they would take, so that only the smallest coding is written."""
+        """Compute the coded size, so that only the smallest coding is written."""
 
     @abc.abstractmethod
     def decode(self, data: Bytes, count: int, numel: int) -> Indices:
-        """Read `count` indices, which is not more than `numel`, from bytes of anybody.
+        """Decode `count` indices, which is not more than `numel`, from untrusted bytes.
+
+        Args:
+            data: one-dimensional uint8.
+            count: number of indices.
+            numel: number of components; indices are below it.
 
         Raises:
-            ValueError: they are not `count` ascending indices below `numel`, in as many bytes.
+            ValueError: the bytes are not exactly `count` ascending indices below `numel`.
         """

@@ -1,7 +1,7 @@
 """Indices as Rice codes of their gaps: the smallest for random supports, within 2 percent of the entropy below 10 %.
 
-A gap (components skipped since the last index) is split into its lowest `width` bits and the rest. The rests are in
-unary, a 1 after as many 0s; unlike in the usual order all of them come first, so that both halves are whole arrays:
+A gap (components skipped since the last index) is split into its lowest `width` bits and the rest. A rest r is in
+unary, r 0s and a 1; unlike in the usual order all rests come last, so that both parts are whole arrays:
 
     [width: 1 byte] [lowest bits of all gaps, packed] [rests of all gaps in unary]
 
@@ -34,7 +34,7 @@ class Rice(IndexCoding):
         def num_rest_bits(width: int) -> int:
             return gaps.size + int((gaps >> width).sum(dtype=np.int64))
 
-        # The best for random supports is log2 of the mean gap times ln 2, rounded up or down.
+        # The best width for random supports is log2 of the mean gap times ln 2, rounded up or down.
         mean = (int(indices[-1]) + 1 - gaps.size) / gaps.size
         guess = min(int(math.log2(max(1.0, math.log(2) * mean))), MAX_WIDTH - 1)
         size, width = min((size_bytes(width), width) for width in (guess, guess + 1))
@@ -49,7 +49,7 @@ class Rice(IndexCoding):
         if width > MAX_WIDTH:
             raise ValueError(f"a gap has no {width} low bits")
         start = 1 + packed_size(count, width)
-        # Codes take at least one bit each, and those of ascending indices at most so many.
+        # Each code takes at least one bit, and codes of ascending indices take at most this number of bits.
         if not count <= 8 * (data.size - start) <= count + (numel >> width) + 7:
             raise ValueError(f"{count} gaps of {width} low bits do not have {data.size} bytes")
         indices, last = unpack_gaps(data[1:start], data[start:], count, width)

@@ -1,10 +1,10 @@
 """Gradients as bytes: one message per bucket, sparse or dense.
 
-    [kind][codec][options of the codec][how many components] [indices] [values]
+    [kind][codec][options of the codec][number of components] [indices] [values]
        1      1    4 if it has levels      1 to 5 (LEB128)
 
-`kind` says how indices are coded: the smallest is taken, by sizes that are known before anything is coded. Who has
-nothing to say sends no bytes at all. Little-endian throughout.
+`kind` is the coding of the indices: the smallest is used, by sizes that are computed before anything is coded. A member
+that has nothing to send sends no bytes at all. Little-endian throughout.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ropewalk.exchange.wire import INDEX_CODINGS
 from ropewalk.exchange.wire.bits import Bytes
 from ropewalk.exchange.wire.values import AsBfloat16, AsFloats, Levels, ValueCodec, value_codec
 
-#: Whatever bytes come in.
+#: Types of received bytes.
 Readable = bytes | bytearray | memoryview | Bytes
-#: All components are there, so that indices need not be.
+#: The kind of messages with all components, which have no indices.
 EVERY = 0
 
 _CODECS: dict[int, ValueCodec] = {
@@ -47,18 +47,21 @@ def pack_sparse(
     codec: str | ValueCodec = "same",
     seed: Sequence[int] = (0,),
 ) -> Message:
-    """Write some components of a bucket; none make an empty message.
+    """Encode some components of a bucket; the message is empty if there are none.
 
     Args:
-        layout: of the bucket.
-        indices: ascending, none twice, below `layout.numel`.
+        layout: layout of the bucket.
+        indices: ascending, without repetition, below `layout.numel`.
         values: one for each index; float64, float32 or float16.
-        codec: how values are written, see `wire.values`.
-        seed: for codecs that round at random.
+        codec: the encoding of values, see `wire.values`.
+        seed: for codecs that round stochastically.
+
+    Returns:
+        The message.
 
     Raises:
-        ValueError: the indices do not ascend or lie outside, or there are not as many values.
-        ExchangeInvalid: the codec is unknown, or the bucket has more components than an index can say.
+        ValueError: the indices do not ascend or are out of range, or their number is not that of the values.
+        ExchangeInvalid: the codec is unknown, or the bucket has more components than an index can represent.
     """
     numel = layout.numel
     if numel >= 1 << 31:
@@ -75,12 +78,12 @@ def pack_sparse(
 
 
 def unpack_sparse(data: Readable, numel: int, dtype: torch.dtype = torch.float32) -> Selection:
-    """Read what `pack_sparse` or `pack_dense` wrote.
+    """Decode a message of `pack_sparse` or `pack_dense`.
 
     Args:
-        data: of a message; nothing is nothing said.
-        numel: of the bucket.
-        dtype: of the values that are given back, as numpy has them: float64 or else float32.
+        data: bytes of the message; an empty message has no components.
+        numel: number of components of the bucket.
+        dtype: torch.float64 for float64 values, any other dtype for float32.
 
     Returns:
         Ascending indices and their values, in memory of their own.
@@ -101,10 +104,16 @@ def unpack_sparse(data: Readable, numel: int, dtype: torch.dtype = torch.float32
 
 
 def pack_dense(layout: Layout, values: Floats, codec: str | ValueCodec = "same", seed: Sequence[int] = (0,)) -> Message:
-    """Write all components of a bucket, in their order.
+    """Encode all components of a bucket, in their order.
+
+    Args:
+        layout: layout of the bucket.
+        values: one for each component; float64, float32 or float16.
+        codec: the encoding of values, see `wire.values`.
+        seed: for codecs that round stochastically.
 
     Raises:
-        ValueError: there are more or fewer values than components.
+        ValueError: the number of values is not that of the components.
     """
     if len(values) != layout.numel:
         raise ValueError(f"the bucket has {layout.numel} components, not {len(values)}")
@@ -136,7 +145,7 @@ def _message(
 
 
 def _by_layer(layout: Layout, indices: Indices | None, header_size: int, size: int) -> dict[str, int]:
-    """Bytes by parameter: shares by the number of components; header and rounding lie with the first that sends."""
+    """Return bytes by parameter, in proportion to components; header and rounding count for the first that sends."""
     ends = np.array([part.stop for part in layout.slices.values()])
     upto = ends if indices is None else np.searchsorted(indices, ends)
     counts = np.diff(upto, prepend=0)
@@ -179,7 +188,7 @@ def _codec_bytes(codec: ValueCodec) -> bytes:
 
 
 def _codec(data: Bytes) -> tuple[ValueCodec, int]:
-    """The codec of a message, and where its number of components begins."""
+    """Return the codec of a message, and the position of its number of components."""
     number = int(data[1])
     if number == _LEVELS:
         if data.size < 2 + _OPTIONS.size:
@@ -192,7 +201,7 @@ def _codec(data: Bytes) -> tuple[ValueCodec, int]:
 
 
 def _leb128(number: int) -> bytes:
-    """Seven bits a byte, lowest first; the highest bit says that more follow."""
+    """Encode a number with seven bits per byte, lowest first; the highest bit of a byte says that more follow."""
     out = bytearray()
     while number >= 0x80:
         out.append(number & 0x7F | 0x80)

@@ -1,9 +1,9 @@
-"""How values travel: as they are, in 16 bits, or quantised to a few levels.
+"""Codecs of values: as they are, in 16 bits, or quantized to a few levels.
 
-What a codec cannot say exactly it says in a way that the sender can know (`ValueCodec.heard`), so that error feedback
-can keep the rest.
+Where a codec is not exact, the sender can compute what the receiver will decode (`ValueCodec.heard`), so that error
+feedback can keep the rest.
 
-`Levels` is QSGD's quantiser: D. Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and
+`Levels` is QSGD's quantizer: D. Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and
 Encoding, NeurIPS 2017 (arXiv 1610.02132), section 3.1. The norm is that of a group of values, by default the largest
 magnitude, which leaves less variance than the Euclidean norm of the paper; levels have a fixed number of bits instead
 of Elias codes, because few of them are zero where a threshold has chosen the values.
@@ -25,33 +25,33 @@ from ropewalk.exchange.wire.bits import Bytes, pack_bits, packed_size, unpack_bi
 
 
 class ValueCodec(abc.ABC):
-    """A way to write float32, float64 or float16 values as bytes."""
+    """An encoding of float32, float64 or float16 values as bytes."""
 
     @abc.abstractmethod
     def size_bytes(self, count: int) -> int:
-        """What `count` values take, exactly."""
+        """Return the exact number of bytes that `count` values take."""
 
     @abc.abstractmethod
     def encode(self, values: Floats, seed: Sequence[int]) -> Bytes:
-        """Write values.
+        """Encode values.
 
         Args:
             values: one-dimensional.
-            seed: whole numbers, not negative, that decide what is random; such as step and rank.
+            seed: integers, not negative, that seed random rounding; such as step and rank.
         """
 
     @abc.abstractmethod
     def decode(self, data: Bytes, count: int, dtype: np.dtype[np.floating]) -> Floats:
-        """Read `count` values from as many bytes as `size_bytes` says; ValueError if they are none of this codec."""
+        """Decode `count` values from exactly `size_bytes(count)` bytes; ValueError if they are not of this codec."""
 
     def heard(self, values: Floats, seed: Sequence[int]) -> Floats:
-        """What the receiver will hear of these values."""
+        """Return the values that the receiver will decode."""
         return self.decode(self.encode(values, seed), values.size, values.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class AsFloats(ValueCodec):
-    """Values as floats of 8, 4 or 2 bytes; rounded to nearest where they had more."""
+    """Values as floats of 8, 4 or 2 bytes; rounded to nearest if they had more."""
 
     dtype: Literal["float64", "float32", "float16"] = "float32"
 
@@ -93,11 +93,11 @@ class Levels(ValueCodec):
     """A sign and one of `levels` + 1 levels from 0 to the norm of the group; unbiased by stochastic rounding.
 
     Attributes:
-        levels: at least 1; with 2^b - 1 of them, a value takes b + 1 bits.
-        group: how many values share a norm (4 bytes); 0 for all.
+        levels: at least 1; with 2^b - 1 levels, a value takes b + 1 bits.
+        group: number of values that share a norm (4 bytes); 0 for all.
         norm: "max", or "l2" as in the paper.
-        stochastic: False rounds to the nearest level: no longer unbiased, but never farther than half a step, which is
-            what error feedback needs where levels are few.
+        stochastic: False rounds to the nearest level: this is biased, but never off by more than half a level, which
+            error feedback needs where levels are few.
     """
 
     levels: int = 7
@@ -115,7 +115,7 @@ class Levels(ValueCodec):
 
     @property
     def width(self) -> int:
-        """Bits of a value."""
+        """Number of bits of a value."""
         return 1 + self.levels.bit_length()
 
     def size_bytes(self, count: int) -> int:
@@ -133,7 +133,7 @@ class Levels(ValueCodec):
             scales = np.where(norms > 0, np.float32(self.levels) / norms, np.float32(0))
             levels = np.abs(values) * self._spread(scales, values.size)
             levels += np.random.default_rng(list(seed)).random(values.size, np.float32) if self.stochastic else 0.5
-        # Where a norm is not finite, it says so for the whole group. Rounding may lead beyond the highest level.
+        # A norm that is not finite marks the whole group as such. Rounding may exceed the highest level.
         levels = np.nan_to_num(levels, nan=0, posinf=0).clip(0, self.levels).astype(np.uint32)
         codes = levels << 1 | np.signbit(values)
         return np.concatenate([norms.astype("<f4").view(np.uint8), pack_bits(codes, self.width)])
@@ -158,11 +158,11 @@ class Levels(ValueCodec):
 
 
 def value_codec(codec: str | ValueCodec, dtype: np.dtype[np.floating] | str = "float32") -> ValueCodec:
-    """The codec of this name: "same", "float64", "float32", "float16", "bfloat16" or "levels(7)".
+    """Return the codec of this name: "same", "float64", "float32", "float16", "bfloat16" or "levels(7)".
 
     Args:
-        codec: a name, or a codec, which is given back.
-        dtype: of the values, for "same".
+        codec: a name, or a codec, which is returned.
+        dtype: dtype of the values, for "same".
 
     Raises:
         ExchangeInvalid: there is no codec of this name.
