@@ -92,7 +92,12 @@ def weight_copies(optimizer_slots: int, extra_versions: int) -> int:
 
 
 def transfer_s(size_bytes: float, level: Level) -> float:
-    """Return the seconds until a value has arrived over a level; 0 if it has no bytes."""
+    """Return the seconds until a value has arrived over a level; 0 if it has no bytes.
+
+    Args:
+        size_bytes: bytes of the value.
+        level: the level, with its bandwidth and latency.
+    """
     return size_bytes / level.bandwidth + level.latency_s if size_bytes else 0.0
 
 
@@ -136,7 +141,12 @@ class PlanCost:
 
 
 def plan_cost(request: PlanRequest, stages: Sequence[Stage]) -> PlanCost:
-    """Compute the cost of stages on devices."""
+    """Compute the cost of stages on devices.
+
+    Args:
+        request: the model, the devices, the schedule and the limits.
+        stages: all stages of a plan, in order.
+    """
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     shares = tuple(_share(request, stages, number, costs) for number in range(len(stages)))
     flushes = request.schedule.flushes
@@ -159,7 +169,12 @@ def plan_cost(request: PlanRequest, stages: Sequence[Stage]) -> PlanCost:
 
 
 def objective_s(request: PlanRequest, stages: Sequence[Stage]) -> float:
-    """Return the seconds per mini-batch in steady state; `inf` if a device has too little memory."""
+    """Return the seconds per mini-batch in steady state; `inf` if a device has too little memory.
+
+    Args:
+        request: the model, the devices, the schedule and the limits.
+        stages: all stages of a plan, in order.
+    """
     cost = plan_cost(request, stages)
     for stage, size_bytes in zip(stages, cost.device_bytes, strict=True):
         kinds = request.topology.kind_of

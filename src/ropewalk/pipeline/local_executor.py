@@ -359,7 +359,7 @@ class LocalExecutor:
         }
 
     def stages(self) -> list[RunningStage]:
-        """All stages on all replicas, by stage and replica."""
+        """Return all stages on all replicas, ordered by stage and replica."""
         found = [stage for worker in self.workers.values() for stage in worker.stages.values()]
         return sorted(found, key=lambda stage: (stage.setup.id, stage.setup.replica))
 

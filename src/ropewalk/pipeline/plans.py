@@ -122,15 +122,20 @@ class Plan:
         )
 
     def worker_of(self, stage: int, micro_batch: int) -> PlanWorker:
-        """The worker that runs a micro-batch at a stage; replicas take turns."""
+        """Return the worker that runs a micro-batch at a stage; replicas take turns.
+
+        Args:
+            stage: id of the stage.
+            micro_batch: number of the micro-batch.
+        """
         return PlanWorker(self.placement[stage], micro_batch % self.stages[stage].replicas)
 
     def device_of(self, worker: PlanWorker) -> int:
-        """The device of a worker."""
+        """Return the device of a worker."""
         return self.stages[self.groups[worker.group][0]].devices[worker.replica]
 
     def workers_after(self, stage: int) -> int:
-        """The number of workers of later stages (docs/theory.md, "Weight versions": W_s = ceil(this / r_s))."""
+        """Return the number of workers of later stages (docs/theory.md, "Weight versions": W_s = ceil(this / r_s))."""
         return self._workers_after[stage]
 
     @cached_property
@@ -143,11 +148,11 @@ class Plan:
         return tuple(reversed(counts))
 
     def inputs_of(self, stage: int) -> tuple[Edge, ...]:
-        """The edges that lead to a stage."""
+        """Return the edges that lead to a stage."""
         return tuple(edge for edge in self.edges if stage in edge.targets)
 
     def outputs_of(self, stage: int) -> tuple[Edge, ...]:
-        """The edges that begin at a stage."""
+        """Return the edges that begin at a stage."""
         return tuple(edge for edge in self.edges if edge.source == stage)
 
     def __str__(self) -> str:

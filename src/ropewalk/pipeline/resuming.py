@@ -33,7 +33,13 @@ def round_of(plan: Plan, schedule: Schedule) -> int:
 
 
 def can_cut(plan: Plan, schedule: Schedule, position: Cut) -> bool:
-    """Return whether a run can be cut at a position of its stream (`stream.position`)."""
+    """Return whether a run can be cut at a position.
+
+    Args:
+        plan: the plan of the run.
+        schedule: the schedule of the run.
+        position: a position of its stream (`stream.position`).
+    """
     if schedule.flushes:
         return not position.num_accumulated
     return position.num_since % round_of(plan, schedule) == 0
@@ -45,6 +51,15 @@ def newest(plan: Plan, schedule: Schedule, cut: Cut, stage: int) -> int:
 
 
 def last_step(plan: Plan, schedule: Schedule, cut: Cut, worker: PlanWorker) -> Action:
-    """Return the action after which a worker is at a cut, unless it is there since the pipeline was last empty."""
+    """Return the action after which a worker is at a cut.
+
+    A worker that has been at the cut since the pipeline was last empty has no such action left to perform.
+
+    Args:
+        plan: the plan of the run.
+        schedule: the schedule of the run.
+        cut: the cut.
+        worker: the worker.
+    """
     stage = plan.groups[worker.group][-1]  # a worker steps its stages in their order
     return Action(ActionKind.STEP, stage, worker.replica, version=newest(plan, schedule, cut, stage))

@@ -46,7 +46,13 @@ def update(plan: Plan, worker: PlanWorker, versions: Sequence[int], *, norm: boo
 
 
 def members(plan: Plan, worker: PlanWorker, group: ReduceGroup) -> tuple[PlanWorker, ...]:
-    """Return the workers that take part in a reduction of this worker, including itself; they wait for each other."""
+    """Return the workers that take part in a reduction of a worker, including itself; they wait for each other.
+
+    Args:
+        plan: the plan of the workers.
+        worker: the worker.
+        group: the kind of reduction.
+    """
     if group is ReduceGroup.REPLICAS:
         return tuple(other for other in plan.workers if other.group == worker.group)
     if group is ReduceGroup.NORM:

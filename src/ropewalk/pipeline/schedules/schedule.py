@@ -134,7 +134,12 @@ class Schedule(ABC):
         return 0
 
     def lag(self, plan: Plan, stage: int) -> int:
-        """Return the most versions by which the weights of a forward that has not started yet may lag the newest."""
+        """Return the most versions by which the weights of a forward that has not started yet may lag the newest.
+
+        Args:
+            plan: the plan to run.
+            stage: the stage of the forward.
+        """
         return 0
 
     def group_of(self, stage: int, num_groups: int) -> int:
@@ -142,11 +147,24 @@ class Schedule(ABC):
         return stage
 
     def version(self, plan: Plan, stage: int, micro_batch: int) -> int:
-        """Return the version of a stage's weights that the forward and the backward of a micro-batch use."""
+        """Return the version of a stage's weights that the forward and the backward of a micro-batch use.
+
+        Args:
+            plan: the plan to run.
+            stage: the stage.
+            micro_batch: number of the micro-batch, counted as the class describes.
+        """
         return 0
 
     def round_size(self, plan: Plan, stage: int) -> int:
-        """Return the micro-batches of one update of a stage: update u begins with micro-batch u * round_size."""
+        """Return the number of micro-batches in one update of a stage.
+
+        Update u is that of micro-batches u * round_size to (u + 1) * round_size - 1.
+
+        Args:
+            plan: the plan to run.
+            stage: the stage.
+        """
         return plan.micro_batches
 
     def check(self, plan: Plan) -> None:

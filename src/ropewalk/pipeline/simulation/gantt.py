@@ -73,15 +73,30 @@ class Gantt:
         return 56 + _LINE * num_headlines
 
     def title(self, y: float, words: str) -> None:
-        """Write the name of a row at the left edge of the image."""
+        """Write the name of a row at the left edge of the image.
+
+        Args:
+            y: baseline of the text in pixels.
+            words: the name.
+        """
         self._text(20, y, words, 'font-weight="600"')
 
     def subtitle(self, y: float, words: str) -> None:
-        """Write a second line below the title of a row."""
+        """Write a second line below the title of a row.
+
+        Args:
+            y: baseline of the text in pixels.
+            words: the text.
+        """
         self._text(20, y, words, f'fill="{_MUTED}"')
 
     def name(self, y: float, words: str) -> None:
-        """Write the name of one line of a row, left of time 0."""
+        """Write the name of one line of a row, left of time 0.
+
+        Args:
+            y: baseline of the text in pixels.
+            words: the name.
+        """
         self._text(self._left - 8, y, words, f'text-anchor="end" fill="{_MUTED}"')
 
     def footnote(self, words: str) -> None:
