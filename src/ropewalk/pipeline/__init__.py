@@ -1,18 +1,18 @@
-"""Pipelines: profile a model, cut it into stages for a topology, schedule, verify, simulate and play them.
+"""Pipelines: profile a model, cut it into stages for a topology, and schedule, verify, simulate and execute them.
 
     profiler ──▶ Profile ──▶ partitioners ──▶ Plan ──▶ schedules ──▶ actions ──▶ verifier
     (or JSON, graph.txt)      Topology ─▲                              ├───────▶ simulator ──▶ Timeline
                                                                        └───────▶ executor
 
-Importing loads nothing else: planning needs numpy, and only tracing, profiling and
-playing need torch (`pip install 'ropewalk[torch]'`).
+Importing this package loads none of its modules. Planning needs numpy; only tracing,
+profiling and executing need torch (`pip install 'ropewalk[torch]'`).
 """
 
 from __future__ import annotations
 
 from ropewalk.lazy_names import LazyNames
 
-#: What an install line brings, for each package that a part needs.
+#: The extra of `pip install 'ropewalk[...]'` that brings each optional package.
 EXTRAS = {"torch": "torch", "numpy": "plan"}
 _lazy = LazyNames(globals(), EXTRAS)
 

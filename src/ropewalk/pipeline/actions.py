@@ -1,13 +1,13 @@
-"""Actions: the words that schedules, the verifier, the simulator, the executor and timelines share.
+"""Actions: the vocabulary that schedules, the verifier, the simulator, the executor and timelines share.
 
-A schedule gives each worker a list of these; nothing else decides order. Each prints as a
-short code, and parses back:
+A schedule gives each worker a list of actions, and these lists alone decide the order. Each
+action prints as a short code, which `Action.parse` reads:
 
     F0:3      forward of micro-batch 3 at stage 0        F0:3v2     the same, with version 2 of the weights
-    B0:3      backward (the whole of it)                 I0:3 W0:3  its halves: input gradient, weight gradient
+    B0:3      the whole backward                         I0:3 W0:3  its halves: input gradient, weight gradient
     C0:3      the forward again, before its backward (recomputation)
     S0:3>1/relu   send the value of relu to stage 1      S1:3>0/relu   send its gradient back to stage 0
-    R1:3<0/relu   receive it                             R0:3<1/relu   receive its gradient
+    R1:3<0/relu   receive the value                      R0:3<1/relu   receive the gradient
     A0v2/replicas   sum the gradients of update 2 over replicas (or tied, or norm)
     U0v2      update: the step that makes version 2
 """
@@ -22,7 +22,7 @@ from ropewalk.errors import ScheduleInvalid
 
 
 class ActionKind(StrEnum):
-    """What an action does; the value is its letter in print."""
+    """What an action does; the value is its letter in the printed code."""
 
     FORWARD = "F"
     BACKWARD = "B"
@@ -36,7 +36,7 @@ class ActionKind(StrEnum):
 
 
 class ReduceGroup(StrEnum):
-    """Among whom gradients are reduced."""
+    """The kinds of groups of workers that reduce gradients."""
 
     REPLICAS = "replicas"
     TIED = "tied"
@@ -45,25 +45,25 @@ class ReduceGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One thing a worker does. The fields that a kind has no use for are None (0 for `replica`)."""
+    """One action of a worker. Fields that a kind of action does not use are None (0 for `replica`)."""
 
     kind: ActionKind
     stage: int
     replica: int = 0
-    #: 0, 1, ... within a step; from the start of the run for schedules without a flush.
+    #: Number of the micro-batch, counted from 0 in each step; for schedules without a flush, from the start of the run.
     micro_batch: int | None = None
-    #: F, B, I, W, C: the version of the weights it computes with. STEP: the version it makes. REDUCE: the version that
-    #: is made of the sum.
+    #: F, B, I, W, C: the version of the weights that the action uses. STEP: the version that it makes. REDUCE: the
+    #: version that the reduced gradients will make.
     version: int | None = None
-    #: SEND, RECEIVE: the operator whose value (or gradient) passes.
+    #: SEND, RECEIVE: id of the operator whose value (or gradient) is transferred.
     edge: str | None = None
-    #: SEND, RECEIVE: the stage at the other end. A value goes to a later stage, a gradient to an earlier one.
+    #: SEND, RECEIVE: the stage at the other end. Values go to later stages, gradients to earlier ones.
     peer: int | None = None
     group: ReduceGroup | None = None
 
     @property
     def is_gradient(self) -> bool:
-        """For SEND and RECEIVE: whether a gradient passes, not a value."""
+        """For SEND and RECEIVE: whether the action transfers a gradient, not a value."""
         assert self.peer is not None
         return self.peer < self.stage if self.kind is ActionKind.SEND else self.peer > self.stage
 
@@ -81,10 +81,14 @@ class Action:
 
     @classmethod
     def parse(cls, code: str, replica: int = 0) -> Action:
-        """Read what printing wrote. The replica is not in print: it is that of the list the action stands in.
+        """Read the code of an action.
+
+        Args:
+            code: what `str` returned for an action.
+            replica: the action's replica, which the code does not have: that of the worker whose list has the action.
 
         Raises:
-            ScheduleInvalid: it is no such code.
+            ScheduleInvalid: `code` is not the code of an action.
         """
         match = _CODE.fullmatch(code)
         if match is None:

@@ -1,31 +1,32 @@
-"""What stages cost: seconds, bytes and memory, as pure functions.
+"""The cost of stages: seconds, bytes and memory, as pure functions.
 
 Why these formulas: docs/theory.md, "Objective of the planner", "Cost model" and "Memory model".
 
 `exact` minimises `objective_s`, its tests compare it with brute force over the same
-function, and a plan reports it. For stage s with r_s replicas, c_s = forward + backward
-seconds of one micro-batch (with the forward again if it recomputes), M micro-batches:
+function, and a plan reports it. For stage s with r_s replicas, c_s = seconds of forward and
+backward of one micro-batch (with a second forward if the stage recomputes), M micro-batches:
 
     no flush:  M max_s max((c_s + Reduce_s) / r_s, link_s)
     flush:     sum_s c_s + max_s max((ceil(M / r_s) - 1) c_s, (M - 1) link_s) + links + exposed
 
-- With a flush the literature has (M - 1) c_s / r_s. Rounded up, and without each replica's first
-  micro-batch, which the sum has, it is what a clock shows: M micro-batches on r devices take
-  exactly ceil(M / r) c.
-- link_s: seconds of the stage's busiest port for one micro-batch. A port out, and one in,
-  belong to a device and a level; each carries values one way and gradients the other, a
-  tensor once, however many stages read it.
-- links: seconds in which the values that a stage receives, and then their gradients, are
-  under way, summed over the boundaries between neighbours.
-- Reduce_s: seconds of a ring over the replicas' gradients, once per update. Exposed is what
-  no backward of an earlier stage hides: all of stage 0's, and of others what exceeds the
-  backward of everything before, taken as on the fastest kind and without recomputation.
-- Of several stages on one device, c_s and link_s are summed before the maximum.
+- With a flush, the literature has (M - 1) c_s / r_s. The formula here rounds up and excludes
+  each replica's first micro-batch, which the sum has already, so that it equals the elapsed
+  time: M micro-batches on r devices take exactly ceil(M / r) c.
+- link_s: seconds of the stage's busiest port for one micro-batch. Each device has one port out
+  and one port in at each level; values pass one way and gradients the other, and a tensor is
+  counted once, whatever the number of stages that read it.
+- links: seconds for the transfer of the values that a stage receives, and of their gradients,
+  summed over the boundaries between neighbours.
+- Reduce_s: seconds of a ring all-reduce of the replicas' gradients, once per update. Exposed is
+  the part that no backward of an earlier stage hides: all of it at stage 0; at other stages the
+  excess over the backwards of all earlier stages, on the fastest kind of device and without
+  recomputation.
+- If several stages share a device, their c_s and link_s are summed before the maximum.
 
-Not counted: sums over tied parameters, and the update itself; that a stage with few
-micro-batches in flight waits for one to come back over slow links; and, without a flush,
-that an update waits for all pieces of its round. `plan()` therefore lets the simulator
-choose among the best plans by this objective.
+The objective does not count sums over tied parameters; the update itself; the wait of a stage
+with few micro-batches in flight until one returns over slow links; and, without a flush, the
+wait of an update for all pieces of its round. `plan()` therefore lets the simulator choose
+among the best plans by this objective.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from ropewalk.pipeline.plans import Stage
 from ropewalk.pipeline.prediction import MemoryUse
 from ropewalk.pipeline.topology import Level, Topology
 
-#: One number, or one for each of many candidates.
+#: One number, or an array with one float64 number for each candidate.
 Amount = TypeVar("Amount", float, NDArray[np.float64])
 
 
@@ -52,7 +53,13 @@ Amount = TypeVar("Amount", float, NDArray[np.float64])
 
 
 def reduce_s(weight_bytes: Amount, replicas: int, level: Level) -> Amount:
-    """Seconds of a ring all-reduce of the gradients over the replicas, which this level joins."""
+    """Return the seconds of a ring all-reduce of the gradients over replicas that this level joins.
+
+    Args:
+        weight_bytes: bytes of the stage's weights.
+        replicas: number of replicas.
+        level: the level whose links the ring uses.
+    """
     steps = 2 * (replicas - 1)
     return weight_bytes * (steps / replicas / level.bandwidth) + steps * level.latency_s
 
@@ -60,23 +67,37 @@ def reduce_s(weight_bytes: Amount, replicas: int, level: Level) -> Amount:
 def activation_bytes(
     saved_bytes: Amount, kept_bytes: Amount, held_bytes: Amount, in_flight: int, held: int, recompute: bool
 ) -> Amount:
-    """Bytes kept for backwards: of micro-batches in flight, and of those that wait for the second half."""
+    """Return the bytes that a stage keeps for its backwards.
+
+    Args:
+        saved_bytes: bytes that autograd saves for the backward of one micro-batch.
+        kept_bytes: bytes of the stage's inputs, from which a forward can run again.
+        held_bytes: bytes from the first to the second half of a split backward.
+        in_flight: most micro-batches between their forward and their backward (or its first half).
+        held: most micro-batches between their forward and the end of their backward.
+        recompute: whether the stage keeps only its inputs, and runs its forward again before the backward.
+    """
     of_flight = kept_bytes * in_flight + saved_bytes if recompute else saved_bytes * in_flight
     return of_flight + held_bytes * (held - in_flight)
 
 
 def further_rounds(micro_batches: int, replicas: int) -> int:
-    """Micro-batches that each replica runs beside its first."""
+    """Return the micro-batches that each replica runs after its first: `ceil(micro_batches / replicas) - 1`."""
     return -(-micro_batches // replicas) - 1
 
 
 def weight_copies(optimizer_slots: int, extra_versions: int) -> int:
-    """How many times its weights a device holds: newest, gradients, optimizer state, earlier versions."""
+    """Return the memory of a device in multiples of its weights: newest, gradients, optimizer, earlier versions."""
     return 2 + optimizer_slots + extra_versions
 
 
 def transfer_s(size_bytes: float, level: Level) -> float:
-    """Seconds until a value has arrived over a level; nothing to send takes none."""
+    """Return the seconds until a value has arrived over a level; 0 if it has no bytes.
+
+    Args:
+        size_bytes: bytes of the value.
+        level: the level, with its bandwidth and latency.
+    """
     return size_bytes / level.bandwidth + level.latency_s if size_bytes else 0.0
 
 
@@ -85,42 +106,47 @@ def transfer_s(size_bytes: float, level: Level) -> float:
 
 @dataclass(frozen=True, slots=True)
 class StageShare:
-    """What one stage of a plan costs on its devices, for one micro-batch."""
+    """The cost of one stage of a plan on its devices, for one micro-batch."""
 
     forward_s: float
-    #: With the forward again if it recomputes.
+    #: Includes the second forward if the stage recomputes.
     backward_s: float
     #: Seconds of its devices' busiest port.
     link_s: float
-    #: Seconds in which what it receives, and the gradients of it, are under way.
+    #: Seconds for the transfer of the values that it receives, and of their gradients.
     transit_s: float
     reduce_s: float
-    #: What of Reduce no backward of an earlier stage hides.
+    #: The part of `reduce_s` that no backward of an earlier stage hides.
     exposed_s: float
     in_flight: int
     memory: MemoryUse
 
     @property
     def compute_s(self) -> float:
-        """Forward and backward."""
+        """Seconds of forward and backward."""
         return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True)
 class PlanCost:
-    """What stages on devices cost by the planner's objective."""
+    """The cost of stages on devices by the planner's objective."""
 
     stages: tuple[StageShare, ...]
-    #: The slowest device's seconds per micro-batch, and the first stage it runs.
+    #: The slowest device's seconds per micro-batch, and the first stage that it runs.
     bottleneck_s: float
     bottleneck: int
     objective_s: float
-    #: Bytes that each device of a stage needs for all stages it runs.
+    #: For each stage, the bytes that each of its devices needs for all stages that the device runs.
     device_bytes: tuple[int, ...] = field(default=())
 
 
 def plan_cost(request: PlanRequest, stages: Sequence[Stage]) -> PlanCost:
-    """The cost of stages on devices."""
+    """Compute the cost of stages on devices.
+
+    Args:
+        request: the model, the devices, the schedule and the limits.
+        stages: all stages of a plan, in order.
+    """
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     shares = tuple(_share(request, stages, number, costs) for number in range(len(stages)))
     flushes = request.schedule.flushes
@@ -143,7 +169,12 @@ def plan_cost(request: PlanRequest, stages: Sequence[Stage]) -> PlanCost:
 
 
 def objective_s(request: PlanRequest, stages: Sequence[Stage]) -> float:
-    """Seconds per mini-batch in steady state; `inf` where a device has too little memory."""
+    """Return the seconds per mini-batch in steady state; `inf` if a device has too little memory.
+
+    Args:
+        request: the model, the devices, the schedule and the limits.
+        stages: all stages of a plan, in order.
+    """
     cost = plan_cost(request, stages)
     for stage, size_bytes in zip(stages, cost.device_bytes, strict=True):
         kinds = request.topology.kind_of
@@ -194,12 +225,12 @@ def _share(request: PlanRequest, stages: Sequence[Stage], number: int, costs: Op
 
 
 def fastest_speed(request: PlanRequest) -> float:
-    """The speed of the fastest device there is."""
+    """Return the speed of the fastest device in the topology."""
     return max(request.topology.kind(device).speed for device in range(request.topology.num_devices))
 
 
 def boundary(request: PlanRequest, stages: Sequence[Stage], number: int) -> int | None:
-    """The number of the slowest level over which a stage and the following one meet; None: on the same devices."""
+    """Return the index of the slowest level between a stage and the next; None if they are on the same devices."""
     one, other = stages[number].devices, stages[number + 1].devices
     if one == other:
         return None
@@ -208,12 +239,19 @@ def boundary(request: PlanRequest, stages: Sequence[Stage], number: int) -> int 
 
 
 def level_number(topology: Topology, one: int, other: int) -> int:
-    """The number of the innermost level that joins two devices."""
+    """Return the index of the innermost level that joins two devices."""
     return next(number for number, size in enumerate(topology.component_sizes) if one // size == other // size)
 
 
 def busiest_port_s(costs: StageCost, topology: Topology, before: int | None, after: int | None) -> float:
-    """Seconds of the busiest port of a stage; each device has one in and one out at each level (given by number)."""
+    """Return the seconds of a stage's busiest port; each device has one port in and one port out at each level.
+
+    Args:
+        costs: the operators of the stage, for one micro-batch.
+        topology: its levels have the bandwidths.
+        before: index of the level that joins the stage to the one before; None: nothing to transfer.
+        after: index of the level that joins the stage to the one after; None: nothing to transfer.
+    """
     if before is None or after is None or before == after:
         number = before if after is None else after
         if number is None:

@@ -1,15 +1,15 @@
-"""The down-closed sets of a profile's graph, as bit sets: what may lie before a cut.
+"""The down-closed sets of a profile's graph, as bit sets: the sets of operators that may lie before a cut.
 
-A set of operators is down-closed if it holds the sources of each of its members. Every
-legal cut of a model is such a set, and the stages of a plan are the differences of nested
-ones (Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph Operators,
-2020, call them ideals):
+A set of operators is down-closed if it has the sources of each of its members. Every legal
+cut of a model corresponds to such a set, and the stages of a plan are the differences of
+nested sets (Tarnawski et al., Efficient Algorithms for Device Placement of DNN Graph
+Operators, 2020, call them ideals):
 
     {} ⊂ {input, conv} ⊂ {input, conv, relu, pool} ⊂ everything
          └─ stage 0 ─┘   └──── stage 1 ──────────┘ ...
 
-A bit set is a plain `int`: bit i stands for `order[i]` of the profile, so bits stand in
-topological order and a prefix of the order is a down-closed set.
+A bit set is a plain `int`: bit i stands for `order[i]` of the profile. So the bits are in
+topological order, and a prefix of the order is a down-closed set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ropewalk.pipeline.profiles import Profile
 
 @dataclass(frozen=True, slots=True)
 class BitGraph:
-    """A graph whose vertices are numbered in a topological order; their neighbours as bit sets."""
+    """A graph whose vertices are numbered in topological order, with their neighbours as bit sets."""
 
     sources: tuple[int, ...]
     targets: tuple[int, ...]
@@ -34,7 +34,7 @@ class BitGraph:
 
     @classmethod
     def of(cls, profile: Profile) -> BitGraph:
-        """The graph of a profile, numbered as `profile.order`."""
+        """Return the graph of a profile, numbered as `profile.order`."""
         bit = {id: 1 << index for index, id in enumerate(profile.order)}
 
         def joined(ids: Iterable[str]) -> int:
@@ -46,12 +46,12 @@ class BitGraph:
         )
 
     def bits_of(self, profile: Profile, ids: Iterable[str]) -> int:
-        """These operators of the profile as a set."""
+        """Return these operators of the profile as a bit set."""
         inside = set(ids)
         return sum(1 << index for index, id in enumerate(profile.order) if id in inside)
 
     def may_join(self, down_set: int) -> Iterator[int]:
-        """The vertices outside a down-closed set whose sources all lie in it."""
+        """Yield the vertices outside a down-closed set whose sources are all in it."""
         outside = self.everything & ~down_set
         while outside:
             vertex = outside & -outside
@@ -60,14 +60,14 @@ class BitGraph:
                 yield vertex.bit_length() - 1
 
     def may_leave(self, down_set: int) -> Iterator[int]:
-        """The vertices of a down-closed set whose targets all lie outside it."""
+        """Yield the vertices of a down-closed set whose targets are all outside it."""
         for vertex in members(down_set):
             if not self.targets[vertex] & down_set:
                 yield vertex
 
 
 def members(bits: int) -> Iterator[int]:
-    """The numbers in a bit set, smallest first."""
+    """Yield the numbers in a bit set, smallest first."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1
@@ -75,13 +75,17 @@ def members(bits: int) -> Iterator[int]:
 
 
 def down_sets(graph: BitGraph, limit: int) -> list[int] | None:
-    """All down-closed sets, the empty one and everything with them, by number of members and then as numbers.
+    """List all down-closed sets, including the empty set and the set of all vertices.
+
+    Args:
+        graph: the graph.
+        limit: most sets to return.
 
     Returns:
-        None if there are more than `limit`.
+        The sets, ordered by number of members and then by their bits; None if there are more than `limit`.
     """
     found = {0}
-    layer = [(0, frozenset(graph.may_join(0)))]  # a set, and who may join it
+    layer = [(0, frozenset(graph.may_join(0)))]  # pairs of a set and the vertices that may join it
     while layer:
         following: dict[int, frozenset[int]] = {}
         for down_set, ready in layer:

@@ -1,8 +1,9 @@
-"""Whether action lists can be performed to their ends with one slot a link, or workers wait for each other for ever.
+"""Checks action lists for deadlock: whether all can be performed to their ends with one slot for each link.
 
-A Send waits until the slot of its link is empty, a Receive until its micro-batch is in it,
-a Reduce until all its members have come. Whoever can go on does; no choice is ever made,
-so where this ends does not depend on the order in which workers are advanced, nor on time.
+A Send waits until the slot of its link is empty, a Receive until its micro-batch is in the
+slot, a Reduce until all its members have reached it. Every worker that can go on does so,
+and there is never a choice between actions. So the outcome depends neither on the order in
+which workers are advanced, nor on time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ _NUM_SHOWN = 8
 
 
 def standstill_of(plan: Plan, actions: Mapping[PlanWorker, Sequence[Action]]) -> tuple[PlanWorker, int, str] | None:
-    """A worker that cannot go on, its place, and who waits for whom; None if all get to the ends of their lists."""
+    """Find a worker that cannot go on.
+
+    Args:
+        plan: the plan that the lists belong to.
+        actions: the actions of each worker, in order.
+
+    Returns:
+        The worker, the index in its list, and a text that says which worker waits for what; None if all workers
+        reach the ends of their lists.
+    """
     flow = _Flow(plan, actions)
     moved = True
     while moved:
@@ -34,7 +44,7 @@ def standstill_of(plan: Plan, actions: Mapping[PlanWorker, Sequence[Action]]) ->
 
 
 class _Flow:
-    """How far each worker has come; the order in which they are advanced makes no difference to where they end."""
+    """The position of each worker in its list; the order in which workers are advanced does not change the outcome."""
 
     def __init__(self, plan: Plan, actions: Mapping[PlanWorker, Sequence[Action]]) -> None:
         self.plan, self.actions = plan, actions
@@ -44,7 +54,7 @@ class _Flow:
         self.slots: dict[tuple[str | None, int, int, PlanWorker, PlanWorker], int] = {}
 
     def advance(self, worker: PlanWorker) -> bool:
-        """Go on as far as it goes; whether that was any way."""
+        """Advance a worker as far as possible; return whether it performed any action."""
         start, row = self.at[worker], self.actions[worker]
         while self.at[worker] < len(row) and self._perform(worker, row[self.at[worker]]):
             pass
@@ -95,7 +105,7 @@ class _Flow:
         return self.members[key]
 
     def _is_at(self, worker: PlanWorker, action: Action) -> bool:
-        """Whether a worker has come to the same reduction; those over replicas are apart for each stage."""
+        """Whether a worker has reached the same reduction; each stage has its own reductions over replicas."""
         row, at = self.actions[worker], self.at[worker]
         if at == len(row) or (row[at].kind, row[at].group, row[at].version) != (
             action.kind,

@@ -1,17 +1,18 @@
-"""PipeDream's `graph.txt`: reads it as a profile, and writes a profile in it.
+"""PipeDream's `graph.txt`: reads such files as profiles, and writes profiles as such files.
 
 The format is that of msr-fiddle/pipedream (Harlap et al., "PipeDream: Generalized Pipeline
 Parallelism for DNN Training", SOSP'19): a line for each operator, then a line for each edge,
-which begins with a tab. Times are in milliseconds, sizes in bytes; what an operator with
-several outputs sends is a list.
+which begins with a tab. Times are in milliseconds, sizes in bytes; the activation size of an
+operator with several outputs is a list.
 
     node7 -- LSTM(2048, 1024) -- forward_compute_time=3.190, backward_compute_time=5.348,
         activation_size=[6291456.0; 131072.0], parameter_size=50364416.000 -- stage_id=1     (one line)
     <tab>node6 -- node7
 
-A list is read as its sum, as PipeDream reads it. What PipeDream notes on an `Input` is the time
-to load data, which is no part of the model: such operators are read as inputs without time.
-The format knows nothing of split backwards, saved bytes, ties and buffers; `Profile.save` does.
+A list is read as its sum, as PipeDream reads it. The time that PipeDream gives for an `Input`
+is the time to load data, which is not part of the model: such operators are read as inputs
+without time. The format has no split backwards, saved bytes, ties and buffers; the JSON of
+`Profile.save` has them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _NODE_FORM = (
 _INPUT = "Input"
 _LARGEST = Decimal(
     "1e18"
-)  # bytes or milliseconds; a typing error such as 1e999999 would else be a number of that length
+)  # bytes or milliseconds; without this limit a typing error such as 1e999999 would be a number of that length
 
 
 def read_graph_text(text: str) -> Profile:
@@ -39,14 +40,21 @@ def read_graph_text(text: str) -> Profile:
 
     Parameters are named after their operator: "node7.parameters".
 
+    Args:
+        text: the contents of a `graph.txt`.
+
     Raises:
-        ProfileInvalid: a line is not of this form, or what it says is no profile; says which line, and what it needs.
+        ProfileInvalid: a line is malformed, or the lines together are not a profile; the message gives the line and
+            the form that it needs.
     """
     return _read(text)[0]
 
 
 def read_stage_ids(text: str) -> Mapping[str, int]:
-    """The `stage_id` of each operator whose line has one: the stages that PipeDream's optimizer wrote into the file.
+    """Read the `stage_id` of each operator whose line has one: the stages that PipeDream's optimizer chose.
+
+    Args:
+        text: the contents of a `graph.txt`.
 
     Raises:
         ProfileInvalid: as for `read_graph_text`.
@@ -55,11 +63,11 @@ def read_stage_ids(text: str) -> Mapping[str, int]:
 
 
 def write_graph_text(profile: Profile, stage_of: Mapping[str, int] | None = None) -> str:
-    """Write a profile in PipeDream's format; `read_graph_text` gets back the numbers that the format has room for.
+    """Write a profile in PipeDream's format; `read_graph_text` returns the same numbers, where the format has them.
 
     Args:
-        profile: what to write.
-        stage_of: the stage of each operator, to be written as its `stage_id`; who is not in it gets none.
+        profile: the profile to write.
+        stage_of: the stage of each operator, written as its `stage_id`; operators that are missing here get none.
 
     Raises:
         ProfileInvalid: an id cannot be written: it is empty, has " -- " or a line break in it, or begins or ends with
@@ -147,7 +155,7 @@ def _node(number: int, line: str) -> tuple[Operator, int | None]:
     operator = Operator(
         parts[0],
         parts[1],
-        # Decimals, so that a file that we wrote gives back the very same seconds.
+        # Decimals, so that a file written by `write_graph_text` gives exactly the same seconds again.
         forward_s=float(forward.scaleb(-3)),
         backward_s=float(backward.scaleb(-3)),
         output_bytes=_bytes(number, _FIELDS[2], activation),
@@ -187,7 +195,7 @@ def _bytes(number: int, name: str, value: Decimal) -> int:
 
 
 def _milliseconds(seconds: float) -> str:
-    """Exactly, with three decimals at least, as PipeDream writes them."""
+    """The exact milliseconds, with at least three decimals, as PipeDream writes them."""
     milliseconds = Decimal(repr(seconds)).scaleb(3)
     exponent = milliseconds.as_tuple().exponent
     digits = -exponent if isinstance(exponent, int) else 0

@@ -1,13 +1,13 @@
-"""Grids and lists of actions as text, to be read by people and read back.
+"""Grids and lists of actions as text that people can read and that parses back.
 
-A grid has a row for each worker and a column for each unit of time; it shows what is
-computed, as in the figures of the papers. `..` is an idle column, and an action that takes
-two columns stands in both. Where workers have several stages a cell names the stage too:
+A grid has a row for each worker and a column for each unit of time; it shows the computing
+actions, as the figures of the papers do. `..` is an idle column, and an action that takes
+two columns is in both. If workers have several stages, a cell also names the stage:
 
     worker 0 | F0 F1 F2 .. .. .. B0 B0          worker 0 | F0:0 F0:1 F3:0 ...
     worker 1 | .. F0 F1 .. B0 B0 F2 B1 B1       worker 1 | .... F1:0 F1:1 F2:0 ...
 
-A list has all actions, transfers and steps too, as `Action` prints them:
+A list has all actions, including transfers and steps, as `Action` prints them:
 
     worker 0 | F0:0v0 S0:0>1/relu ...
 """
@@ -24,7 +24,7 @@ from ropewalk.pipeline.transfers import UNITS
 
 Actions = Mapping[PlanWorker, Sequence[Action]]
 
-#: Columns around a marked action.
+#: Columns that are drawn around a marked action.
 _NUM_AROUND = 12
 
 
@@ -35,13 +35,13 @@ def draw_grid(
     units: Mapping[ActionKind, int] = UNITS,
     marked: tuple[PlanWorker, int] | None = None,
 ) -> str:
-    """Draw when each worker computes what, if transfers take no time.
+    """Draw what each worker computes at each time, if transfers take no time.
 
     Args:
-        plan: what runs.
-        actions: what each worker does.
-        units: the columns that each kind of action takes; those of kinds that are not named are not drawn.
-        marked: a worker and a place in its list: only the columns around it are drawn, and it is named below.
+        plan: the plan that the actions belong to.
+        actions: the actions of each worker, in order.
+        units: the columns that each kind of action takes; kinds that are missing here are not drawn.
+        marked: a worker and an index in its list: only the columns around that action are drawn, and it is named below.
     """
     starts = _starts(actions, units)
     has_chunks = any(len(stages) > 1 for stages in plan.groups)
@@ -69,10 +69,16 @@ def draw_grid(
 
 
 def parse_grid(text: str) -> dict[PlanWorker, list[Action]]:
-    """Read a grid: what each worker computes, in order, without versions.
+    """Read a grid.
+
+    Args:
+        text: what `draw_grid` returned.
+
+    Returns:
+        The computing actions of each worker, in order, without versions.
 
     Raises:
-        ScheduleInvalid: a row or a cell is none; says which.
+        ScheduleInvalid: a row or a cell is malformed; the message quotes it.
     """
     found: dict[PlanWorker, list[Action]] = {}
     for worker, cells in _rows(text):
@@ -94,18 +100,18 @@ def parse_grid(text: str) -> dict[PlanWorker, list[Action]]:
 
 
 def show_actions(actions: Actions) -> str:
-    """Print all actions of all workers, a line for each worker."""
+    """Return all actions of all workers as text, a line for each worker."""
     labels = _labels(actions)
     return "\n".join(f"{labels[worker]} | {' '.join(map(str, row))}".rstrip() for worker, row in actions.items())
 
 
 def parse_actions(text: str) -> dict[PlanWorker, list[Action]]:
-    """Read what `show_actions` printed.
+    """Read the lists of actions that `show_actions` returned.
 
     Raises:
-        ScheduleInvalid: a line or a code is none; says which.
+        ScheduleInvalid: a line or a code is malformed; the message quotes it.
     """
-    # A code ends where the next begins: names of tensors may have spaces.
+    # A code ends where the next one begins, since names of tensors may have spaces.
     return {
         worker: [Action.parse(code, worker.replica) for code in re.split(r"\s+(?=[FBIWCSRAU]\d)", codes) if code]
         for worker, codes in _rows(text)
@@ -138,7 +144,7 @@ def _cell(action: Action, has_chunks: bool) -> str:
 
 
 def _starts(actions: Actions, units: Mapping[ActionKind, int]) -> dict[PlanWorker, list[int]]:
-    """When each action begins, if receives wait for their sends; one that would wait for ever waits for nothing."""
+    """When each action begins if receives wait for their sends; a receive that would wait for ever does not wait."""
     starts: dict[PlanWorker, list[int]] = {worker: [] for worker in actions}
     free_at = dict.fromkeys(actions, 0)
     sent: dict[tuple[int, int | None, int | None, str | None], int] = {}

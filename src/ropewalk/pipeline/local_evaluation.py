@@ -1,4 +1,4 @@
-"""An evaluation by the stages of a executor: all in one thread, over links of its own."""
+"""Evaluates a model with the stages of a local executor, in one thread, over links of its own."""
 
 from __future__ import annotations
 
@@ -25,10 +25,20 @@ def evaluated(
     *,
     wants_loss: bool,
 ) -> Iterator[Evaluated]:
-    """What comes out for each mini-batch of (x, y); so many are under way that all stages have something to do.
+    """Evaluate mini-batches, with enough of them under way to keep all stages busy.
+
+    Args:
+        evaluation: the stages in evaluation mode.
+        trained: the stage workers whose weights and buffers are used.
+        loss: computes the loss from outputs and labels.
+        batches: pairs (x, y).
+        wants_loss: whether to compute the loss; otherwise the outputs are returned.
+
+    Yields:
+        The result of each mini-batch, in order.
 
     Raises:
-        TypeError: a mini-batch is no pair.
+        TypeError: a mini-batch is not a pair.
         StageFailed: the model or the loss raised.
     """
     plan, graph = evaluation.plan, evaluation.graph.for_eval
@@ -50,10 +60,10 @@ def evaluated(
 
 
 def checked_pair(pair: Any) -> tuple[Any, Any]:
-    """A mini-batch as it must be.
+    """Return a mini-batch if it is a pair (x, y).
 
     Raises:
-        TypeError: it is no pair.
+        TypeError: the mini-batch is not a pair.
     """
     if isinstance(pair, tuple | list) and len(row := cast("Sequence[Any]", pair)) == 2:
         return row[0], row[1]

@@ -1,12 +1,12 @@
-"""The executor: carries out a plan's actions for all workers, in one process and one thread.
+"""The local executor: carries out a plan's actions for all workers, in one process and one thread.
 
-It is the definition of what a pipeline computes: processes that run the same stage
-workers over real links must equal it. And it is where to debug: a breakpoint in the
-model stops everything, and every exception has its whole traceback.
+It defines what a pipeline computes: processes that run the same stage workers over real
+links must give equal results. It is also the place to debug a model: a breakpoint stops
+all workers, and every exception has its whole traceback.
 
     step(x, y) ──▶ micro-batches ──▶ schedule's stream ──▶ a queue of actions per worker
-                                                               │ round and round: whoever can
-                                                               ▼ perform its next action does
+                                                               │ in turn, each worker that can
+                                                               ▼ perform its next action does so
                                        stage workers, links and sums, all in memory
 """
 
@@ -54,7 +54,7 @@ from ropewalk.pipeline.tracing.tracer import trace
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """An action that was carried out, and when."""
+    """An action that was carried out, with its start and end in seconds of `time.perf_counter`."""
 
     worker: PlanWorker
     action: Action
@@ -63,33 +63,34 @@ class Performed:
 
 
 class LocalExecutor:
-    """Trains a model as a plan says, in this process.
+    """Trains a model by a plan, in this process.
 
-    The model itself is not changed; `to_module` gives a trained copy.
+    The model itself is not changed; `to_module` returns a trained copy.
 
     Args:
-        model: in train mode; modules of it may be in evaluation, and stay so. Or its graph, if it was traced already.
-        loss_fn: of the model's outputs and the labels of a micro-batch.
-        optimizer: makes the optimizer of a stage (and replica) from its parameters; if its own first parameter is
-            called `named_parameters`, from pairs of name and parameter.
-        plan: stages and devices; devices only say here who shares a worker.
-        schedule: by name, or an object; None: the plan's.
-        example_inputs: for tracing the model; not needed for a graph.
-        seed: all random numbers of the run follow from it.
-        loss: what `loss_fn` returns: the mean over the samples, the sum, or "weighted" (total, weight).
-        lr_schedule: makes the schedule of the learning rate of a stage; counted in the stage's updates.
-        lr_scale: "pipedream": a stage with r replicas learns at r / r_0 times the rate.
-        exchange: makes what averages the gradients of one replica of a stage with the others', or the name of a
-            compressor; None: they are added up as they are.
-        options: clipping, what NaN does to an update, autocast; None: none of it.
-        slots: values that a link between two workers holds at most; None: any number.
+        model: the model in train mode, or its graph if it was traced already. Submodules may be in evaluation mode,
+            and stay so.
+        loss_fn: computes the loss from the model's outputs and the labels of a micro-batch.
+        optimizer: makes the optimizer of a stage (and replica) from its parameters or, if the first parameter of
+            `optimizer` is called `named_parameters`, from pairs of name and parameter.
+        plan: stages and devices; here devices only decide which stages share a worker.
+        schedule: name of a schedule, or a schedule; None: the plan's.
+        example_inputs: inputs for tracing the model; not needed for a graph.
+        seed: seed of all random numbers of the run.
+        loss: what `loss_fn` returns: the "mean" over the samples, the "sum", or "weighted" for (total, weight).
+        lr_schedule: makes the learning-rate schedule of a stage, which advances with each update of the stage.
+        lr_scale: "pipedream" multiplies the learning rate of a stage with r replicas by r / r_0; None: no scaling.
+        exchange: makes the exchange that averages the gradients of one replica of a stage with those of the others,
+            or the name of a compressor; None: gradients are summed uncompressed.
+        options: gradient clipping, the NaN policy and autocast; None: none of these.
+        slots: most values that a link between two workers holds; None: no limit.
 
     Raises:
         PlanInvalid: the plan's stages are not those of this model.
         ScheduleInvalid: the schedule cannot run this plan.
-        ValueError: the model is in evaluation as a whole; the optimizer couples parameters of different stages, or
-            steps others than those it was given.
-        TypeError: `loss_fn` or `lr_schedule` cannot be called, or `optimizer` makes none.
+        ValueError: the whole model is in evaluation mode; the optimizer couples parameters of different stages, or
+            steps parameters that it was not given.
+        TypeError: `loss_fn` or `lr_schedule` is not callable, or `optimizer` does not make an optimizer.
     """
 
     def __init__(
@@ -127,10 +128,10 @@ class LocalExecutor:
         check_plan(self.graph, plan)
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
         wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
-        #: The plan with all edges that are played.
+        #: The plan with all edges that are carried out.
         self.plan: Plan = wiring.plan
         self.schedule.check(self.plan)
-        #: What all workers do, and where the run is.
+        #: The actions of all workers, and the position of the run.
         self.stream: ActionStream = self.schedule.stream(self.plan)
         self.links: InMemoryLinks = InMemoryLinks(self.plan, slots)
         self.workers: dict[PlanWorker, StageWorker] = {}
@@ -140,26 +141,26 @@ class LocalExecutor:
             worker: {id: maker.stage(id, worker.replica, programs[id]) for id in self.plan.groups[worker.group]}
             for worker in self.plan.workers
         }
-        #: Those of stages with replicas.
+        #: The exchanges of stages that have replicas.
         self.exchanges: Mapping[Contributor, ReplicaExchange] = {}
         self._end_exchanges: Callable[[], object] = lambda: None
         sums = self._sums([one for own in stages.values() for one in own.values()], exchange)
         for worker, own in stages.items():
             self.workers[worker] = StageWorker(worker, self.plan, own, self.links, sums)
         self._rates = maker.rates
-        #: What was carried out, oldest first; only the newest of a long run.
+        #: The newest 65,536 actions that were carried out, oldest first.
         self.recorded: deque[Performed] = deque(maxlen=1 << 16)
-        #: Steps of the whole run, that of a loaded state included.
+        #: Steps of the whole run, including those before a state that was loaded.
         self.num_steps: int = 0
-        #: Called after each action with who carried it out.
+        #: Called after each action, with its worker.
         self.on_performed: Callable[[PlanWorker, Action], object] = lambda worker, action: None
-        #: Where and why a step or a drain was broken off.
+        #: Where and why a step or a drain failed.
         self._failure: tuple[str, BaseException] | None = None
         self._queues: dict[PlanWorker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
         self._metrics: dict[int, tuple[StepMetrics, int]] = {}
 
     def _sums(self, stages: list[RunningStage], exchange: Callable[[], Exchange] | str | None) -> Sums:
-        """How gradients of replicas are summed: in memory, or by exchanges, which end with this executor."""
+        """How gradients of replicas are summed: in memory, or by exchanges, which are closed with this executor."""
         sums = InMemorySums()
         if exchange is None:
             return sums
@@ -173,17 +174,23 @@ class LocalExecutor:
     def step(self, x: Any, y: Any) -> StepMetrics:
         """Train on one mini-batch.
 
-        Schedules with a flush update once; others go on with what they have, and finish earlier mini-batches.
+        A schedule with a flush updates once. A schedule without a flush carries out the actions that are possible so
+        far, which may finish earlier mini-batches and leave parts of this one for later steps.
 
         Args:
-            x: what the model takes: one tensor, a tuple of arguments, or a dictionary of keyword arguments.
+            x: the model's inputs: one tensor, a tuple of arguments, or a dictionary of keyword arguments. The first
+                dimension of the first tensor counts the samples; tensors of another length go whole to each
+                micro-batch.
             y: labels, any tree of tensors; cut into micro-batches like the inputs.
+
+        Returns:
+            The losses of the step, as far as they are known.
 
         Raises:
             StageFailed: the model, the loss or the optimizer raised.
-            ScheduleInvalid: workers wait for each other, and names who waits for what; or the mini-batch has fewer
-                samples than the plan micro-batches, and the schedule cannot run so few.
-            PlayerFailed: an earlier step raised one of these.
+            ScheduleInvalid: workers wait for each other (the message says which worker waits for what), or the
+                mini-batch has fewer samples than the plan has micro-batches and the schedule needs them all.
+            LocalExecutorFailed: an earlier step raised one of these.
         """
         self._check_usable()
         args, kwargs = as_arguments(x)
@@ -191,7 +198,7 @@ class LocalExecutor:
         inputs = graph.bind(*args, **kwargs)
         pieces = split(inputs, y, self.plan.micro_batches, step=self.num_steps, whole=graph.whole_inputs)
         before = self.stream.position
-        actions = self._actions(len(pieces))  # raises, before anything is begun, if the schedule cannot run so many
+        actions = self._actions(len(pieces))  # raises before anything is begun if the schedule cannot run this number
         with self._whole(f"at step {self.num_steps} (the first is 0)"):
             metrics = self._admit(before.next_micro_batch, pieces)
             self._enqueue(actions)
@@ -205,10 +212,13 @@ class LocalExecutor:
         return metrics
 
     def finish(self, metrics: StepMetrics) -> None:
-        """Go on until the metrics of a step are there; drains if nothing less makes that true.
+        """Go on until the metrics of a step are complete; drain the pipeline only if that is necessary.
+
+        Args:
+            metrics: what `step` returned.
 
         Raises:
-            PlayerFailed: a step had failed.
+            LocalExecutorFailed: an earlier step failed.
         """
         self._check_usable()
         if not metrics.done and not self.schedule.flushes:
@@ -219,10 +229,10 @@ class LocalExecutor:
             self.drain()
 
     def drain(self) -> None:
-        """Finish all that was admitted; updates of partial rounds, and of what was accumulated, included.
+        """Finish all micro-batches that were admitted, with updates for partial rounds and accumulated gradients.
 
         Raises:
-            PlayerFailed: a step had failed.
+            LocalExecutorFailed: an earlier step failed.
         """
         self._check_usable()
         with self._whole(f"in a drain after {self.num_steps} steps"):
@@ -231,14 +241,20 @@ class LocalExecutor:
             self._check_all_done()
 
     def evaluate(self, batches: Iterable[tuple[Any, Any]]) -> float:
-        """The loss over mini-batches of (x, y), in evaluation mode; drains first.
+        """Compute the loss over mini-batches in evaluation mode; drains the pipeline first.
 
-        Each mini-batch is evaluated whole; several of them are in different stages at once.
+        A mini-batch is not cut into micro-batches; several mini-batches are in different stages at once.
+
+        Args:
+            batches: pairs (x, y), as `step` takes them.
+
+        Returns:
+            The loss over all batches.
 
         Raises:
-            TypeError: a mini-batch is no pair.
+            TypeError: a mini-batch is not a pair.
             StageFailed: the model or the loss raised.
-            ValueError: there are none.
+            ValueError: `batches` is empty.
         """
         self.drain()
         results = evaluated(self.evaluation, self.workers, self._loss, batches, wants_loss=True)
@@ -248,7 +264,10 @@ class LocalExecutor:
         return float(self._loss.over(found))
 
     def predict(self, x: Any) -> Any:
-        """What the model gives for inputs in evaluation, without a graph; drains first.
+        """Compute the model's outputs in evaluation mode, without an autograd graph; drains the pipeline first.
+
+        Args:
+            x: the model's inputs, as `step` takes them.
 
         Raises:
             StageFailed: the model raised.
@@ -259,35 +278,40 @@ class LocalExecutor:
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        """What stages run in evaluation; the graph of it is traced when it is first asked for."""
+        """The stages in evaluation mode; their graph is traced at the first access."""
         return Evaluation(self.graph, self.plan)
 
     # --- what was learnt ----------------------------------------------------------------------------------------------
 
     def to_module(self) -> nn.Module:
-        """A copy of the model with the newest weights and buffers; drains first."""
+        """Return a copy of the model with the newest weights and buffers; drains the pipeline first."""
         state = self.state_dict()
         return filled(self.graph.model, {**state["parameters"], **state["buffers"]})
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a new executor needs to go on from here, by the names of the user's model; drains first.
+        """Return all that a new executor needs to go on from here; drains the pipeline first.
 
-        Newest "parameters" and "buffers", the state of the "optimizer" with its "options" and, if there is an
-        `lr_schedule`, of its "rates"; "num_steps" and "seed", from which the random numbers of later steps follow.
-        A buffer that stages or replicas share is that of the first.
+        Returns:
+            The newest "parameters" and "buffers", the state of the "optimizer" with its "options" and, if there is an
+            `lr_schedule`, that of the "rates", by the names of the user's model; and "num_steps" and "seed", from
+            which the random numbers of later steps follow. A buffer that several stages or replicas hold is taken
+            from the first of them.
         """
         self.drain()
         return {**taken(self.stages(), self._rates), "num_steps": self.num_steps, "seed": self._seed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict` was called, in this or another executor of the model; drains first.
+        """Go on from the state that `state_dict` returned, here or in another executor; drains the pipeline first.
 
-        The plan and the schedule may be others. As in PyTorch, options of the optimizer become those of the state, and
-        so does the seed.
+        The plan and the schedule may differ from those of the state. As in PyTorch, the options of the optimizer are
+        taken from the state, and so is the seed.
+
+        Args:
+            state: what `state_dict` returned, for the same model.
 
         Raises:
-            ValueError: the state is of another model, or was trained with other groups of the optimizer.
-            PlayerFailed: a step had failed; make a new executor for the state.
+            ValueError: the state is of another model, or of an optimizer with other parameter groups.
+            LocalExecutorFailed: an earlier step failed; make a new executor for the state.
         """
         self.drain()
         give_back(state, self.stages(), self._rates)
@@ -296,28 +320,28 @@ class LocalExecutor:
             stage.setup = replace(stage.setup, seed=self._seed)
 
     def close(self) -> None:
-        """End the threads of exchanges, if there are any; may be called twice."""
+        """End the threads of the exchanges; may be called twice."""
         self._end_exchanges()
 
     def snapshot_takers(self) -> dict[PlanWorker, SnapshotTaker]:
-        """For each worker who takes snapshots of it; to be asked for before the first step."""
+        """Return an object for each worker that takes its snapshots; to be called before the first step."""
         return {
             worker: SnapshotTaker(one, self._rates, self._exchanges_of(worker), flushes=self.schedule.flushes)
             for worker, one in self.workers.items()
         }
 
     def resume(self, snapshots: Sequence[WorkerSnapshot], *, num_steps: int) -> None:
-        """Go on from a cut, where snapshots of all workers were taken, in a executor of the same plan; drains first.
+        """Go on from a cut at which an executor of the same plan took snapshots; drains the pipeline first.
 
-        Steps behind the cut are to be given again.
+        The caller repeats the steps after the cut.
 
         Args:
-            snapshots: of all workers, at one cut.
-            num_steps: of the whole run up to the cut.
+            snapshots: the snapshots of all workers, taken at one cut.
+            num_steps: steps of the whole run up to the cut.
 
         Raises:
-            ValueError: there is not one for each worker, they are of several cuts, or of another model.
-            PlayerFailed: a step had failed; make a new executor for the snapshots.
+            ValueError: there is not one snapshot for each worker, or they are of several cuts or of another model.
+            LocalExecutorFailed: an earlier step failed; make a new executor for the snapshots.
         """
         self.drain()
         cut = cut_of(snapshots, self.workers)
@@ -335,15 +359,15 @@ class LocalExecutor:
         }
 
     def stages(self) -> list[RunningStage]:
-        """All stages on all replicas, by stage and replica."""
+        """Return all stages on all replicas, ordered by stage and replica."""
         found = [stage for worker in self.workers.values() for stage in worker.stages.values()]
         return sorted(found, key=lambda stage: (stage.setup.id, stage.setup.replica))
 
-    # --- playing ------------------------------------------------------------------------------------------------------
+    # --- carrying out actions -----------------------------------------------------------------------------------------
 
     @contextmanager
     def _whole(self, where: str) -> Generator[None]:
-        """What is broken off here leaves micro-batches half done, so that nothing later can be right."""
+        """An exception in this context leaves micro-batches half done, so that no later result can be right."""
         try:
             yield
         except BaseException as error:
@@ -382,11 +406,11 @@ class LocalExecutor:
             self._queues[worker].extend(found)
 
     def _play(self) -> None:
-        """Perform one action of each worker in turn, as long as anybody can."""
+        """Perform one action of each worker in turn, until no worker can."""
         take_turns(self._queues, self.workers, self._perform)
 
     def _check_all_done(self) -> None:
-        # Without a flush this holds only after a drain: an update may wait for replicas whose pieces come later.
+        # Without a flush, queues are empty only after a drain: an update may wait for replicas whose pieces come later.
         if any(self._queues.values()):
             self._explain_stall()
 
@@ -414,10 +438,14 @@ class LocalExecutor:
 
 
 def check_plan(graph: ModelGraph, plan: Plan) -> None:
-    """Whether a plan is one for this model.
+    """Check that a plan is for this model.
+
+    Args:
+        graph: the traced model.
+        plan: the plan to check.
 
     Raises:
-        PlanInvalid: it lacks operators or edges of the model, or has operators that the model does not have.
+        PlanInvalid: the plan lacks operators or edges of the model, or has operators that the model does not have.
     """
     stage_of = {id: stage.id for stage in plan.stages for id in stage.operators}
     if strange := [id for id in stage_of if id not in graph.by_id]:

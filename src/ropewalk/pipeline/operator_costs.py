@@ -1,4 +1,4 @@
-"""The operators of a profile as planners count them, and what a set of them costs wherever it runs."""
+"""The operators of a profile as planners count them, and the cost of a set of operators on any device."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ropewalk.pipeline.profiles import Operator, Profile
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """What a set of operators costs for one micro-batch on a device of speed 1, wherever it runs."""
+    """The cost of a set of operators for one micro-batch on a device of speed 1."""
 
     forward_s: float = 0.0
     backward_s: float = 0.0
-    #: Values of earlier stages that it reads, and the gradients it sends back for them.
+    #: Values of earlier stages that the set reads, and the gradients that it sends back for them.
     in_bytes: float = 0.0
     in_gradient_bytes: float = 0.0
-    #: Its values that later stages read, and the gradients that come back.
+    #: Values of the set that later stages read, and the gradients that come back.
     out_bytes: float = 0.0
     out_gradient_bytes: float = 0.0
-    #: Values that it must keep to run its forward again: in_bytes, and the model's inputs among its operators.
+    #: Values needed to run the forward again: `in_bytes`, and the model's inputs among the operators.
     kept_bytes: float = 0.0
     weight_bytes: float = 0.0
     buffer_bytes: float = 0.0
     #: Bytes kept from forward to backward, each value once.
     saved_bytes: float = 0.0
-    #: Of a split backward: bytes kept from its first half to its second.
+    #: Bytes kept from the first half of a split backward to the second.
     held_bytes: float = 0.0
 
 
@@ -41,12 +41,12 @@ class OperatorCosts:
 
     @cached_property
     def operators(self) -> tuple[Operator, ...]:
-        """In topological order."""
+        """The operators in topological order."""
         return tuple(self.profile.by_id[id] for id in self.profile.order)
 
     @cached_property
     def backward_s(self) -> tuple[float, ...]:
-        """Seconds of each backward: as two halves where the schedule splits it and both were measured."""
+        """Seconds of each backward: the sum of its halves where the schedule splits it and both were measured."""
         return tuple(self._backward_s(operator) for operator in self.operators)
 
     def _backward_s(self, operator: Operator) -> float:
@@ -69,7 +69,7 @@ class OperatorCosts:
 
     @cached_property
     def held_bytes(self) -> tuple[int, ...]:
-        """Bytes that each operator keeps between the halves of its backward; all it has, if they were not measured."""
+        """Bytes that each operator keeps between the halves of its backward; all its bytes if that was not measured."""
         return tuple(
             0 if not self.splits_backward else operator.held_bytes if operator.has_split_backward else own
             for operator, own in zip(self.operators, self.own_bytes, strict=True)
@@ -77,7 +77,7 @@ class OperatorCosts:
 
     @cached_property
     def shared_bytes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
-        """Values that operators keep: the numbers of those who do, and the bytes of the value."""
+        """Values that operators keep: the numbers of these operators, and the bytes of the value."""
         savers: dict[str, list[int]] = {}
         sizes: dict[str, int] = {}
         for number, operator in enumerate(self.operators):
@@ -88,7 +88,7 @@ class OperatorCosts:
 
     @cached_property
     def weight_bytes(self) -> tuple[tuple[tuple[int, ...], int], ...]:
-        """Parameters: the numbers of the operators that read each, and its bytes."""
+        """Parameters: the numbers of the operators that read each one, and its bytes."""
         readers: dict[str, list[int]] = {}
         sizes: dict[str, int] = {}
         for number, operator in enumerate(self.operators):
@@ -111,7 +111,11 @@ class OperatorCosts:
         return {id: number for number, id in enumerate(self.profile.order)}
 
     def stage(self, ids: Sequence[str]) -> StageCost:
-        """The cost of a stage of these operators."""
+        """Compute the cost of a stage of these operators.
+
+        Args:
+            ids: ids of the operators.
+        """
         inside = {self.number_of[id] for id in ids}
         read = {self.number_of[source] for id in ids for source in self.profile.sources[id]} - inside
         left = [
@@ -138,7 +142,7 @@ class OperatorCosts:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Amounts that one operator has, or several together."""
+    """Amounts that belong to one operator, or to several operators together."""
 
     own: dict[int, int]
     several: tuple[tuple[tuple[int, ...], int], ...]
@@ -152,6 +156,6 @@ class _Parts:
         return cls(own, tuple(part for part in parts if len(part[0]) > 1))
 
     def sum(self, inside: set[int]) -> int:
-        """Of all in which one of these operators has a part."""
+        """Return the sum of all amounts that belong to at least one of these operators."""
         shared = sum(amount for numbers, amount in self.several if not inside.isdisjoint(numbers))
         return sum(self.own.get(number, 0) for number in inside) + shared

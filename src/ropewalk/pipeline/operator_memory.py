@@ -1,10 +1,10 @@
-"""What each operator of a traced model keeps for its backward, in bytes, by autograd's saved-tensor hooks.
+"""Measures the bytes that each operator of a traced model keeps for its backward, by autograd's saved-tensor hooks.
 
 A tensor counts as its storage, whole and once, whatever part or view of it was saved:
 
     the storage of                    counts as
-    a parameter or a buffer           nothing: it is there anyway
-    the value of an operator          `SavedValue(operator, bytes)`, of the first one whose value it is
+    a parameter or a buffer           nothing: it exists anyway
+    the value of an operator          `SavedValue(operator, bytes)`, of the first operator whose value it is
     nothing that crosses operators    `saved_bytes`, the operator's own
 """
 
@@ -25,18 +25,22 @@ from ropewalk.pipeline.tracing.aliasing import storage_of
 
 @dataclass(slots=True)
 class Bytes:
-    """Sizes of one operator."""
+    """The sizes of one operator, in bytes."""
 
     output_bytes: int = 0
     gradient_bytes: int = 0
     saved_bytes: int = 0
     saved: tuple[SavedValue, ...] = ()
-    #: What a split backward keeps from I to W.
+    #: Bytes that a split backward keeps from I to W.
     held_bytes: int = 0
 
 
 def measure_bytes(runs: OperatorRuns) -> dict[str, Bytes]:
-    """Run all operators once, split and whole, and see what they make and keep."""
+    """Run all operators once, with split and whole backward, and count the bytes that they make and keep.
+
+    Returns:
+        The sizes of each operator, by its id.
+    """
     found = {id: _of_value(value) for id, value in runs.inputs.items()}
     values: dict[str, Any] = dict(runs.inputs)
     free = _storages([*runs.parameters.values(), *runs.buffers.values()])
@@ -52,7 +56,7 @@ def measure_bytes(runs: OperatorRuns) -> dict[str, Bytes]:
 
         with saved_tensors_hooks(keep, lambda tensor: tensor):
             _, value, _ = runs.forward(id, values)
-        values[id] = value  # all of them to the end: a storage that is given up may come again elsewhere
+        values[id] = value  # all are kept to the end: the allocator may use a freed storage's address again
         found[id] = _of_value(value)
         _own(owners, id, value)
         storages = {key: size for key, size in _storages(kept).items() if key not in free}
@@ -63,7 +67,7 @@ def measure_bytes(runs: OperatorRuns) -> dict[str, Bytes]:
 
 
 def _held(runs: OperatorRuns, id: str, values: Mapping[str, Any]) -> tuple[Tensor, ...]:
-    """What a split backward of one operator keeps from I to W."""
+    """The tensors that a split backward of one operator keeps from I to W."""
     run, value, _ = runs.forward(id, values, split=True)
     assert run.queue is not None
     tensors = [tensor for tensor in tensors_of(value) if tensor.requires_grad]
@@ -95,5 +99,5 @@ def _own(owners: dict[int, str], id: str, value: Any) -> None:
 
 
 def _storages(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Bytes of each storage behind these tensors, by its address."""
+    """Bytes of each storage that these tensors use, by its address."""
     return {storage_of(tensor): tensor.untyped_storage().nbytes() for tensor in tensors}

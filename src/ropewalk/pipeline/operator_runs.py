@@ -1,13 +1,12 @@
-"""Running a traced model operator by operator, each cut off from its neighbours, and taking the time of each.
+"""Runs a traced model operator by operator, each detached from its neighbours, and times each of them.
 
     forward    a ──▶ │ ──▶ b ──▶ │ ──▶ c        one pass over all operators in program order,
     backward   a ◀── │ ◀── b ◀── │ ◀── c        then back; │ detaches, as the edge of a stage does
 
-So each operator meets the caches and the allocator as it does in a stage, and its
-gradient is the real one, fresh from those who read its value. A call of a program or of
-autograd costs something however little there is in it. A stage pays that once, not for
-each operator: so after each operator a call with nothing in it is timed as well, to be
-taken off.
+So each operator finds the caches and the allocator as it does in a stage, and its gradient
+is the real one, just computed by the operators that read its value. Each call of a program
+or of autograd has a fixed overhead, which a stage pays once and not for each operator. So
+after each operator an empty call is timed as well, to be subtracted.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from ropewalk.pipeline.tracing.weight_queue import DeferredCall, WeightQueue
 
 @dataclass(slots=True)
 class Times:
-    """What one operator took, in seconds, pass by pass."""
+    """The times of one operator, in seconds, one for each pass."""
 
     forward: list[float] = field(default_factory=list[float])
     backward: list[float] = field(default_factory=list[float])
@@ -45,24 +44,24 @@ class OperatorRun:
     """One operator whose forward has run, and whose backward has not."""
 
     id: str
-    #: What it read that needs a gradient: of which operator, which tensor of its value, and the leaf in its place.
+    #: The tensors read that need a gradient: id of the source operator, index in its value, and the leaf used instead.
     leaves: list[tuple[str, int, Tensor]]
-    #: The tensors of its value that have a gradient: which, and where its backward begins.
+    #: The tensors of its value that have a gradient: index in the value, and the edge where the backward begins.
     outputs: list[tuple[int, GradientEdge]]
     parameters: list[Tensor]
     queue: WeightQueue | None
 
 
 class OperatorRuns:
-    """The operators of a graph on one mini-batch.
+    """Runs the operators of a graph on one mini-batch.
 
     Neither the model's `.grad` nor its buffers change.
 
     Args:
-        graph: the model.
-        inputs: the values of its input operators.
-        clock: what seconds are.
-        only: ids of the operators to run, if not all; then `inputs` are the values that these read.
+        graph: the traced model.
+        inputs: the values of its input operators, by id.
+        clock: returns the time in seconds.
+        only: ids of the operators to run; `inputs` are then the values that these operators read. None: all operators.
         tensors: parameters and buffers by name; None: those of the model.
     """
 
@@ -91,7 +90,7 @@ class OperatorRuns:
         self.buffers = {name: held[name].clone() for name in graph.buffers if name in held}
         self.clock = _synchronised(clock, {tensor.device for tensor in tensors_of(list(inputs.values()))})
         self.times = {id: Times() for id in self.programs}
-        #: Of calls with nothing in them.
+        #: Times of empty calls.
         self.empty = Times()
         self._last_reader = {source: id for id, program in self.programs.items() for source in program.inputs}
         self._first_gradients: dict[str, list[Tensor]] = {}
@@ -102,11 +101,16 @@ class OperatorRuns:
     def forward(self, id: str, values: Mapping[str, Any], *, split: bool = False) -> tuple[OperatorRun, Any, float]:
         """Run one operator on the values of others.
 
+        Args:
+            id: id of the operator.
+            values: the values of the operators that it reads, by id.
+            split: whether its backward will be split.
+
         Returns:
-            What its backward needs, its value (None if nobody reads it), and what it took.
+            The state that its backward needs, its value (None if no operator reads it), and the seconds that it took.
 
         Raises:
-            ProfileInvalid: it raised; its exception is the cause.
+            ProfileInvalid: the operator raised an exception, which is the cause of this one.
         """
         program = self.programs[id]
         given = {source: _cut_off(values[source]) for source in program.inputs}
@@ -143,11 +147,12 @@ class OperatorRuns:
         )
 
     def measure(self, *, split: bool, keep: bool) -> None:
-        """Take the times of one forward and one backward of all operators.
+        """Time one forward and one backward of all operators.
 
         Args:
-            split: the backward is split; then the time of the forward, which its bookkeeping slows down, is not kept.
-            keep: whether the times count, or this is to warm up.
+            split: whether to split the backward; the time of the forward is then not kept, since the bookkeeping for
+                the split slows it down.
+            keep: whether to keep the times; False for a warm-up pass.
         """
         kept = (self.times, self.empty) if keep else ({id: Times() for id in self.programs}, Times())
         runs: list[OperatorRun] = []
@@ -168,7 +173,7 @@ class OperatorRuns:
             for source in self.programs[id].inputs:
                 if self._last_reader[source] == id:
                     del values[source]
-            run = value = None  # a value lives as long as in a stage
+            run = value = None  # values are freed at the same time as in a stage
         self._backward(runs, gradients, *kept)
 
     def _backward(
@@ -178,7 +183,7 @@ class OperatorRuns:
         times: Mapping[str, Times],
         empty: Times,
     ) -> None:
-        of_parameters: list[Any] = []  # they live to the end, as in a stage
+        of_parameters: list[Any] = []  # kept to the end, as in a stage
         queues: list[tuple[str, WeightQueue, list[Tensor]]] = []
         while runs:
             run = runs.pop()
@@ -211,7 +216,7 @@ class OperatorRuns:
         return result, self.clock() - start
 
     def _gradients_of(self, id: str, value: Any) -> list[Tensor]:
-        """The gradients with which the backward of the model begins: small noise, the same in each pass."""
+        """The gradients with which the model's backward begins: small noise, the same in each pass."""
         if id not in self._first_gradients:
             self._first_gradients[id] = [
                 torch.randn_like(tensor) / tensor.numel() if tensor.requires_grad else tensor
@@ -222,7 +227,7 @@ class OperatorRuns:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Backwards with nothing in them."""
+    """Empty backwards, to measure the overhead of a call."""
 
     leaf: Tensor
     edge: GradientEdge
@@ -230,20 +235,20 @@ class Nothing:
 
     @classmethod
     def on(cls, device: torch.device) -> Nothing:
-        """On this device."""
+        """Make the empty backwards for a device."""
         leaf = torch.ones(1, 1, device=device, requires_grad=True)
         return cls(leaf, get_gradient_edge(leaf), torch.ones(1, 1, device=device))
 
     def backward(self) -> None:
-        """A whole one."""
+        """Run an empty whole backward."""
         torch.autograd.grad([self.edge], [self.leaf], [self.ones], allow_unused=True)
 
     def input_gradient(self) -> None:
-        """The I of one."""
+        """Run the input-gradient half of an empty backward."""
         WeightQueue().input_gradients([self.edge], [self.leaf], [self.ones])
 
     def queue(self) -> WeightQueue:
-        """With the W of one."""
+        """Return a queue with the weight-gradient half of an empty backward."""
         queue = WeightQueue()
         with torch.no_grad():
             queue.add(DeferredCall(self.ones, self.ones, (self.leaf, None), lambda: (self.ones, None)))
@@ -251,12 +256,12 @@ class Nothing:
 
 
 def tensors_of(tree: Any) -> list[Tensor]:
-    """The tensors of a tree, from left to right."""
+    """Return the tensors of a tree, from left to right."""
     return [leaf for leaf in flatten(tree)[0] if isinstance(leaf, Tensor)]
 
 
 def _cut_off(tree: Any) -> Any:
-    """The tree with leaves of a new graph in the place of its tensors."""
+    """The tree with its tensors replaced by leaves of a new autograd graph."""
     leaves, structure = flatten(tree)
     return structure.unflatten(
         [leaf.detach().requires_grad_(leaf.requires_grad) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
@@ -270,7 +275,7 @@ def _grad_and_add(
     first: list[Tensor | None],
     gradients: dict[str, list[Tensor | None]],
 ) -> tuple[Tensor | None, ...]:
-    """The backward of an operator; those of its inputs are added to the gradients that came from other readers."""
+    """Run an operator's backward, and add the gradients of its inputs to those that came from other readers."""
     if run.queue is None:
         found = torch.autograd.grad(edges, wanted, first, allow_unused=True)
     else:
@@ -294,7 +299,7 @@ def _shape(value: Any) -> str:
 
 
 def _synchronised(clock: Callable[[], float], devices: Iterable[torch.device]) -> Callable[[], float]:
-    """The clock, read once the devices have done what they were told."""
+    """A clock that synchronises with the devices before it reads the time."""
     accelerators = [device for device in devices if device.type == "cuda"]
     if not accelerators:
         return clock

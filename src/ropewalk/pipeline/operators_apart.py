@@ -1,12 +1,12 @@
-"""Measuring a model that nobody has in memory: each operator alone, on tensors made up for it and freed again.
+"""Measures a model that need not fit into memory: each operator alone, on synthetic tensors that are freed afterwards.
 
     shapes     all operators run on fake tensors: values, saved tensors, which have a gradient
-    bytes      counted there (`operator_memory`)
-    seconds    operator by operator: inputs, parameters and buffers of those shapes are made,
-               it runs forward and backward, they go; operators that are alike are measured once
+    bytes      counted in the same run (`operator_memory`)
+    seconds    operator by operator: inputs, parameters and buffers of these shapes are made, it
+               runs forward and backward, they are freed; equal operators are measured once
 
-Memory is what the largest operator takes. An operator finds its inputs in no cache and its
-gradient made up, so that times are a little less true than those of a model at hand.
+This takes as much memory as the largest operator needs. An operator's inputs are in no cache
+and its gradient is synthetic, so times are slightly less accurate than those of a real model.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _OVERLOAD: Any = type(cast(Any, torch.ops.aten.add.Tensor))  # pyright: ignore[r
 
 
 class OperatorInputs(NamedTuple):
-    """What an operator took, and what calls with nothing in them took beside it."""
+    """The times of an operator, and those of empty calls measured with it."""
 
     times: Times
     empty: Times
 
 
 class _Spec(NamedTuple):
-    """A tensor without its numbers."""
+    """Shape, strides and dtype of a tensor."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -48,20 +48,20 @@ class _Spec(NamedTuple):
 
     @classmethod
     def of(cls, leaf: Any) -> Any:
-        """What a tensor is like; other leaves stay themselves."""
+        """Return the spec of a tensor; other leaves are returned unchanged."""
         if not isinstance(leaf, Tensor):
             return leaf
         return cls(tuple(leaf.shape), tuple(leaf.stride()), leaf.dtype, leaf.requires_grad)
 
     def made(self) -> Tensor:
-        """One with numbers: zeros where only whole numbers go, which index anything."""
+        """Make a tensor of this spec; integers are all 0, which is a valid index into anything."""
         tensor = torch.empty_strided(self.shape, self.stride, dtype=self.dtype)
         tensor = tensor.uniform_(-0.1, 0.1) if self.dtype.is_floating_point else tensor.zero_()
         return tensor.requires_grad_(self.requires_grad)
 
 
 class _Value(NamedTuple):
-    """A value of an operator without its numbers."""
+    """The value of an operator, with specs for its tensors."""
 
     leaves: tuple[Any, ...]
     structure: Structure
@@ -86,14 +86,14 @@ def measure_apart(
     """Measure every operator.
 
     Args:
-        graph: of a model whose parameters are on meta.
-        inputs: the values of its input operators.
-        repeats: how often each time is taken, at least.
-        clock: what seconds are.
-        report: is told in words how far it is.
+        graph: the graph of a model whose parameters are on the meta device.
+        inputs: the values of its input operators, by id.
+        repeats: fewest measurements of each operator.
+        clock: returns the time in seconds.
+        report: called with a line of text about the progress.
 
     Returns:
-        By operator its times, and its bytes.
+        The times and the sizes of each operator, by its id.
     """
     values, sizes, bytes_of = _shapes(graph, inputs)
     found: dict[Any, OperatorInputs] = {}
@@ -102,7 +102,7 @@ def measure_apart(
     for position, one in enumerate(operators):
         likeness = _likeness(graph, one, values, sizes)
         if likeness not in found:
-            gc.collect()  # what backwards leave in circles; while times are taken it does not run by itself
+            gc.collect()  # backwards leave reference cycles, and automatic collection is off during measurements
             report(f"measuring {one.id}, {position + 1} of {len(operators)}")
             found[likeness] = _measured(graph, one, values, sizes, repeats, clock)
         taken[one.id] = found[likeness]
@@ -112,7 +112,7 @@ def measure_apart(
 def _shapes(
     graph: ModelGraph, inputs: Mapping[str, Any]
 ) -> tuple[dict[str, _Value], dict[str, _Spec], dict[str, Bytes]]:
-    """What all values and the model's tensors are like, and what operators keep."""
+    """The specs of all values and of the model's tensors, and the bytes that operators keep."""
     fakes = Fakes()
     own = {**graph.buffers, **graph.parameters}
     with fakes.mode:
@@ -134,7 +134,7 @@ def _mapped(change: Callable[[Tensor], Tensor], tree: Any) -> Any:
 
 
 def _likeness(graph: ModelGraph, one: TracedOperator, values: Mapping[str, _Value], own: Mapping[str, _Spec]) -> Any:
-    """The same for operators that do the same with tensors of the same shapes."""
+    """A key that is equal for operators that compute the same on tensors of the same shapes."""
     return (
         _calls(graph, one),
         tuple(values[id].leaves if _are_shapes(values[id]) else id for id in one.inputs),
@@ -143,7 +143,7 @@ def _likeness(graph: ModelGraph, one: TracedOperator, values: Mapping[str, _Valu
 
 
 def _calls(graph: ModelGraph, one: TracedOperator) -> Any:
-    """What an operator calls, in words; its id if they do not say all, as for untraced modules of the user."""
+    """A description of an operator's calls; its id if that is incomplete, as for untraced modules of the user."""
     of_others = {value: index for id in one.inputs for index, value in enumerate(graph.by_id[id].values)}
     names: dict[fx.Node, str] = {}
 
@@ -160,7 +160,7 @@ def _calls(graph: ModelGraph, one: TracedOperator) -> Any:
 
 
 def _called(target: Any) -> str | None:
-    """The name of what is called, if that says what it does."""
+    """The name of the call's target, if the name determines what it computes."""
     if isinstance(target, BoundModule):
         modules = modules_of(target.shell).values()
         if all(type(module).__module__.startswith("torch.nn.") for module in modules):
@@ -188,6 +188,6 @@ def _measured(
     runs = OperatorRuns(graph, made, clock, only=[one.id], tensors=tensors)
     take_times(runs, repeats)
     for node in one.nodes:
-        if isinstance(target := node.target, BoundModule):  # it would hold what was made for it
+        if isinstance(target := node.target, BoundModule):  # it would keep the synthetic tensors alive
             target.bind([graph.parameters[n] for n in target.parameters], [graph.buffers[n] for n in target.buffers])
     return OperatorInputs(runs.times[one.id], runs.empty)

@@ -1,4 +1,4 @@
-"""A plan as a Graphviz drawing: operators as vertices, a box around each stage, bold edges where a stage ends."""
+"""A plan in Graphviz's DOT language: operators as vertices, a box around each stage, bold edges between stages."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.quantities import shown_duration, shown_size
 
-if TYPE_CHECKING:  # plans draw themselves with this
+if TYPE_CHECKING:  # `plans.py` imports this module
     from ropewalk.pipeline.plans import Plan
 
 _COLOURS = ("#dbeafe", "#dcfce7", "#fef9c3", "#fce7f3", "#ede9fe", "#ffedd5", "#e0f2fe", "#f1f5f9")
 
 
 def plan_dot(plan: Plan, profile: Profile) -> str:
-    """Draw a plan over the operators of its profile, for `dot -Tsvg`."""
+    """Draw a plan over the operators of its profile, for `dot -Tsvg`.
+
+    Args:
+        plan: the plan to draw.
+        profile: the profile that the plan was made from.
+    """
     number = {id: index for index, id in enumerate(profile.order)}
     stage_of = {id: stage.id for stage in plan.stages for id in stage.operators}
     lines = [

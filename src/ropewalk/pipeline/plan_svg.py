@@ -1,7 +1,7 @@
-"""A plan as a picture: a column for each stage with its times and memory, arcs for what passes between stages.
+"""A plan as an SVG image: a column for each stage with its times and memory, arcs for transfers between stages.
 
-The picture stands alone (no script, no font, no network), so that it can be put into a
-page or a paper as it is.
+The image is self-contained (no script, no font, no network), so that a page or a paper can
+include it without changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ropewalk.pipeline.plan_table import headline, remarks, shown_devices
 from ropewalk.pipeline.prediction import Prediction
 from ropewalk.quantities import shown_duration, shown_size
 
-if TYPE_CHECKING:  # plans draw themselves with this
+if TYPE_CHECKING:  # `plans.py` imports this module
     from ropewalk.pipeline.plans import Plan
 
 _COLUMN, _GAP, _LEFT, _MARGIN, _BAR = 170, 46, 24, 100, 180
@@ -26,7 +26,12 @@ _MEMORY = {
 
 
 def plan_svg(plan: Plan, prediction: Prediction) -> str:
-    """Draw a plan; a dashed line shows the memory of a device, if that is limited."""
+    """Draw a plan as an SVG document; a dashed line shows the memory limit of a device, if there is one.
+
+    Args:
+        plan: the plan to draw.
+        prediction: its times and memory.
+    """
     memory_bytes = prediction.memory_bytes
     top = 60 + 22 * _arc_levels(plan)
     notes = list(remarks(plan, prediction))
@@ -90,7 +95,7 @@ def _arc_levels(plan: Plan) -> int:
 
 
 def _arcs(plan: Plan, prediction: Prediction, top: int) -> Iterator[str]:
-    """One arc for each pair of stages; the farther apart, the higher."""
+    """One arc for each pair of stages; arcs between stages that are farther apart are higher."""
     for link in prediction.links:
         start = _LEFT + link.source * (_COLUMN + _GAP) + _COLUMN * 0.75
         end = _LEFT + link.target * (_COLUMN + _GAP) + _COLUMN * 0.25

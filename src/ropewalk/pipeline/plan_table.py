@@ -1,4 +1,4 @@
-"""A plan as text: a line for each stage, what passes between them, and what holds it back.
+"""A plan as text: a line for each stage, the transfers between stages, and the bottleneck.
 
 resnet50 on 4 devices, 1 GB/s: 2 stages, one_f_one_b, 16 micro-batches
 
@@ -16,14 +16,19 @@ from ropewalk.pipeline.prediction import Prediction, StagePrediction
 from ropewalk.quantities import counted, shown_duration, shown_size
 from ropewalk.text_table import text_table
 
-if TYPE_CHECKING:  # plans draw themselves with this
+if TYPE_CHECKING:  # `plans.py` imports this module
     from ropewalk.pipeline.plans import Plan
 
 HEADINGS = ("stage", "operators", "devices", "forward", "backward", "computing", "memory", "in flight")
 
 
 def plan_table(plan: Plan, prediction: Prediction) -> str:
-    """Show a plan and what it will do as text for a terminal or a log."""
+    """Show a plan and its prediction as text for a terminal or a log.
+
+    Args:
+        plan: the plan to show.
+        prediction: its times and memory.
+    """
     rows = [HEADINGS, *(stage_row(plan, stage, prediction.stages[stage]) for stage in range(len(plan.stages)))]
     numbers = [column for column, heading in enumerate(HEADINGS) if heading not in ("operators", "devices")]
     lines = text_table(rows, right=numbers)
@@ -31,7 +36,7 @@ def plan_table(plan: Plan, prediction: Prediction) -> str:
 
 
 def headline(plan: Plan, prediction: Prediction) -> str:
-    """What was planned, in one line."""
+    """Summarise a plan in one line: topology, number of stages, schedule and micro-batches."""
     return (
         f"{prediction.topology}: {counted(len(plan.stages), 'stage')}, {plan.schedule}, "
         f"{counted(plan.micro_batches, 'micro-batch', 'es')} in a step"
@@ -39,7 +44,7 @@ def headline(plan: Plan, prediction: Prediction) -> str:
 
 
 def stage_row(plan: Plan, number: int, predicted: StagePrediction) -> tuple[str, ...]:
-    """The words of one stage, one for each of `HEADINGS`."""
+    """Return the cells of one stage's row, one for each of `HEADINGS`."""
     stage = plan.stages[number]
     ends = stage.operators[0] if len(stage.operators) == 1 else f"{stage.operators[0]} .. {stage.operators[-1]}"
     return (
@@ -55,7 +60,7 @@ def stage_row(plan: Plan, number: int, predicted: StagePrediction) -> tuple[str,
 
 
 def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
-    """What is known of the plan as a whole, a line each."""
+    """Yield lines about the plan as a whole."""
     copies = f"data parallelism on {prediction.num_devices}"
     yield (
         f"step        {shown_duration(prediction.step_s)} simulated, {prediction.samples_per_s:.4g} samples/s, "
@@ -91,12 +96,12 @@ def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
 
 
 def shown_stages(stages: Sequence[int]) -> str:
-    """Stages of one worker: "stage 3", or "stages 0, 2"."""
+    """Return the stages of one worker as text: "stage 3", or "stages 0, 2"."""
     return f"stage{'' if len(stages) == 1 else 's'} {', '.join(map(str, stages))}"
 
 
 def shown_devices(devices: Sequence[int]) -> str:
-    """Devices as ranges: "0-2,5"."""
+    """Return devices as ranges: "0-2,5"."""
     ranges: list[list[int]] = []
     for device in sorted(devices):
         if ranges and device == ranges[-1][1] + 1:

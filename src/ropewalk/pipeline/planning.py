@@ -1,7 +1,7 @@
-"""From a model, or its profile, to a plan: the main way in.
+"""Makes a plan from a model or from its profile: the main entry point of `ropewalk.pipeline`.
 
 plan = ropewalk.pipeline.plan(model, example, devices="4x2@12GBps,1.25GBps", memory="16GB")
-print(plan)                          # stages, times, memory, what holds it back
+print(plan)                          # stages, times, memory, the bottleneck
 open("plan.svg", "w").write(plan.svg())
 """
 
@@ -28,13 +28,13 @@ from ropewalk.pipeline.topology_text import load_topology, parse_bandwidth, pars
 from ropewalk.pipeline.verifier import verify
 from ropewalk.quantities import parse_memory
 
-#: Bytes per second of links that nobody described: what PipeDream's optimizer takes, about 10 Gbit/s Ethernet.
+#: Bytes per second of links without a description: the value that PipeDream's optimizer uses, about 10 Gbit/s Ethernet.
 DEFAULT_BANDWIDTH = 1e9
 
-#: Two simulated times are the same if they differ by less than this share.
+#: Two simulated times count as equal if they differ by less than this share.
 _SAME = 1e-9
 
-#: The schedules of the papers that partitioners come from.
+#: For a partitioner that comes from a paper, the schedule of that paper.
 _SUITING = {"pipedream": "pipedream", "balanced": "gpipe"}
 
 
@@ -55,35 +55,38 @@ def plan(
     leaf_modules: Sequence[Any] = (),
     repeats: int = 5,
 ) -> Plan:
-    """Choose where to cut a model, how often to copy each stage, and where each runs.
+    """Choose where to cut a model, how many replicas each stage gets, and on which devices each stage runs.
 
     Args:
-        model: a `torch.nn.Module` (or its graph, from `trace`), which is profiled here first; or its `Profile`, for
+        model: a `torch.nn.Module` (or its graph, from `trace`), which is profiled first; or its `Profile`, for
             which no torch is needed.
-        example_inputs: for a module: inputs of one micro-batch, a tensor, a tuple or a dict of them.
-        devices: how many (4), in levels from the inside out ("4x8@12GBps,1.25GBps"), the path of a TOML file that
-            describes them, or a `Topology`.
-        bandwidth: bytes per second of each level, if `devices` has none; 1 GB/s if nothing says so.
-        memory: of each device, "16GB"; None: what the topology says, or no limit.
-        schedule: a name of `ropewalk.pipeline.schedules`, or a schedule. None: what suits the partitioner, that is
-            "pipedream" for pipedream, "gpipe" for balanced, else "one_f_one_b".
-        micro_batches: in one step. None: 4 for each device (GPipe's rule for a small bubble), or 1 with the schedule
-            "pipedream", which updates as it goes.
-        partitioner: a name of `ropewalk.pipeline.partitioners`, or a partitioner. None: "exact".
-        num_stages: how many; None: what is fastest.
-        recompute: True or False for all stages, None for the planner's choice.
+        example_inputs: for a module: the inputs of one micro-batch, as a tensor, or a tuple or dict of tensors.
+        devices: their number (4), their number in each level from the inside out ("4x8@12GBps,1.25GBps"), the path of
+            a TOML file that describes them, or a `Topology`.
+        bandwidth: bytes per second of the links at each level, if `devices` does not give them; 1 GB/s by default.
+        memory: memory of each device, such as "16GB" or a number of bytes; None: the topology's, or no limit.
+        schedule: a name from `ropewalk.pipeline.schedules`, or a schedule. None: the one that suits the partitioner,
+            which is "pipedream" for pipedream, "gpipe" for balanced, and "one_f_one_b" for the others.
+        micro_batches: micro-batches in one step. None: 4 for each device (GPipe's rule for a small bubble), or 1 with
+            the schedule "pipedream", which updates after every micro-batch.
+        partitioner: a name from `ropewalk.pipeline.partitioners`, or a partitioner. None: "exact".
+        num_stages: number of stages; None: the fastest number.
+        recompute: whether all stages recompute their forwards; None: the planner decides for each stage.
         optimizer_slots: copies of the weights that the optimizer keeps: Adam 2, SGD with momentum 1, SGD 0.
-        cuts: the last operator of each stage but the last, or operator -> stage; the partitioner is then "fixed".
-        leaf_modules: for a module: what is not looked into when it is traced (see `trace`).
-        repeats: of the profile's measurement.
+        cuts: the last operator of each stage except the last one, or a mapping from operators to stages; the
+            partitioner is then "fixed".
+        leaf_modules: for a module: submodules that tracing treats as one operator each (see `trace`).
+        repeats: how often the profiler measures each operator.
 
     Returns:
-        The plan, with what it will do in `plan.prediction`.
+        The plan; `plan.prediction` has the predicted times and memory.
 
     Raises:
-        NoPlanFits: no plan does what was asked; names the two numbers and the smallest change that would do.
-        PlanInvalid, ProfileInvalid, TopologyInvalid, ScheduleInvalid: an argument cannot be; says which and why.
-        NotTraceable: the model's graph cannot be seen.
+        NoPlanFits: no plan meets the request; the message has the requested and the possible number, and the smallest
+            change to the request that allows a plan.
+        PlanInvalid, ProfileInvalid, TopologyInvalid, ScheduleInvalid: an argument is invalid; the message says which
+            one and why.
+        NotTraceable: the model's graph cannot be traced.
     """
     topology = as_topology(devices, bandwidth)
     chosen = make_partitioner(partitioner or ("exact" if cuts is None else "fixed"))
@@ -112,28 +115,39 @@ def _planned(request: PlanRequest, partitioner: Partitioner, schedule: Schedule)
     partition = choose(request, partitioner, schedule)
     planning_s = time.perf_counter() - begun
     made = assemble(request.profile, partition.stages, schedule=schedule.name, micro_batches=request.micro_batches)
-    # Ours are proved by their tests; one that somebody brings is not, and this takes milliseconds.
+    # Tests prove the schedules of this package, but not those of users; verifying takes milliseconds.
     verify(made, schedule.actions(made), schedule)
     return replace(made, prediction=predict(request, partitioner, partition, made, schedule, planning_s))
 
 
 @runtime_checkable
 class Ranking(Protocol):
-    """A partitioner that knows several good plans."""
+    """A partitioner that can return several good plans."""
 
     def candidates(self, request: PlanRequest) -> tuple[Partition, ...]:
-        """The plans, the best by the partitioner's own objective first."""
+        """Return several plans, best first by the partitioner's own objective.
+
+        Args:
+            request: the model, the devices and the constraints.
+        """
         ...
 
 
 def choose(request: PlanRequest, partitioner: Partitioner, schedule: Schedule) -> Partition:
-    """The partitioner's plan; of several, the one that is fastest in the simulator.
+    """Return the partitioner's plan or, if it proposes several, the one that is fastest in the simulator.
 
-    An objective that can be minimised exactly leaves out what only a clock shows, such as replicas that wait for
-    each other; so it proposes, and the simulator decides. Of equals, the first.
+    An objective that can be minimised exactly leaves out effects that only a simulation shows, such as replicas that
+    wait for each other. So the objective proposes plans, and the simulator decides. If several plans are equally
+    fast, the first one is taken.
+
+    Args:
+        request: the model, the devices and the constraints.
+        partitioner: proposes the plans.
+        schedule: the order of actions in which the plans are simulated.
 
     Raises:
-        NoPlanFits: the partitioner found none.
+        NoPlanFits: the partitioner found no plan.
+        PlanInvalid: the partitioner returned something else than a `Partition`.
     """
     if not isinstance(partitioner, Ranking):
         partition: object = partitioner.partition(request)
@@ -154,10 +168,14 @@ def choose(request: PlanRequest, partitioner: Partitioner, schedule: Schedule) -
 def as_topology(
     devices: int | str | Path | Topology, bandwidth: str | float | Sequence[str | float] | None = None
 ) -> Topology:
-    """Read what `plan` takes as its devices.
+    """Read a topology from the `devices` and `bandwidth` that `plan` takes.
+
+    Args:
+        devices: as for `plan`.
+        bandwidth: as for `plan`.
 
     Raises:
-        TopologyInvalid: it cannot be read.
+        TopologyInvalid: `devices` cannot be read.
         PlanInvalid: bandwidths are given twice, or not one for each level.
     """
     if isinstance(devices, Topology):
@@ -183,7 +201,7 @@ def as_topology(
 
 
 def _profile_of(model: Any, example_inputs: Any, leaf_modules: Sequence[Any], repeats: int) -> Profile:
-    """The profile that was given, or that of a model, measured here."""
+    """The profile that was given, or the measured profile of a model."""
     if isinstance(model, Profile):
         if example_inputs is not None or leaf_modules:
             raise PlanInvalid("example_inputs and leaf_modules are for a model; a profile has been measured already")
@@ -192,7 +210,7 @@ def _profile_of(model: Any, example_inputs: Any, leaf_modules: Sequence[Any], re
         raise PlanInvalid(
             f"to plan a {type(model).__name__}, give example_inputs of one micro-batch, or its Profile instead"
         )
-    # By name, since whoever plans from a profile may have no torch.
+    # Imported by name, since planning from a profile must work without torch.
     profiler = importlib.import_module("ropewalk.pipeline.profiler")
     if leaf_modules:
         tracer = importlib.import_module("ropewalk.pipeline.tracing.tracer")

@@ -1,13 +1,13 @@
-"""A plan: which operators each stage runs, on which devices, and what passes between the stages.
+"""A plan: which operators each stage runs, on which devices, and which tensors pass between the stages.
 
     stage 0  [input.x, conv1, relu]   devices (0, 1, 2): 3 replicas, micro-batch b goes to replica b mod 3
        │ edge relu -> 1
     stage 1  [fc1, fc2]               devices (3,)
 
-Stages are numbered along the data: every edge goes to a later stage. A tensor that several
-later stages read is sent straight to each. Stages on the same devices share workers
-(interleaved and V-shaped schedules); such a set of stages is a *group*, and a worker is
-(group, replica).
+Stages are numbered in the direction of the data: every edge leads to a later stage. A tensor
+that several later stages read is sent directly to each of them. Stages on the same devices
+share workers (interleaved and V-shaped schedules); such a set of stages is a *group*, and a
+worker is (group, replica).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class Stage:
     operators: tuple[str, ...]
     #: One device per replica; the same operators run on each.
     devices: tuple[int, ...]
-    #: Whether it keeps only its inputs, and runs its forward again before its backward.
+    #: Whether the stage keeps only its inputs, and runs its forward again before its backward.
     recompute: bool = False
 
     @property
     def replicas(self) -> int:
-        """How many devices run it."""
+        """The number of replicas: one for each device."""
         return len(self.devices)
 
 
@@ -59,19 +59,19 @@ class Stage:
 class Edge:
     """A value that crosses from one stage to later ones."""
 
-    #: Id of the operator whose value it is.
+    #: Id of the operator whose value crosses.
     tensor: str
     source: int
     targets: tuple[int, ...]
-    #: Bytes of one micro-batch, forwards to each target.
+    #: Bytes of the value, sent to each target for one micro-batch.
     size_bytes: int
-    #: Bytes that come back from each target; 0: it has no gradient.
+    #: Bytes of the gradient that each target sends back; 0 if the value has no gradient.
     gradient_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """A parameter that several stages read; each holds a copy, and their gradients are summed before a step."""
+    """A parameter that several stages read; each stage holds a copy, and their gradients are summed before a step."""
 
     parameter: str
     stages: tuple[int, ...]
@@ -79,11 +79,11 @@ class Tie:
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages on devices, and the schedule they run.
+    """Stages on devices, and the schedule that they follow.
 
     Raises:
-        PlanInvalid: stages are not numbered 0, 1, ..., one is empty or has no device, an edge does not lead to a later
-            stage, or stages share some of their devices but not all.
+        PlanInvalid: stages are not numbered 0, 1, ..., a stage is empty or has no device, an edge does not lead to a
+            later stage, or two stages share some of their devices but not all.
     """
 
     stages: tuple[Stage, ...]
@@ -92,7 +92,7 @@ class Plan:
     schedule: str = "one_f_one_b"
     #: Micro-batches in one step.
     micro_batches: int = 1
-    #: What it will do, if it was made by `plan`.
+    #: Predicted times and memory, if `plan` made this plan.
     prediction: Prediction | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -100,7 +100,7 @@ class Plan:
 
     @cached_property
     def placement(self) -> tuple[int, ...]:
-        """For each stage its group: stages on the same devices are one group, numbered by their first stages."""
+        """The group of each stage: stages on the same devices form one group; groups are ordered by first stage."""
         groups: dict[tuple[int, ...], int] = {}
         return tuple(groups.setdefault(stage.devices, len(groups)) for stage in self.stages)
 
@@ -122,15 +122,20 @@ class Plan:
         )
 
     def worker_of(self, stage: int, micro_batch: int) -> PlanWorker:
-        """Who runs a micro-batch at a stage: replicas take turns."""
+        """Return the worker that runs a micro-batch at a stage; replicas take turns.
+
+        Args:
+            stage: id of the stage.
+            micro_batch: number of the micro-batch.
+        """
         return PlanWorker(self.placement[stage], micro_batch % self.stages[stage].replicas)
 
     def device_of(self, worker: PlanWorker) -> int:
-        """The device of a worker."""
+        """Return the device of a worker."""
         return self.stages[self.groups[worker.group][0]].devices[worker.replica]
 
     def workers_after(self, stage: int) -> int:
-        """How many workers run stages after this one (docs/theory.md, "Weight versions": W_s = ceil(this / r_s))."""
+        """Return the number of workers of later stages (docs/theory.md, "Weight versions": W_s = ceil(this / r_s))."""
         return self._workers_after[stage]
 
     @cached_property
@@ -143,15 +148,15 @@ class Plan:
         return tuple(reversed(counts))
 
     def inputs_of(self, stage: int) -> tuple[Edge, ...]:
-        """The edges that lead to a stage."""
+        """Return the edges that lead to a stage."""
         return tuple(edge for edge in self.edges if stage in edge.targets)
 
     def outputs_of(self, stage: int) -> tuple[Edge, ...]:
-        """The edges that begin at a stage."""
+        """Return the edges that begin at a stage."""
         return tuple(edge for edge in self.edges if edge.source == stage)
 
     def __str__(self) -> str:
-        """The table that people read; of a plan without a prediction the stages alone."""
+        """The plan as a table; without a prediction, the table has the stages alone."""
         if self.prediction:
             return plan_table(self, self.prediction)
         return "\n".join(
@@ -160,29 +165,33 @@ class Plan:
         )
 
     def svg(self) -> str:
-        """The plan as a picture.
+        """Draw the plan as an SVG document.
 
         Raises:
-            PlanInvalid: it has no prediction.
+            PlanInvalid: the plan has no prediction.
         """
         if self.prediction is None:
             raise PlanInvalid("this plan has no prediction to draw; plans made by ropewalk.pipeline.plan have one")
         return plan_svg(self, self.prediction)
 
     def dot(self, profile: Profile) -> str:
-        """The plan over the graph of its profile, for Graphviz."""
+        """Draw the plan over the operator graph of its profile, in Graphviz's DOT language.
+
+        Args:
+            profile: the profile that the plan was made from.
+        """
         return plan_dot(self, profile)
 
     def to_json(self) -> bytes:
-        """The plan as JSON, for `Plan.from_json`."""
+        """Return the plan as JSON, which `Plan.from_json` reads."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Plan:
-        """Read what `to_json` wrote.
+        """Read a plan that `to_json` wrote.
 
         Raises:
-            PlanInvalid: it is not such a plan; says where.
+            PlanInvalid: `text` is not such a plan; the message says where.
         """
         try:
             return msgspec.json.decode(text, type=cls)
@@ -191,10 +200,16 @@ class Plan:
 
 
 def assemble(profile: Profile, stages: Sequence[Stage], *, schedule: str, micro_batches: int) -> Plan:
-    """Make a plan of stages: finds what passes between them, and which parameters are tied across them.
+    """Make a plan from stages: find the tensors that pass between them and the parameters that they share.
+
+    Args:
+        profile: the operators, and the edges between them.
+        stages: the stages, in order; together they have each operator once.
+        schedule: name of the plan's schedule.
+        micro_batches: micro-batches in one step.
 
     Raises:
-        PlanInvalid: an operator is in no stage or in two, or an edge of the profile would lead back.
+        PlanInvalid: an operator is in no stage or in two, or an edge of the profile leads to an earlier stage.
     """
     stage_of: dict[str, int] = {}
     for stage in stages:

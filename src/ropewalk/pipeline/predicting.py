@@ -1,4 +1,4 @@
-"""Says what a plan will do: seconds and bytes by the cost model, the step's time by the simulator, and why in words."""
+"""Predicts a plan's seconds and bytes by the cost model and its step time by simulation, and names the bottleneck."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from ropewalk.quantities import shown_duration
 
 @runtime_checkable
 class OwnCosts(Protocol):
-    """A partitioner that counts seconds by a cost model of its own, per mini-batch as profiled."""
+    """A partitioner with a cost model of its own, which counts seconds per profiled mini-batch."""
 
     @property
     def cost_model(self) -> str:
-        """What the model is called."""
+        """The name of the cost model."""
         ...
 
     def one_device_s(self, request: PlanRequest) -> float:
-        """Seconds of the whole model on one device."""
+        """Return the seconds of a mini-batch with the whole model on one device."""
         ...
 
     def data_parallel_s(self, request: PlanRequest) -> float:
-        """Seconds of whole copies on all devices."""
+        """Return the seconds of a mini-batch with a copy of the model on every device."""
         ...
 
 
-#: Without a flush the rate counts, not the fill: micro-batches for each worker that are simulated to see it.
+#: Micro-batches for each worker that are simulated if the schedule has no flush, to measure the steady rate.
 _ROUNDS = 12
 
 
@@ -49,7 +49,16 @@ def predict(
     schedule: Schedule,
     planning_s: float,
 ) -> Prediction:
-    """Compute what a plan will do on the topology it was made for."""
+    """Predict the times and memory of a plan on the topology that it was made for.
+
+    Args:
+        request: the model, the devices and the constraints.
+        partitioner: the partitioner that made the plan.
+        partition: the stages that it returned.
+        plan: the plan.
+        schedule: the plan's schedule.
+        planning_s: seconds that the search took.
+    """
     cost = plan_cost(request, plan.stages)
     timeline = simulated(request, plan, schedule)
     step_s = mini_batch_s(request, timeline)
@@ -99,24 +108,24 @@ def predict(
 
 
 def simulated(request: PlanRequest, plan: Plan, schedule: Schedule) -> Timeline:
-    """The plan in the simulator: one step, or without a flush as many as show the steady rate."""
+    """Simulate a plan: one step or, without a flush, enough micro-batches to show the steady rate."""
     if not schedule.flushes:
         plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
     return simulate(plan, request.profile, request.topology, schedule=schedule, optimizer_slots=request.optimizer_slots)
 
 
 def mini_batch_s(request: PlanRequest, timeline: Timeline) -> float:
-    """Seconds of the request's mini-batch in what was `simulated`, which may be more of them."""
+    """Return the seconds of one mini-batch of the request in a timeline from `simulated`, which may have several."""
     return timeline.step_s * request.micro_batches / timeline.plan.micro_batches
 
 
 def _whole(request: PlanRequest, num_devices: int) -> Stage:
-    """The whole model on each of so many devices, whether or not it fits."""
+    """The whole model on each of `num_devices` devices, whether or not it fits."""
     return Stage(0, request.profile.order, tuple(range(num_devices)), recompute=request.recompute is True)
 
 
 def _simulated_s(request: PlanRequest, whole: Stage) -> float:
-    """Seconds of a mini-batch of whole copies: all micro-batches, and one sum of the gradients."""
+    """Seconds of a mini-batch with whole copies: all micro-batches, and one reduction of the gradients."""
     plan = assemble(request.profile, [whole], schedule="gpipe", micro_batches=request.micro_batches)
     return simulated(request, plan, GPipe()).step_s
 
@@ -126,7 +135,7 @@ def _ratio(one_s: float, other_s: float) -> float:
 
 
 def _busy(timeline: Timeline) -> list[float]:
-    """For each stage the share of the time in which its devices compute, for whatever stage."""
+    """For each stage, the share of the time in which its devices compute, for any stage."""
     length_s = timeline.length_s
     shares: list[list[float]] = [[] for _ in timeline.plan.groups]
     for worker, compute_s in timeline.compute_s.items():
@@ -135,7 +144,7 @@ def _busy(timeline: Timeline) -> list[float]:
 
 
 def _links(plan: Plan) -> tuple[LinkLoad, ...]:
-    """Bytes between stages in one step, every edge counted."""
+    """Bytes between stages in one step, over all edges."""
     forward: dict[tuple[int, int], int] = defaultdict(int)
     backward: dict[tuple[int, int], int] = defaultdict(int)
     for edge in plan.edges:
@@ -146,7 +155,7 @@ def _links(plan: Plan) -> tuple[LinkLoad, ...]:
 
 
 def _bottleneck(plan: Plan, cost: PlanCost, timeline: Timeline) -> str:
-    """What to change first, in words."""
+    """The bottleneck in words, as a hint what to change first."""
     share = cost.stages[cost.bottleneck]
     stage = plan.stages[cost.bottleneck]
     rate_s = share.compute_s / stage.replicas

@@ -1,4 +1,4 @@
-"""What a plan will do, in numbers: the record that tables, JSON and drawings show. `predicting` computes it."""
+"""The predicted times and memory of a plan, which tables, JSON and drawings show. `predicting` computes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class MemoryUse:
-    """Bytes on each device of a stage."""
+    """Bytes of memory on each device of a stage."""
 
     weights: int = 0
     gradients: int = 0
@@ -16,91 +16,96 @@ class MemoryUse:
     #: Weights of earlier versions that backwards still need.
     stashed: int = 0
     buffers: int = 0
-    #: What forwards in flight keep for their backwards.
+    #: Activations that forwards in flight keep for their backwards.
     activations: int = 0
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all fields, in bytes."""
         return sum(getattr(self, part.name) for part in fields(self))
 
 
 @dataclass(frozen=True, slots=True)
 class StagePrediction:
-    """One stage, for one micro-batch on one of its devices."""
+    """The prediction for one stage, for one micro-batch on one of its devices."""
 
     forward_s: float
-    #: With the forward again if the stage recomputes.
+    #: Includes the second forward if the stage recomputes.
     backward_s: float
     #: Seconds of its busiest port.
     link_s: float
     #: Seconds to sum gradients over its replicas, once per update.
     reduce_s: float
-    #: Micro-batches whose forward is done and whose backward is not, at most, on each device.
+    #: Most micro-batches on each device whose forward is done and whose backward is not.
     in_flight: int
     memory: MemoryUse
-    #: Share of the step in which its devices compute, 0 to 1.
+    #: Share of the step in which its devices compute, from 0 to 1.
     busy: float
 
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """What passes between two stages in one step."""
+    """The bytes that pass between two stages in one step."""
 
     source: int
     target: int
-    #: Values forwards.
+    #: Bytes of values, from `source` to `target`.
     forward_bytes: int
-    #: Gradients back.
+    #: Bytes of gradients, from `target` to `source`.
     backward_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a plan will do on the topology it was made for."""
+    """The predicted performance of a plan on the topology that it was made for."""
 
     partitioner: str
     cost_model: str
-    #: The topology in words.
+    #: Description of the topology.
     topology: str
     num_devices: int
     #: Seconds per mini-batch of `micro_batches` micro-batches, by the partitioner's cost model.
     objective_s: float
-    #: No plan that was asked for can take less by that model; None: the partitioner has no bound.
+    #: Lower bound of the objective over all plans that meet the request; None: the partitioner has no bound.
     lower_bound_s: float | None
-    #: The least objective of all plans that were found; that of this plan, unless the simulator chose another.
+    #: The least objective of all plans that were found; less than `objective_s` if the simulator preferred this plan.
     least_objective_s: float
-    #: Seconds that the search took, without reading and importing.
+    #: Seconds that the search took, without loading files and modules.
     planning_s: float
     #: Seconds per mini-batch in the simulator.
     step_s: float
     samples_per_s: float
-    #: Share of all devices' time in which none of the step's work is done, in the simulator.
+    #: Share of all devices' time in which they are idle, from 0 to 1, in the simulator.
     idle: float
-    #: How many times faster than one device alone, and than whole copies on all devices, by the same cost model.
+    #: Speedup over a single device, and over data parallelism on all devices, by the same cost model.
     speedup_over_one: float
     speedup_over_data_parallel: float
-    #: The same by the simulator.
+    #: The same speedups by the simulator.
     simulated_speedup_over_one: float
     simulated_speedup_over_data_parallel: float
-    #: Bytes that whole copies would need on each device, and what each device has, at least; None: not limited.
+    #: Bytes that data parallelism would need on each device, and the least memory limit of all devices; None: no limit.
     data_parallel_bytes: int
     memory_bytes: int | None
-    #: What holds the plan back, in words.
+    #: Description of the bottleneck.
     bottleneck: str
     stages: tuple[StagePrediction, ...]
     links: tuple[LinkLoad, ...]
-    #: What the partitioner says of how the plan was found.
+    #: Remarks of the partitioner on how it found the plan.
     notes: tuple[str, ...] = ()
 
     @property
     def gap(self) -> float | None:
-        """How far the least objective found is above the bound, as a share of the bound: what the search may miss."""
+        """Excess of the least objective over the bound, as a share of the bound: the most that the search can miss."""
         return gap_above(self.lower_bound_s, self.least_objective_s)
 
 
 def gap_above(lower_bound_s: float | None, objective_s: float) -> float | None:
-    """How far an objective is above its bound: 0.05 for 5 % of the bound. None: there is no bound."""
+    """Return the excess of an objective over its bound, as a share of the bound (0.05 for 5 %); None without a bound.
+
+    Args:
+        lower_bound_s: the bound, in seconds; None: there is none.
+        objective_s: the objective, in seconds.
+    """
     if lower_bound_s is None:
         return None
     if objective_s <= lower_bound_s:

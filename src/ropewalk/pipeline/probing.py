@@ -1,11 +1,11 @@
-"""`probe`: the topology of the machine it runs on, with the speed of copies between its processes as measured.
+"""`probe`: the topology of this machine, with the measured bandwidth of copies between its processes.
 
     this process ── copy into a slot ──▶ shared memory ── copy into a slot ──▶ this process
                  ── one byte ──▶ pipe ──▶ the other process ── one byte ──▶ pipe ──▶
 
-Once round with nothing is two latencies; once round with n bytes is two transfers more, of
-one copy each, as stages on one machine hand over tensors. Between CUDA devices it is
-copies from device to device.
+A round trip without contents takes two latencies; a round trip with n bytes takes two
+transfers more, of one copy each, as between stages on one machine. Between CUDA devices,
+copies from device to device are measured.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ropewalk.errors import TopologyInvalid
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 from ropewalk.quantities import shown_duration, shown_size
 
-#: As large as the activations of a large micro-batch, so that it is memory that is measured, not a cache.
+#: As large as the activations of a large micro-batch, so that the copies measure memory, not a cache.
 _COPY_BYTES = 2**24
 _ROUNDS = 30
 
-#: The other process; it needs nothing but Python. Arguments: file descriptor and size of the slots.
+#: The other process's program; it uses the standard library alone. Arguments: file descriptor and size of the slots.
 _ECHO = """
 import mmap, os, sys
 fd, size = int(sys.argv[1]), int(sys.argv[2])
@@ -45,17 +45,17 @@ while asked := os.read(0, 1):
 
 
 def probe(*, device: str | None = None, report: Callable[[str], None] | None = None) -> Topology:
-    """Describe this machine: its devices, their memory, and the links between processes on it, as measured.
+    """Describe this machine: its devices, their memory, and the measured links between its processes.
 
-    It takes about a second, and starts a process for that time.
+    The measurement takes about a second, and starts a process for that time.
 
     Args:
-        device: "cuda" for its CUDA devices, "cpu" for its cores, each core a device with its share of the memory;
-            None: CUDA devices if there are any.
-        report: is told in words what was found and measured.
+        device: "cuda" for the CUDA devices; "cpu" for the cores, of which each is a device with its share of the
+            memory; None: the CUDA devices if there are any, else the cores.
+        report: called with a line of text for each result.
 
     Raises:
-        TopologyInvalid: there is no such device.
+        TopologyInvalid: `device` is none of these, or there is no usable CUDA device.
     """
     report = report or (lambda _: None)
     if device not in (None, "cpu", "cuda"):
@@ -82,7 +82,7 @@ def _cpu_topology(report: Callable[[str], None]) -> Topology:
 
 
 def _copies_between_processes() -> tuple[float, float]:
-    """Seconds of a message without contents, and bytes per second of a copy."""
+    """Seconds of an empty message, and bytes per second of a copy."""
     folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryFile(dir=folder) as file:
         file.truncate(2 * _COPY_BYTES)
@@ -101,7 +101,7 @@ def _copies_between_processes() -> tuple[float, float]:
 
             empty_s = _round_s(b"e", other.stdin, other.stdout, lambda: None)
             copies_s = _round_s(b"c", other.stdin, other.stdout, with_a_copy)
-            other.stdin.close()  # the other one ends
+            other.stdin.close()  # ends the other process
     return empty_s / 2, 2 * _COPY_BYTES / max(copies_s - empty_s, 1e-9)
 
 
@@ -114,7 +114,7 @@ def _round_s(message: bytes, to: IO[bytes], back: IO[bytes], before: Callable[[]
         if back.read(1) != message:
             raise TopologyInvalid("the process that was to echo messages has ended; could Python be started here?")
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[2:])  # the first ones touch the memory for the first time
+    return statistics.median(seconds[2:])  # the first two include page faults
 
 
 # --- CUDA -------------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _round_s(message: bytes, to: IO[bytes], back: IO[bytes], before: Callable[[]
 def _cuda_topology(report: Callable[[str], None]) -> Topology | None:
     if importlib.util.find_spec("torch") is None:
         return None
-    torch: Any = importlib.import_module("torch")  # by name, since who has no torch can still probe cores
+    torch: Any = importlib.import_module("torch")  # by name, since probing cores must work without torch
     if not torch.cuda.is_available():
         return None
     properties: list[Any] = [torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count())]

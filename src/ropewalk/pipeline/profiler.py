@@ -1,13 +1,13 @@
-"""The profiler: what each operator of a model costs in time, bytes and memory, measured on stock PyTorch.
+"""The profiler: measures the time, bytes and memory of each operator of a model, on stock PyTorch.
 
-After PipeDream (SOSP'19, section 3.1), whose profiler times the leaf modules of a patched
-torch; here the operators of the traced graph are run one by one (`operator_runs`), their
-saved tensors counted (`operator_memory`), with ties, skips and real dtypes. Times are
-lower quartiles (`timing`); predictions are sums of them, without a factor. A model on meta is measured operator
-by operator on tensors made up for it (`operators_apart`).
+It follows PipeDream (SOSP'19, section 3.1), whose profiler times the leaf modules of a
+patched torch. Here the operators of the traced graph run one by one (`operator_runs`), and
+their saved tensors are counted (`operator_memory`), with ties, skips and real dtypes. Times
+are lower quartiles (`timing`); predictions are sums of them, without a factor. A model on
+the meta device is measured operator by operator, on synthetic tensors (`operators_apart`).
 
-Forward and whole backward are of the same pass. I and W are of passes of their own, with
-a split backward, since they may cost more than the whole.
+Forward and whole backward are measured in the same pass. I and W are measured in separate
+passes with a split backward, since together they may take longer than the whole.
 """
 
 from __future__ import annotations
@@ -48,26 +48,29 @@ def profile(
     report: Callable[[str], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Profile:
-    """Measure what each operator of a model costs in training, for one micro-batch.
+    """Measure the cost of each operator of a model in training, for one micro-batch.
 
-    The model is as it was afterwards, and so are the random generators. It is measured as it trains: one that is in
-    evaluation as a whole is treated as if `train()` had been called (see `trace`). Torch uses as many threads as it
-    is set to; a stage should run with as many.
+    Neither the model nor the state of the random generators changes. The model is measured in train mode: a model that
+    is in evaluation mode as a whole is treated as if `train()` had been called (see `trace`). Torch uses its configured
+    number of threads; a stage should later run with the same number.
 
     Args:
-        model: or its graph, from `trace`. Its parameters may be on meta: then no more memory is taken than its largest
-            operator needs.
+        model: the model, or its graph from `trace`. Its parameters may be on the meta device; profiling then takes no
+            more memory than the largest operator needs.
         example_inputs: one micro-batch, as the model takes it: a tuple of positional arguments, a dictionary of
-            keyword arguments, or one tensor. The first dimension of the first tensor is taken as the samples.
-        repeats: how often each time is taken; up to four times as often while they vary much. What is kept is the
-            lower quartile, and how much they varied; if that is much, as on a busy machine, a warning is logged.
-        device: where to measure; None: where the model is. A graph is measured where its model is.
-        report: is told now and then, in words, how far it is.
-        clock: what seconds are. `time.thread_time`, with one thread, leaves out what else a busy machine does.
+            keyword arguments, or one tensor. The first dimension of the first tensor counts the samples.
+        repeats: measurements of each operator, up to four times as many while the times vary widely. The profile has
+            their lower quartile and their spread; if the spread is large, as on a busy machine, a warning is logged.
+        device: the device to measure on; None: the model's. A graph is always measured on the device of its model.
+        report: called with a line of text about the progress.
+        clock: returns the time in seconds. `time.thread_time`, with one thread, excludes other work of a busy machine.
+
+    Returns:
+        The profile of the model.
 
     Raises:
         ProfileInvalid: the model has no operator, an operator cannot run on these inputs, or `repeats` is below 1.
-        NotTraceable: the graph of the model cannot be seen.
+        NotTraceable: the graph of the model cannot be traced.
     """
     if repeats < 1:
         raise ProfileInvalid(f"repeats must be at least 1, not {repeats}")
@@ -95,7 +98,7 @@ def profile(
 def _prepared(
     model: nn.Module | ModelGraph, example_inputs: Any, device: str | torch.device | None, report: Callable[[str], None]
 ) -> tuple[ModelGraph, Mapping[str, Any]]:
-    """The graph of the model, and the values of its inputs, where they are to be measured."""
+    """The graph of the model, and the values of its inputs, on the device to measure on."""
     if isinstance(model, ModelGraph):
         if device is not None:
             raise ProfileInvalid(
@@ -152,13 +155,13 @@ def _operator(operator: Operator, times: Times, empty: Times, sizes: Bytes) -> O
 
 
 def _beyond(samples: list[float], empty: list[float]) -> float:
-    """What is taken undisturbed, without what a call with nothing in it takes; 0 for what an operator does not do."""
+    """The undisturbed seconds without those of an empty call; 0 if the operator has no such part."""
     return max(0.0, undisturbed_s(samples) - undisturbed_s(empty)) if samples else 0.0
 
 
 @contextmanager
 def _undisturbed() -> Generator[None]:
-    """Keep random generators and garbage collection out of it, and as they were."""
+    """Turn garbage collection off and seed the random generators; both are restored afterwards."""
     collects = gc.isenabled()
     with torch.random.fork_rng(), torch.enable_grad():  # pyright: ignore[reportUnknownMemberType]
         torch.manual_seed(0)  # pyright: ignore[reportUnknownMemberType]

@@ -1,12 +1,12 @@
-"""A profile: the operators of a model as a graph, with what each costs in time, bytes and memory for one micro-batch.
+"""A profile: the operators of a model as a graph, with the time, bytes and memory of each for one micro-batch.
 
 An operator is a module call or a function of the model. It has one value (a tensor, or
-a tree of them), which the operators at the ends of its edges read:
+a tree of tensors), which the operators at the ends of its edges read:
 
-    input.x ──▶ conv1 ──▶ relu ──▶ add ──▶ head        relu's value crosses a cut between
-                             └──▶ conv2 ──▶┘            relu and add once, however many read it
+    input.x ──▶ conv1 ──▶ relu ──▶ add ──▶ head        relu's value crosses a cut between relu
+                             └──▶ conv2 ──▶┘            and add once, whatever the number of readers
 
-The inputs of a model are operators too, without cost; so a mask that only a late layer
+The inputs of a model are operators too, without cost, so that a mask that only a late layer
 reads can enter at the stage of that layer. Profiles come from `profile()`, from JSON, or
 from PipeDream's `graph.txt` (SOSP'19; see `graph_text`).
 """
@@ -25,8 +25,8 @@ import msgspec
 from ropewalk.errors import ProfileInvalid
 from ropewalk.quantities import shown_duration
 
-#: Spread of a profile from which on its times are not to be relied on (measured: 0.02 to 0.06 on a machine with little
-#: else to do, 0.5 to 1 where four other programs shared two cores).
+#: Spread above which the times of a profile are unreliable (measured: 0.02 to 0.06 on a nearly idle machine, 0.5 to 1
+#: where four other programs shared two cores).
 LARGE_SPREAD = 0.25
 
 
@@ -34,7 +34,8 @@ LARGE_SPREAD = 0.25
 class SavedValue:
     """A value that an operator keeps from its forward for its backward."""
 
-    #: The operator whose value it is: this one, or one it reads from. The same storage is then counted once a stage.
+    #: The operator that made the value: the keeping operator itself or one that it reads. So a stage whose operators
+    #: keep the same storage several times counts it once.
     operator: str
     size_bytes: int
 
@@ -52,49 +53,49 @@ class Operator:
     #: The two halves of a split backward, measured split; they may sum to more than the whole. None: not measured.
     input_gradient_s: float | None = None
     weight_gradient_s: float | None = None
-    #: Half the distance between the quartiles of forward plus backward over the repeats.
+    #: Half the interquartile range of forward plus backward over the repeats.
     spread_s: float = 0.0
-    #: Bytes of the operator's value in its real dtype: what crosses a cut behind it, forwards.
+    #: Bytes of the operator's value in its real dtype: the bytes that cross a cut after the operator.
     output_bytes: int = 0
-    #: Bytes of the gradient that comes back over the same cut; 0 for values without one. None: as many as forwards.
+    #: Bytes of the gradient that comes back over the same cut; 0 for values without a gradient. None: `output_bytes`.
     gradient_bytes: int | None = None
-    #: Names of the parameters it reads, as the user's model names them, and the bytes of each. One that several
-    #: operators read is tied.
+    #: Names of the parameters that the operator reads, as the user's model names them, and the bytes of each. A
+    #: parameter that several operators read is tied.
     parameters: Mapping[str, int] = field(default_factory=dict[str, int])
     buffer_bytes: int = 0
-    #: Bytes kept for backward in storages of its own, beside the values in `saved`. None: taken as its output.
+    #: Bytes kept for the backward in storages of the operator's own, not counting `saved`. None: `output_bytes`.
     saved_bytes: int | None = None
     saved: tuple[SavedValue, ...] = ()
     #: Bytes kept from the input-gradient half to the weight-gradient half of a split backward.
     held_bytes: int = 0
-    #: Whether its forward draws random numbers (dropout).
+    #: Whether the forward draws random numbers (dropout).
     is_random: bool = False
-    #: Whether it is one of the model's inputs.
+    #: Whether the operator is one of the model's inputs.
     is_input: bool = False
 
     @property
     def has_split_backward(self) -> bool:
-        """Whether both halves of its backward were measured."""
+        """Whether both halves of the backward were measured."""
         return self.input_gradient_s is not None and self.weight_gradient_s is not None
 
     @property
     def returned_bytes(self) -> int:
-        """Bytes of the gradient of its value, which come back where it crosses a cut."""
+        """Bytes of the gradient of the value, which come back where the value crosses a cut."""
         return self.output_bytes if self.gradient_bytes is None else self.gradient_bytes
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of all parameters it reads, tied ones with them."""
+        """Bytes of all parameters that the operator reads, including tied ones."""
         return sum(self.parameters.values())
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What a model costs, operator by operator, for one micro-batch of `num_samples` samples.
+    """The time and memory of a model, operator by operator, for one micro-batch of `num_samples` samples.
 
     Raises:
-        ProfileInvalid: an id occurs twice, an edge names an unknown operator, the edges go round in a circle, a time
-            or a size is negative or not finite, or there is no operator at all.
+        ProfileInvalid: an id occurs twice, an edge names an unknown operator, the edges form a cycle, a time
+            or a size is negative or not finite, or there is no operator.
     """
 
     operators: tuple[Operator, ...]
@@ -103,7 +104,7 @@ class Profile:
     #: Samples in the micro-batch that was measured.
     num_samples: int = 1
     model: str = ""
-    #: What it was measured on, in words.
+    #: Description of the device that it was measured on.
     device: str = ""
 
     def __post_init__(self) -> None:
@@ -118,24 +119,24 @@ class Profile:
 
     @cached_property
     def targets(self) -> Mapping[str, tuple[str, ...]]:
-        """Who reads the value of each operator, in the order of `operators`."""
+        """For each operator, the operators that read its value, in the order of `operators`."""
         return _neighbours(self.operators, self.edges)
 
     @cached_property
     def sources(self) -> Mapping[str, tuple[str, ...]]:
-        """Whose values each operator reads, in the order of `operators`."""
+        """For each operator, the operators whose values it reads, in the order of `operators`."""
         return _neighbours(self.operators, [(target, source) for source, target in self.edges])
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """The ids in topological order; among those that may come next, the first of `operators` comes first."""
+        """The ids in topological order; operators that could come next are taken in the order of `operators`."""
         order = _topological(self.operators, self.edges)
         assert order is not None, "checked when it was made"
         return order
 
     @cached_property
     def tied(self) -> Mapping[str, tuple[str, ...]]:
-        """The parameters that more than one operator reads, and by whom."""
+        """The parameters that more than one operator reads, each with those operators."""
         readers: dict[str, list[str]] = {}
         for operator in self.operators:
             for name in operator.parameters:
@@ -149,12 +150,12 @@ class Profile:
 
     @property
     def spread(self) -> float:
-        """How much times varied between repeats: that of all operators, as a share of what they take; 0: not known."""
+        """The spread of all operators' times over the repeats, as a share of their times; 0 if it is not known."""
         return math.fsum(operator.spread_s for operator in self.operators) / self.compute_s if self.compute_s else 0.0
 
     @property
     def spread_in_words(self) -> str:
-        """How much times varied, and if that is much where most and what to do; "" if it is not known."""
+        """The spread in words; if it is large, also the operator with the largest one and a remedy. "" if not known."""
         if not self.spread:
             return ""
         most = max(self.operators, key=lambda operator: operator.spread_s)
@@ -179,15 +180,15 @@ class Profile:
     # --- files --------------------------------------------------------------------------------------------------------
 
     def to_json(self) -> bytes:
-        """The profile as JSON, readable by people and by `Profile.from_json`."""
+        """Return the profile as indented JSON, which `Profile.from_json` reads."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1)
 
     @classmethod
     def from_json(cls, text: bytes | str) -> Profile:
-        """Read what `to_json` wrote.
+        """Read a profile that `to_json` wrote.
 
         Raises:
-            ProfileInvalid: it is not such a profile; says where.
+            ProfileInvalid: `text` is not such a profile; the message says where.
         """
         try:
             return msgspec.json.decode(text, type=cls)
@@ -198,7 +199,7 @@ class Profile:
             ) from error
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file as JSON."""
+        """Write the profile to a file as JSON."""
         Path(path).write_bytes(self.to_json())
 
 
@@ -243,7 +244,7 @@ def _neighbours(operators: Iterable[Operator], pairs: Iterable[tuple[str, str]])
 
 
 def _topological(operators: tuple[Operator, ...], edges: Iterable[tuple[str, str]]) -> tuple[str, ...] | None:
-    """Kahn's algorithm, the earliest of `operators` first; None if there is a circle."""
+    """Kahn's algorithm, the earliest of `operators` first; None if there is a cycle."""
     targets = _neighbours(operators, edges)
     waiting = dict.fromkeys(targets, 0)
     for ends in targets.values():
@@ -263,11 +264,11 @@ def _topological(operators: tuple[Operator, ...], edges: Iterable[tuple[str, str
 
 
 def _circle(profile: Profile) -> list[str]:
-    """One circle of the edges, its first operator also last."""
+    """One cycle of the edges; its first operator is also its last."""
     left = set(profile.by_id)
     while ends := [id for id in left if not left & set(profile.targets[id])]:
         left.difference_update(ends)
-    path = [min(left)]  # whoever is left leads to one who is left
+    path = [min(left)]  # every operator that is left leads to another one that is left
     while True:
         following = min(left & set(profile.targets[path[-1]]))
         if following in path:

@@ -1,4 +1,4 @@
-"""What a step of training tells: the loss of each micro-batch, and of all."""
+"""The metrics of a training step: the loss of each micro-batch, and of the whole step."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from ropewalk.pipeline.stages.losses import Loss
 
 
 class StepMetrics:
-    """What is known of one step.
+    """The losses and the gradient norm of one step.
 
-    A executor has all of it when `step` returns, a trainer somewhat later. Schedules without a flush may finish it only
-    with later steps, or in a drain.
+    With a `LocalExecutor` they are complete when `step` returns, with a trainer somewhat later. Schedules without a
+    flush may complete them only in later steps, or in a drain.
     """
 
     def __init__(self, num_pieces: int, loss: Loss) -> None:
         self._found: list[tuple[Tensor, float | None] | None] = [None] * num_pieces
         self._loss = loss
-        #: The norm of all gradients before they were clipped, if clipping or a NaN policy asked for it.
+        #: The global norm of the gradients before clipping, a scalar, if clipping or a NaN policy needs it; else None.
         self.gradient_norm: Tensor | None = None
-        #: Whether the update was left out, because gradients were NaN or infinite.
+        #: Whether the update was skipped because gradients were NaN or infinite.
         self.is_skipped = False
 
     def __repr__(self) -> str:
@@ -38,29 +38,35 @@ class StepMetrics:
         return f"loss {float(self.loss):.6g} over {num} micro-batches{odd}{skipped}"
 
     def put(self, index: int, value: Tensor, weight: float | None) -> None:
-        """Called when the loss of a micro-batch is computed."""
+        """Record the loss of a micro-batch.
+
+        Args:
+            index: number of the micro-batch within the step.
+            value: its loss, a scalar.
+            weight: its weight in the step's mean; None if the step's loss is a sum.
+        """
         self._found[index] = value, weight
 
     @property
     def done(self) -> bool:
-        """Whether the losses of all micro-batches are there."""
+        """Whether the losses of all micro-batches are known."""
         return None not in self._found
 
     @property
     def losses(self) -> tuple[Tensor, ...]:
-        """The loss of each micro-batch.
+        """The loss of each micro-batch, a scalar each.
 
         Raises:
-            RuntimeError: not all are `done`.
+            RuntimeError: the step is not `done`.
         """
         return tuple(value for value, _ in self._pieces())
 
     @property
     def loss(self) -> Tensor:
-        """The loss of the step: the sum, or the mean over all samples.
+        """The loss of the step, a scalar: the sum, or the mean over all samples.
 
         Raises:
-            RuntimeError: not all are `done`.
+            RuntimeError: the step is not `done`.
         """
         return self._loss.over(self._pieces())
 

@@ -1,4 +1,4 @@
-"""Workers of one process perform their actions in turn."""
+"""Lets the workers of one process perform their actions in turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ropewalk.pipeline.plans import PlanWorker
 
 
 class Able(Protocol):
-    """Who performs actions."""
+    """A worker that says whether it can perform an action now."""
 
     def can_perform(self, action: Action) -> bool: ...
 
@@ -21,7 +21,13 @@ def take_turns(
     workers: Mapping[PlanWorker, Able],
     perform: Callable[[PlanWorker, Action], object],
 ) -> None:
-    """Perform one action of each worker in turn, as long as anybody can."""
+    """Perform one action of each worker in turn, until no worker can perform its next one.
+
+    Args:
+        queues: the actions of each worker, in order; performed actions are removed.
+        workers: say whether they can perform an action.
+        perform: performs an action of a worker.
+    """
     progressed = True
     while progressed:
         progressed = False

@@ -1,12 +1,12 @@
-"""What an operator takes, from what it took in many passes on a machine that may have other work to do.
+"""Estimates the time of an operator from many passes, on a machine that may do other work as well.
 
-    quiet pass     ▁▁▁▁▁▁▁▁▁▁▁▁▂▁▁▁▁      the lower quartile is the time
-    busy machine   ▁▁▇▁▁▁▁▇▇▁▁▁▇▁▁▁▁      ... here too, while three of four samples may be disturbed;
-                                          half the distance between the quartiles says that some are
+    quiet machine  ▁▁▁▁▁▁▁▁▁▁▁▁▂▁▁▁▁      the lower quartile is the time
+    busy machine   ▁▁▇▁▁▁▁▇▇▁▁▁▇▁▁▁▁      the same, even if three of four samples are disturbed;
+                                          half the interquartile range shows that some are
 
-What disturbs (other processes, page faults, a cache that somebody else emptied) only makes
-an operator slower, so low samples are those to believe; the lowest of all is luck. A median
-is right only while most of the passes are undisturbed.
+Disturbances (other processes, page faults, an evicted cache) only make an operator slower, so
+low samples are the reliable ones; the lowest of all is luck. A median is right only if most
+of the passes are undisturbed.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from collections.abc import Callable, Collection
 from ropewalk.pipeline.operator_runs import OperatorRuns, Times
 from ropewalk.pipeline.profiles import LARGE_SPREAD
 
-#: Passes before the first one that counts: allocators, caches and kernels settle.
+#: Warm-up passes before the first measured one, in which allocators, caches and kernels settle.
 WARM_UP = 3
-#: So many times the passes that were asked for are made, at most, while the times of operators vary much.
+#: Most rounds of the requested passes, which are repeated while the times of operators vary widely.
 _MOST_ROUNDS = 4
 
 
 def take_times(runs: OperatorRuns, repeats: int, report: Callable[[str], None] = lambda _: None) -> None:
-    """Take the time of each operator `repeats` times, or up to four times as often while they vary much.
+    """Time each operator `repeats` times, or up to four times as often while the times vary widely.
 
     Args:
-        runs: keep the times.
+        runs: runs the operators, and keeps their times.
         repeats: passes in a round.
-        report: is told in words how far it is.
+        report: called with a line of text about the progress.
     """
     for number in range(WARM_UP):
         report(f"warming up, pass {number + 1} of {WARM_UP}")
@@ -50,14 +50,14 @@ def _measure(runs: OperatorRuns, *, keep: bool) -> None:
 
 
 def undisturbed_s(samples: Collection[float]) -> float:
-    """The lower quartile: what is taken when nothing disturbs, if a quarter of the samples were not disturbed."""
+    """Return the lower quartile: the undisturbed time, if at least a quarter of the samples was undisturbed."""
     if len(samples) < 2:
         return math.fsum(samples)
     return statistics.quantiles(samples, n=4, method="inclusive")[0]
 
 
 def spread_s(times: Times) -> float:
-    """Half the distance between the quartiles of forward plus backward."""
+    """Return half the interquartile range of forward plus backward, in seconds."""
     pairs = zip(times.forward, times.backward, strict=True) if times.backward else ((took,) for took in times.forward)
     sums = [math.fsum(pair) for pair in pairs]
     if len(sums) < 2:
@@ -67,6 +67,6 @@ def spread_s(times: Times) -> float:
 
 
 def spread(operators: Collection[Times]) -> float:
-    """That of all operators, as a share of what they take."""
+    """Return the spread of all operators together, as a share of their time."""
     took_s = math.fsum(undisturbed_s(times.forward) + undisturbed_s(times.backward) for times in operators)
     return math.fsum(map(spread_s, operators)) / took_s if took_s else 0.0

@@ -6,8 +6,8 @@ at 1.25 GB/s:
     level 1   [0 1 2 3] [4 5 6 7] ... [28 29 30 31]     12 GB/s, inside a server
     level 2   └─────────── 8 servers ────────────┘      1.25 GB/s, between servers
 
-A bandwidth is that of one device's port, each way, in bytes per second: a transfer takes
-the sender's port out and the receiver's port in.
+A bandwidth is that of one device's port in each direction, in bytes per second: a transfer
+uses the sender's port out and the receiver's port in.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from ropewalk.errors import TopologyInvalid
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """A sort of device."""
+    """A kind of device."""
 
     name: str = "device"
-    #: How many times faster it computes than the device of the profile.
+    #: Speed relative to the device of the profile: 2.0 computes twice as fast.
     speed: float = 1.0
     #: Memory for the model, in bytes; None: not limited.
     memory_bytes: int | None = None
@@ -32,12 +32,12 @@ class DeviceKind:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`count` components of the level below, joined by links of this bandwidth."""
+    """`count` components of the level below, joined by links of one bandwidth."""
 
     count: int
-    #: Bytes per second that one device can send, and as many that it can receive, at this level. `inf`: free.
+    #: Bytes per second that one device can send, and at the same time receive, at this level. `inf`: links are free.
     bandwidth: float = math.inf
-    #: Seconds from the last byte sent to the last byte received.
+    #: Seconds from the sending of the last byte to its arrival.
     latency_s: float = 0.0
 
 
@@ -46,12 +46,13 @@ class Topology:
     """Devices 0, 1, ... in nested levels.
 
     Args:
-        levels: from the inside out.
+        levels: the levels, from the inside out.
         kinds: at most 4 kinds of devices.
-        kind_of: for each device the index of its kind; empty: all are of the first kind.
+        kind_of: the index of each device's kind; empty: all devices are of the first kind.
 
     Raises:
-        TopologyInvalid: no device, no bandwidth, a negative latency, an unknown or too many kinds.
+        TopologyInvalid: there is no device, a bandwidth is not above 0, a latency is negative, a kind is unknown or has
+            a speed or memory out of range, or there are more than 4 kinds.
     """
 
     levels: tuple[Level, ...]
@@ -63,40 +64,44 @@ class Topology:
 
     @cached_property
     def num_devices(self) -> int:
-        """All devices."""
+        """The number of devices in all levels together."""
         return math.prod(level.count for level in self.levels)
 
     @cached_property
     def component_sizes(self) -> tuple[int, ...]:
-        """Devices in one component of each level: (4, 32) for `4x8`."""
+        """The number of devices in one component of each level: (4, 32) for `4x8`."""
         sizes: list[int] = []
         for level in self.levels:
             sizes.append(level.count * (sizes[-1] if sizes else 1))
         return tuple(sizes)
 
     def kind(self, device: int) -> DeviceKind:
-        """The kind of a device."""
+        """Return the kind of a device."""
         return self.kinds[self.kind_of[device]] if self.kind_of else self.kinds[0]
 
     def devices_of(self, kind: int) -> tuple[int, ...]:
-        """The devices of the kind with this index, in order."""
+        """Return the devices of the kind with this index, in order."""
         if not self.kind_of:
             return tuple(range(self.num_devices)) if kind == 0 else ()
         return tuple(device for device, of in enumerate(self.kind_of) if of == kind)
 
     def level_between(self, one: int, other: int) -> Level:
-        """The innermost level that joins two devices (the first level for a device and itself)."""
+        """Return the innermost level that joins two devices (for a device and itself, the first level).
+
+        Raises:
+            IndexError: the topology does not have these devices.
+        """
         for level, size in zip(self.levels, self.component_sizes, strict=True):
             if one // size == other // size:
                 return level
         raise IndexError(f"no devices {one} and {other} among {self.num_devices}")
 
     def level_of(self, devices: tuple[int, ...]) -> Level:
-        """The innermost level that joins all of these devices."""
+        """Return the innermost level that joins all of these devices."""
         return self.level_between(min(devices), max(devices))
 
     def nests(self, devices: tuple[int, ...]) -> bool:
-        """Whether they lie inside one component of each level or are whole components of it."""
+        """Return whether, at each level, these devices lie inside one component or form whole components."""
         size_below = 1
         first, last, num = min(devices), max(devices) + 1, len(devices)
         for size in self.component_sizes:

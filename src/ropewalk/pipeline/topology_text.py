@@ -15,7 +15,7 @@
     memory = "16GB"
     devices = "4-7"
 
-Everything reads from the inside out: `4x8` is 4 devices in a server and 8 servers.
+Levels are listed from the inside out: `4x8` is 4 devices in a server and 8 servers.
 """
 
 from __future__ import annotations
@@ -34,17 +34,23 @@ from ropewalk.quantities import counted, parse_memory
 
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)\s*(?:([kMGT]?)(B|b|bit)(?:ps|/s))?", re.ASCII)
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-#: Bytes per second of a text below which somebody left out the unit.
+#: Bytes per second below which a text is taken to lack its unit.
 _SLOWEST = 1000.0
 _COUNTS = re.compile(r"\d+(?:x\d+)*", re.ASCII)
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 
 
 def parse_bandwidth(text: str | float) -> float:
-    """Read bytes per second: "12GBps", "12GB/s", "100Gbps" (bits), "12e9" or a number of bytes; "free" is no limit.
+    """Read a bandwidth in bytes per second.
+
+    Args:
+        text: "12GBps", "12GB/s", "100Gbps" (bits), "12e9" or a number of bytes per second; "free" is no limit.
+
+    Returns:
+        Bytes per second; `inf` for "free".
 
     Raises:
-        TopologyInvalid: it is no such bandwidth, or not above 0.
+        TopologyInvalid: `text` is not a bandwidth, or not above 0.
     """
     if isinstance(text, str):
         words = text.strip()
@@ -67,10 +73,10 @@ def parse_bandwidth(text: str | float) -> float:
 
 
 def parse_counts(text: str) -> tuple[int, ...]:
-    """Read the counts of levels: "4x8" is (4, 8), 4 per server and 8 servers.
+    """Read the counts of levels: "4x8" is (4, 8), for 4 devices per server and 8 servers.
 
     Raises:
-        TopologyInvalid: it is no such text, or a count is 0.
+        TopologyInvalid: `text` has another form, or a count is 0.
     """
     words = text.strip()
     if not _COUNTS.fullmatch(words):
@@ -85,11 +91,11 @@ def parse_topology(text: str, *, memory_bytes: int | None = None) -> Topology:
     """Read "4", "4x8" (free links) or "4x8@12GBps,1.25GBps", from the inside out.
 
     Args:
-        text: the counts and, behind `@`, a bandwidth for each.
-        memory_bytes: memory of each device; None: not limited.
+        text: the counts and, after `@`, a bandwidth for each.
+        memory_bytes: memory of each device, in bytes; None: not limited.
 
     Raises:
-        TopologyInvalid: it cannot be read, or counts and bandwidths differ in number.
+        TopologyInvalid: `text` cannot be read, or has more counts than bandwidths or fewer.
     """
     counts_text, at, bandwidths_text = text.partition("@")
     counts = parse_counts(counts_text)
@@ -118,14 +124,17 @@ class _DeviceSection(msgspec.Struct, forbid_unknown_fields=True):
 
 class _TopologyFile(msgspec.Struct, forbid_unknown_fields=True):
     levels: list[_Level]
-    kinds: list[_DeviceSection] = []  # msgspec copies it
+    kinds: list[_DeviceSection] = []  # msgspec copies the default
 
 
 def load_topology(path: str | Path) -> Topology:
-    """Read a topology from a TOML file; the module's head shows one.
+    """Read a topology from a TOML file; the module's docstring shows an example.
+
+    Args:
+        path: path of the file.
 
     Raises:
-        TopologyInvalid: there is no such file, or it cannot be read; says where.
+        TopologyInvalid: the file does not exist or is not a topology; the message says where.
     """
     try:
         found = msgspec.convert(tomllib.loads(Path(path).read_text()), _TopologyFile)
@@ -143,7 +152,7 @@ def load_topology(path: str | Path) -> Topology:
 
 
 def _kind_of(kinds: list[_DeviceSection], num_devices: int) -> tuple[int, ...]:
-    """The kind of each device; empty if there is only one kind and it names none."""
+    """The index of each device's kind; empty if there is one kind, which names no devices."""
     if len(kinds) <= 1 and not any(kind.devices for kind in kinds):
         return ()
     of: dict[int, int] = {}
@@ -166,7 +175,7 @@ def _kind_of(kinds: list[_DeviceSection], num_devices: int) -> tuple[int, ...]:
 
 
 def describe_topology(topology: Topology) -> str:
-    """The topology in words: "4 per server x 8 servers, 12 GB/s inside, 1.25 GB/s between"."""
+    """Describe a topology in words: "4 per server x 8 servers, 12 GB/s, 1.25 GB/s"."""
     counts = [level.count for level in topology.levels]
     names = ["server", "rack", "row", "hall"]
     if len(counts) == 1:
@@ -182,7 +191,7 @@ def describe_topology(topology: Topology) -> str:
 
 
 def shown_bandwidth(bandwidth: float) -> str:
-    """Bytes per second as people read them."""
+    """Return bytes per second with a unit: "12 GB/s"; "free links" for `inf`."""
     if math.isinf(bandwidth):
         return "free links"
     for factor, unit in ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s")):

@@ -1,16 +1,17 @@
-"""Transfers: puts Send and Receive into what workers compute, in an order that cannot deadlock.
+"""Transfers: inserts Send and Receive into the computing actions of workers, in an order that cannot deadlock.
 
 A link carries one tensor (or its gradient) of an edge between two workers, and has one
-slot: Send waits until the slot is empty, Receive until it is full. Send stands right
-after what makes the value, Receive right before what needs it, with one exception: if a
-long skip connection would find its slot still full, the receiver empties it early.
+slot: Send waits until the slot is empty, Receive until it is full. Send comes right after
+the action that makes the value, Receive right before the action that needs it, with one
+exception: if a long skip connection would find its slot still full, the receiver empties
+the slot early.
 
     stage 0   F0 S0 F1 S1 F2 S2 ...          S1 would wait for R0, and R0 for F0 of stage 1, which ...
     stage 3   R0 F0 ...                      with early receives S1 finds the slot empty
 
-All workers are played together here, once, with forwards of one unit and backwards of
-two. The order in which that happens is an execution with one slot a link, and so a proof
-that the lists do not deadlock, whatever the real durations are. Stages that share a
+This module simulates all workers together, once, with forwards of one unit of time and
+backwards of two. The resulting order is an execution with one slot for each link, which
+proves that the lists do not deadlock, whatever the real durations are. Stages that share a
 worker pass their tensors in the same way.
 """
 
@@ -26,7 +27,7 @@ from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.updates import members
 
-#: Units of time of the play; what is not listed takes none.
+#: Units of time that each kind of action takes in the simulation; other kinds take none.
 UNITS = {
     ActionKind.FORWARD: 1,
     ActionKind.BACKWARD: 2,
@@ -35,28 +36,28 @@ UNITS = {
     ActionKind.RECOMPUTE: 1,
 }
 
-#: What makes the gradients that are sent.
+#: The actions that make gradients to be sent.
 BACKWARDS = (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT)
 
 
 class Passing(NamedTuple):
-    """One tensor or gradient that passes between two stages for each micro-batch."""
+    """A tensor (or gradient) that passes between two stages once for each micro-batch."""
 
     tensor: str
     source: int
     target: int
 
 
-#: A value that others wait for: F, or B (which I stands for too), of a stage for a micro-batch.
+#: A result that other actions wait for: F, or B (which also stands for I), of a stage for a micro-batch.
 Result = tuple[ActionKind, int, int | None]
 
 
 class Crossings:
-    """What crosses between the stages of a plan, for each stage and each of F, B and I, by other stage and tensor.
+    """The tensors that cross between the stages of a plan, for each stage and each of F, B and I.
 
     Attributes:
-        received: what a stage needs of others before it can do F, B or I.
-        sent: what it makes for others.
+        received: the tensors that a stage needs from other stages before F, B or I, by other stage and tensor.
+        sent: the tensors that it makes for other stages, by other stage and tensor.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -80,14 +81,14 @@ class Crossings:
 
 
 def with_transfers(plan: Plan, orders: Mapping[PlanWorker, Iterator[Action]]) -> Iterator[tuple[PlanWorker, Action]]:
-    """Play all workers and give their actions, transfers included, in one order in which they can be performed.
+    """Yield the actions of all workers, including transfers, in an order in which they can be performed.
 
     Args:
-        plan: whose edges.
-        orders: for each worker what it computes, with its reductions and steps.
+        plan: its edges say which tensors are transferred.
+        orders: the computing actions of each worker, with its reductions and steps.
 
     Raises:
-        ScheduleInvalid: the workers wait for each other in a circle.
+        ScheduleInvalid: the workers wait for each other in a cycle.
     """
     play = Play(plan, {worker: partial(next, order, None) for worker, order in orders.items()})
     yield from play.go_on(_nothing_stops)
@@ -95,11 +96,11 @@ def with_transfers(plan: Plan, orders: Mapping[PlanWorker, Iterator[Action]]) ->
 
 
 class Play:
-    """An event loop over all workers, which can stop at what must not be done yet, and go on from there.
+    """An event loop over all workers, which can stop before actions that must not be done yet, and go on later.
 
     Args:
-        plan: whose edges.
-        turns: for each worker what it computes next, with its reductions and steps; None: nothing more.
+        plan: its edges say which tensors are transferred.
+        turns: for each worker a function that returns its next computing action, reduction or step; None: no more.
     """
 
     def __init__(self, plan: Plan, turns: Mapping[PlanWorker, Callable[[], Action | None]]) -> None:
@@ -109,32 +110,32 @@ class Play:
         self._incoming, self._outgoing = crossings.received, crossings.sent
         self._needs = _needs(plan, crossings)
         self._num_uses = _num_uses(plan, crossings)
-        #: When each worker is free, and what it does next.
+        #: When each worker is free, and its next action.
         self._free_at = dict.fromkeys(turns, 0)
         self._next: dict[PlanWorker, Action] = {}
-        #: Who waits for a result; who has come to a reduction.
+        #: The workers that wait for a result, and those that have reached a reduction.
         self._waiting: dict[Result, list[PlanWorker]] = {}
         self._met: dict[tuple[ReduceGroup, tuple[PlanWorker, ...]], int] = {}
         self._members: dict[tuple[ReduceGroup, int], tuple[PlanWorker, ...]] = {}
-        #: Who can begin, by time; of those at the same time first who is further along, to empty slots in time.
+        #: Workers that can begin, by time; at equal times later stages come first, so that slots are emptied in time.
         self._ready: list[tuple[int, int, PlanWorker]] = []
-        #: When each result was there, and how many still need it; then it is forgotten.
+        #: When each result was ready, and the number of actions that still need it; it is deleted after the last one.
         self._done: dict[Result, tuple[int, int]] = {}
-        #: For each link the micro-batch in its slot.
+        #: The micro-batch in the slot of each link.
         self._slots: dict[tuple[Passing, bool, PlanWorker, PlanWorker], int] = {}
         for worker in turns:
             self._turn_to_next(worker)
 
     @property
     def num_kept(self) -> int:
-        """How much it remembers."""
+        """The number of entries in all tables."""
         return sum(map(len, (self._next, self._waiting, self._met, self._ready, self._done, self._slots)))
 
     def state(self, num: int) -> Hashable:
-        """What decides how it goes on from here, but for its turns: two alike go on alike.
+        """Return the state that, with the turns, determines what follows: equal states go on equally.
 
         Args:
-            num: from which micro-batches are counted; reductions and steps are left to the turns.
+            num: the micro-batch from which the state counts. Versions of reductions and steps are left to the turns.
         """
         now = min(self._free_at.values())
 
@@ -159,12 +160,20 @@ class Play:
         )
 
     def go_on(self, stops: Callable[[Action], bool]) -> Iterator[tuple[PlanWorker, Action]]:
-        """Give what the workers do until, in the order of time, something comes that stops it, or nothing comes."""
+        """Yield the workers' actions in order of time, until the next one stops the simulation or none is left.
+
+        Args:
+            stops: whether an action must not be done yet.
+        """
         while self._ready and not stops(self._next[self._ready[0][2]]):
             yield from self._do_first()
 
     def go_around(self, stops: Callable[[Action], bool]) -> Iterator[tuple[PlanWorker, Action]]:
-        """Give all that the workers can do without what stops, for which those who are at it stay behind the others."""
+        """Yield all actions that are possible without those that stop; workers at such an action wait there.
+
+        Args:
+            stops: whether an action must not be done yet.
+        """
         behind: list[tuple[int, int, PlanWorker]] = []
         while self._ready:
             if stops(self._next[self._ready[0][2]]):
@@ -174,7 +183,7 @@ class Play:
         self._ready = behind  # in order, as they came from the heap
 
     def leave_out(self, is_left_out: Callable[[Action], bool]) -> None:
-        """Let workers that are at such actions turn to what comes next for them."""
+        """Let workers whose next action is to be left out turn to the one after it."""
         leaving = {worker for worker, action in self._next.items() if is_left_out(action)}
         self._ready = [entry for entry in self._ready if entry[2] not in leaving]
         heapq.heapify(self._ready)
@@ -195,10 +204,10 @@ class Play:
         self._turn_to_next(worker)
 
     def check_done(self) -> None:
-        """See that nobody waits.
+        """Check that no worker waits.
 
         Raises:
-            ScheduleInvalid: somebody does, for ever.
+            ScheduleInvalid: a worker waits for ever.
         """
         if not self._next:
             return
@@ -222,7 +231,7 @@ class Play:
             self._look(worker, action)
 
     def _look(self, worker: PlanWorker, action: Action) -> None:
-        """Make a worker ready if all it needs is there, or else remember what it waits for."""
+        """Make a worker ready if all results that it needs exist, or else record which one it waits for."""
         start = self._free_at[worker]
         for kind, stage in self._needs.get((action.kind, action.stage), ()):
             result = (kind, stage, action.micro_batch)
@@ -234,7 +243,7 @@ class Play:
         heapq.heappush(self._ready, (start, -worker.group, worker))
 
     def _compute(self, worker: PlanWorker, action: Action) -> Iterator[tuple[PlanWorker, Action]]:
-        """An action between its receives and its sends."""
+        """Yield an action with its receives before it and its sends after it."""
         key, b, gradient = (action.kind, action.stage), action.micro_batch, action.kind is not ActionKind.FORWARD
         for passing in self._incoming.get(key, ()):
             assert b is not None
@@ -258,7 +267,7 @@ class Play:
         return Action(ActionKind.RECEIVE, passing.target, receiver.replica, b, edge=passing.tensor, peer=passing.source)
 
     def _finish(self, worker: PlanWorker, action: Action) -> None:
-        """Tell those who wait for what an action made, and forget what nobody needs any more."""
+        """Wake the workers that wait for an action's result, and delete results that no action needs any more."""
         b = action.micro_batch
         for kind, stage in self._needs.get((action.kind, action.stage), ()):
             at, num_uses = self._done.pop((kind, stage, b))
@@ -268,14 +277,14 @@ class Play:
             return
         num_uses = self._num_uses[made, action.stage]
         if action.kind is ActionKind.BACKWARD:
-            num_uses -= 1  # no W will ask for it
+            num_uses -= 1  # no W will use it
         if num_uses:
             self._done[made, action.stage, b] = (self._free_at[worker], num_uses)
         for other in self._waiting.pop((made, action.stage, b), ()):
             self._look(other, self._next[other])
 
     def _meet(self, worker: PlanWorker, group: ReduceGroup, start: int) -> Iterator[tuple[PlanWorker, Action]]:
-        """A reduction begins when its last member has come."""
+        """Yield a reduction when its last member has reached it."""
         self._free_at[worker] = start
         if (everyone := self._members.get((group, worker.group))) is None:
             everyone = self._members[group, worker.group] = members(self._plan, worker, group)
@@ -303,7 +312,7 @@ _MADE = {
 
 
 def _needs(plan: Plan, crossings: Crossings) -> dict[tuple[ActionKind, int], list[tuple[ActionKind, int]]]:
-    """For each action of a stage the results without which it cannot begin."""
+    """For each action of a stage, the results that it needs before it can begin."""
     found: dict[tuple[ActionKind, int], list[tuple[ActionKind, int]]] = {}
     for stage in range(len(plan.stages)):
         before = sorted({passing.source for passing in crossings.received[ActionKind.FORWARD, stage]})
@@ -320,7 +329,7 @@ def _needs(plan: Plan, crossings: Crossings) -> dict[tuple[ActionKind, int], lis
 
 
 def _num_uses(plan: Plan, crossings: Crossings) -> dict[tuple[ActionKind, int], int]:
-    """How many actions need a forward, and a backward that is split."""
+    """The number of actions that need the result of each forward, and of each split backward."""
     found: dict[tuple[ActionKind, int], int] = {}
     for stage in plan.stages:
         forwards = {passing.target for passing in crossings.sent[ActionKind.FORWARD, stage.id]}

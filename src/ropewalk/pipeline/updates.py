@@ -1,12 +1,12 @@
-"""How an update ends a round of micro-batches: who reduces which gradients with whom, then the step.
+"""The end of a round of micro-batches: the reductions of gradients between workers, then the step.
 
     A0v1/tied       with all workers that hold a copy of a parameter tied across stages: its gradients are summed
     A0v1/replicas   with the other replicas of the stage: all its other gradients
-    A0v1/norm       with all workers, if asked: for clipping by the global norm and for skipping steps with NaN
+    A0v1/norm       with all workers, on request: for clipping by the global norm and for skipping steps with NaN
     U0v1            the step, which makes version 1
 
-A worker has one tied and one norm reduction, named by its first stage that is concerned,
-and one reduction over replicas and one step for each of its stages.
+A worker has one tied and one norm reduction, named after the first of its stages that takes
+part, and one reduction over replicas and one step for each of its stages.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ropewalk.pipeline.plans import Plan, PlanWorker
 
 
 def update(plan: Plan, worker: PlanWorker, versions: Sequence[int], *, norm: bool = False) -> list[Action]:
-    """The reductions and steps that end a round at a worker.
+    """Return the reductions and steps that end a round at a worker.
 
     Args:
-        plan: whose stages and ties.
-        worker: whose actions.
-        versions: for each stage, the version that the step makes.
-        norm: whether the global norm is wanted before the step.
+        plan: its stages and ties decide which reductions there are.
+        worker: the worker.
+        versions: for each stage of the plan, the version that the step makes.
+        norm: whether to reduce the global norm before the step.
     """
     stages = plan.groups[worker.group]
     tied = sorted(_tied_stages(plan).intersection(stages))
@@ -46,7 +46,13 @@ def update(plan: Plan, worker: PlanWorker, versions: Sequence[int], *, norm: boo
 
 
 def members(plan: Plan, worker: PlanWorker, group: ReduceGroup) -> tuple[PlanWorker, ...]:
-    """Who takes part in a reduction of this worker, itself included; all of them wait for each other."""
+    """Return the workers that take part in a reduction of a worker, including itself; they wait for each other.
+
+    Args:
+        plan: the plan of the workers.
+        worker: the worker.
+        group: the kind of reduction.
+    """
     if group is ReduceGroup.REPLICAS:
         return tuple(other for other in plan.workers if other.group == worker.group)
     if group is ReduceGroup.NORM:
@@ -59,7 +65,7 @@ def members(plan: Plan, worker: PlanWorker, group: ReduceGroup) -> tuple[PlanWor
 
 
 def concerned(plan: Plan, worker: PlanWorker, action: Action) -> set[int]:
-    """The stages of a worker whose gradients a reduction or step is about."""
+    """Return the stages of a worker whose gradients a reduction or step uses."""
     stages = set(plan.groups[worker.group])
     if action.group is ReduceGroup.TIED:
         return stages & _tied_stages(plan)
@@ -67,7 +73,7 @@ def concerned(plan: Plan, worker: PlanWorker, action: Action) -> set[int]:
 
 
 def is_after(one: Action, other: Action) -> bool:
-    """Whether one must come after the other, if they concern the same stage: sums, then the norm, then the step."""
+    """Return whether `one` must come after `other` at the same stage: sums, then the norm, then the step."""
     return _rank(one) > _rank(other)
 
 

@@ -1,16 +1,16 @@
 """The verifier: proves that the action lists of a plan keep every law of a pipeline, or names the action at fault.
 
-The laws are independent of each other and of how the lists came about; each is a function
-below. They speak of the lists alone, so they hold whatever the durations are:
+The laws are independent of each other and of the origin of the lists; each is a function
+below. They refer to the lists alone, so they hold whatever the durations are:
 
     known          actions name stages, workers and micro-batches of the plan
     complete       each forward and backward, once for each micro-batch
     ordered        F before C before B, I before W
-    transferred    what crosses a cut is received before it is needed, and sent after it is made
+    transferred    a tensor that crosses a cut is received before it is needed, and sent after it is made
     versioned      versions of the weights are those of docs/theory.md, "Weight versions"
     updated        a step comes after the backwards of its round and the reductions of their gradients
-    bounded        no more micro-batches and versions are kept than the schedule says
-    flowing        nobody waits for ever, with one slot a link (standstill_of in flow.py)
+    bounded        no more micro-batches and versions are kept than the schedule allows
+    flowing        no worker waits for ever, with one slot for each link (standstill_of in flow.py)
 """
 
 from __future__ import annotations
@@ -46,16 +46,17 @@ def verify(
     *,
     num_micro_batches: int | None = None,
 ) -> None:
-    """Prove that these lists, from an empty pipeline to an empty pipeline, keep every law.
+    """Prove that action lists, from an empty pipeline to an empty pipeline, keep every law.
 
     Args:
-        plan: what runs.
-        actions: what each worker does, in order.
-        schedule: whose versions and bounds to hold them to; None: that of the plan.
-        num_micro_batches: how many pass through; None: those of one step. More only without a flush.
+        plan: the plan that the lists belong to.
+        actions: the actions of each worker, in order.
+        schedule: the schedule whose versions and bounds the lists must keep; None: the plan's.
+        num_micro_batches: number of micro-batches in the lists; None: those of one step. Only a schedule without a
+            flush allows more.
 
     Raises:
-        ScheduleInvalid: an action breaks a law; `action` and `worker` name it, and the message draws where it stands.
+        ScheduleInvalid: an action breaks a law; `action` and `worker` name it, and the message draws the place.
     """
     wanted = make_schedule(plan.schedule if schedule is None else schedule)
     lists = _Lists(plan, actions, wanted, plan.micro_batches if num_micro_batches is None else num_micro_batches)
@@ -69,7 +70,7 @@ class _ActionPlace(NamedTuple):
 
 
 class _Lists:
-    """The lists under proof, and where each action stands."""
+    """The lists to verify, and the place of each action."""
 
     def __init__(
         self, plan: Plan, actions: Mapping[PlanWorker, Sequence[Action]], schedule: Schedule, num_micro_batches: int
@@ -96,7 +97,7 @@ class _Lists:
     def find(
         self, kind: ActionKind, stage: int, micro_batch: int, edge: str | None = None, peer: int | None = None
     ) -> int:
-        """Where an action stands in its list; -1 if nowhere."""
+        """Return the index of an action in its list; -1 if it is missing."""
         place = self.places.get(_What(kind, stage, micro_batch, edge, peer))
         return -1 if place is None else place.at
 
@@ -118,11 +119,11 @@ class _Lists:
 
 
 class _What(NamedTuple):
-    """What makes an action the same as another, whatever versions they name."""
+    """The identity of an action: actions that differ only in the version of weights that they use are the same."""
 
     kind: ActionKind
     stage: int
-    #: The version of a step or reduction.
+    #: The version of a step or reduction; for other kinds the micro-batch.
     number: int | None
     edge: str | None = None
     peer: int | None = None
@@ -141,7 +142,7 @@ def _what(action: Action) -> _What:
 
 
 def _known(lists: _Lists) -> None:
-    """Actions name stages, micro-batches and peers that there are, in the list of the worker that runs them, once."""
+    """Actions name existing stages, micro-batches and peers, are in the list of the worker that runs them, and once."""
     plan = lists.plan
     for place, action in lists.walk():
         stage, b = action.stage, action.micro_batch
@@ -172,7 +173,7 @@ def _is_crossing(lists: _Lists, action: Action) -> bool:
 
 
 def _complete(lists: _Lists) -> None:
-    """Every micro-batch has at every stage one F, and one B or one I and one W; C where the stage recomputes."""
+    """Every micro-batch has at every stage one F, one B (or one I and one W), and one C if the stage recomputes."""
     for stage in lists.plan.stages:
         for b in range(lists.num_micro_batches):
             worker = lists.plan.worker_of(stage.id, b)
@@ -204,7 +205,7 @@ def _ordered(lists: _Lists) -> None:
 
 
 def _transferred(lists: _Lists) -> None:
-    """What F, B and I need of other stages is received before them, and what they make is sent after them."""
+    """F, B and I come after the receives of the tensors that they need, and before the sends of those they make."""
     for place, action in lists.walk():
         b = action.micro_batch
         if b is None:
@@ -231,7 +232,7 @@ def _transferred(lists: _Lists) -> None:
 
 
 def _versioned(lists: _Lists) -> None:
-    """What is computed names the version of the schedule's formula, and that version has been made."""
+    """Computing actions name the version of the schedule's formula, and that version has been made."""
     newest: Counter[tuple[PlanWorker, int]] = Counter()
     for place, action in lists.walk():
         key = (place.worker, action.stage)
@@ -249,7 +250,7 @@ def _versioned(lists: _Lists) -> None:
 
 
 def _updated(lists: _Lists) -> None:
-    """A step comes after the backwards of its round and of no later one, and after the reductions of what they made."""
+    """A step comes after the backwards of its round, not of later ones, and after the reductions of their gradients."""
     plan, schedule = lists.plan, lists.schedule
     for worker in plan.workers:
         num_updates = -(-lists.num_micro_batches // schedule.round_size(plan, plan.groups[worker.group][0]))
@@ -268,7 +269,7 @@ def _updated(lists: _Lists) -> None:
 
 
 def _updated_once(lists: _Lists, worker: PlanWorker, expected: Sequence[Action]) -> None:
-    """One update at one worker."""
+    """Check one update at one worker."""
     places: dict[Action, _ActionPlace] = {}
     for action in expected:
         if (place := lists.places.get(_what(action))) is None:
@@ -285,7 +286,7 @@ def _updated_once(lists: _Lists, worker: PlanWorker, expected: Sequence[Action])
 
 
 def _ends_round(lists: _Lists, place: _ActionPlace, stage: int) -> None:
-    """A step or reduction stands after all gradients of a stage that belong to it, and before all others."""
+    """A step or reduction comes after all backwards of a stage that belong to it, and before all others."""
     row = lists.actions[place.worker]
     version, size = row[place.at].version, lists.schedule.round_size(lists.plan, stage)
     assert version is not None
@@ -298,7 +299,7 @@ def _ends_round(lists: _Lists, place: _ActionPlace, stage: int) -> None:
 
 
 def _bounded(lists: _Lists) -> None:
-    """No worker keeps more micro-batches or versions of its weights than the schedule says."""
+    """No worker keeps more micro-batches or versions of its weights than the schedule allows."""
     plan, schedule = lists.plan, lists.schedule
     for worker in plan.workers:
         stages = plan.groups[worker.group]
@@ -308,7 +309,7 @@ def _bounded(lists: _Lists) -> None:
             for stage in stages
         }
         most_together = schedule.held_by(plan, worker.group)
-        #: Micro-batches between F and B or I; those between F and the end of the backward with their versions.
+        #: Micro-batches between F and B or I; and those between F and the end of the backward, with their versions.
         in_flight: Counter[int] = Counter()
         held: dict[int, dict[int | None, int | None]] = {stage: {} for stage in stages}
         newest = dict.fromkeys(stages, 0)
@@ -339,7 +340,7 @@ def _at_most(lists: _Lists, place: _ActionPlace, number: int, most: int, what: s
 
 
 def _flowing(lists: _Lists) -> None:
-    """With one slot a link, every worker gets to the end of its list."""
+    """With one slot for each link, every worker reaches the end of its list."""
     if (found := standstill_of(lists.plan, lists.actions)) is not None:
         worker, at, why = found
         lists.broken(_ActionPlace(worker, at), why)

@@ -1,7 +1,7 @@
-"""Partitioners, one file each: where to cut a model, and on how many devices to run each piece.
+"""Partitioners, one file each: they choose where to cut a model, and on how many devices to run each stage.
 
-A third party's partitioner is any object with `partition(request)`: hand it over as it
-is, or give it a name with `register_partitioner`, or by an entry point of the group
+A third party's partitioner is any object with `partition(request)`. Pass the object itself,
+or register a name for it with `register_partitioner` or by an entry point of the group
 `ropewalk.partitioners`.
 """
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def _ours(module: str, name: str) -> Callable[..., Partitioner]:
-    """Import a partitioner when it is asked for: some need numpy."""
+    """Import a partitioner at its first use, since some need numpy."""
 
     def make(**options: Any) -> Partitioner:
         return getattr(import_module(f"ropewalk.pipeline.partitioners.{module}"), name)(**options)
@@ -35,7 +35,7 @@ def _ours(module: str, name: str) -> Callable[..., Partitioner]:
     return make
 
 
-#: What makes each partitioner, by its name.
+#: The function or class that makes each partitioner, by its name.
 PARTITIONERS: Family[Callable[..., Partitioner]] = Family(
     "partitioner",
     {
@@ -51,7 +51,11 @@ PARTITIONERS: Family[Callable[..., Partitioner]] = Family(
 
 
 def register_partitioner(name: str, make: Callable[..., Partitioner]) -> None:
-    """Give a partitioner a name for `make_partitioner`, `plan(...)` and the command line.
+    """Register a partitioner under a name for `make_partitioner`, `plan(...)` and the command line.
+
+    Args:
+        name: the name.
+        make: makes the partitioner from its options.
 
     Raises:
         PlanInvalid: the name is taken.
@@ -60,10 +64,14 @@ def register_partitioner(name: str, make: Callable[..., Partitioner]) -> None:
 
 
 def make_partitioner(which: str | Partitioner, **options: Any) -> Partitioner:
-    """The partitioner of this name, made with these options; an object that has `partition` is returned as it is.
+    """Make a partitioner from its name and options; a partitioner object is returned unchanged.
+
+    Args:
+        which: a name, or an object with the method `partition`.
+        options: arguments of the partitioner; only with a name.
 
     Raises:
-        PlanInvalid: no partitioner has this name, or options come with an object.
+        PlanInvalid: no partitioner has this name, the object has no `partition`, or options come with an object.
     """
     if not isinstance(which, str):
         if not callable(getattr(which, "partition", None)):

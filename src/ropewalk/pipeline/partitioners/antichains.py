@@ -1,19 +1,19 @@
-"""The states of PipeDream's search: where its optimizer may cut a graph (msr-fiddle/pipedream, `graph.py`).
+"""The states of PipeDream's search: the places where its optimizer may cut a graph (msr-fiddle/pipedream, `graph.py`).
 
-A state is an antichain: the last operators of what has been covered, which is a down-closed set.
-The first state covers the first operator without sources. From a state, one more operator that
-reads a covered one is taken, and with it whatever it needs:
+A state is an antichain: the last operators of the covered ones, which form a down-closed set. The
+first state covers the first operator without sources. Each further state adds one operator that
+reads a covered one, and all operators that it needs:
 
     a ──▶ b ──▶ d        {a} ──▶ {a b} ──▶ {a b c} ──▶ {a b c d}
     └───▶ c ─────┘        └────▶ {a c} ──────┘             ▲
                                    └── also from {a b} ────┘  (d brings c, which it needs)
 
-So one state can follow another exactly if it covers more, and its difference is a possible stage.
-Unlike down-closed sets at large, each state is connected to the first operator, as PipeDream
+So one state can follow another exactly if it covers more, and the difference is a possible stage.
+Unlike down-closed sets in general, each state is connected to the first operator, since PipeDream
 expands only the first source.
 
-Left out, as there: inputs of the model, and `__getitem__` of which nobody reads anything. Operators
-that neither lead to nor come from the first source's successors are in no state either.
+As in PipeDream, inputs of the model and calls of `__getitem__` without readers are left out.
+Operators that neither lead to nor come from the first source's successors are in no state either.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ Booleans = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class OperatorGraph:
-    """The operators that PipeDream cuts between, as bit sets: operator i is `1 << i`."""
+    """The operators between which PipeDream cuts, as bit sets: operator i is `1 << i`."""
 
     operators: tuple[Operator, ...]
-    #: Of each operator: those who read it.
+    #: For each operator, the operators that read it.
     targets: tuple[int, ...]
-    #: Of each operator: itself and all it needs, directly or not.
+    #: For each operator, itself and all operators that it needs, directly or indirectly.
     needed: tuple[int, ...]
-    #: Of each operator: those who read it or something it needs.
+    #: For each operator, the operators that read it or an operator that it needs.
     affected: tuple[int, ...]
 
     @classmethod
     def of(cls, profile: Profile) -> OperatorGraph:
-        """What PipeDream keeps of a profile.
+        """Return the graph that PipeDream would search for a profile.
 
         Raises:
-            ProfileInvalid: there is nothing but inputs.
+            ProfileInvalid: all operators are inputs.
         """
         taken = tuple(operator for operator in profile.operators if not _is_left_out(profile, operator))
         if not taken:
@@ -74,12 +74,12 @@ class OperatorGraph:
 
     @cached_property
     def start(self) -> int:
-        """The first state: the first operator that reads no other."""
+        """The first state: the first operator that reads no other one."""
         return next(needed for number, needed in enumerate(self.needed) if needed == 1 << number)
 
     @cached_property
     def everything(self) -> int:
-        """The last state."""
+        """The last state, as a bit set."""
         covered, frontier = self.start, self.affected[self.start.bit_length() - 1] & ~self.start
         while frontier:
             covered |= _union(self.needed[number] for number in _numbers(frontier))
@@ -87,18 +87,21 @@ class OperatorGraph:
         return covered
 
     def only_last(self) -> States:
-        """The last state alone."""
+        """Return the last state alone."""
         return States(self, self._as_rows([self.everything]))
 
     def states(self, limit: int) -> States:
-        """All states.
+        """Return all states.
+
+        Args:
+            limit: most states to return.
 
         Raises:
-            NoPlanFits: there are more than the limit.
+            NoPlanFits: there are more than `limit`.
         """
         frontiers = {self.start: self.affected[self.start.bit_length() - 1] & ~self.start}
         waiting = list(frontiers)
-        for state in waiting:  # grows
+        for state in waiting:  # the loop appends to it
             for number in _numbers(frontiers[state]):
                 following = state | self.needed[number]
                 if following not in frontiers:
@@ -116,7 +119,7 @@ class OperatorGraph:
         return States(self, self._as_rows(waiting))
 
     def _as_rows(self, sets: Iterable[int]) -> Booleans:
-        """One row for each bit set, one column for each operator."""
+        """The bit sets as an array of shape [set, operator]."""
         num_bytes = (len(self.operators) + 7) // 8
         packed = np.frombuffer(b"".join(bits.to_bytes(num_bytes, "little") for bits in sets), np.uint8)
         rows = np.unpackbits(packed.reshape(-1, num_bytes), axis=1, bitorder="little")
@@ -139,23 +142,29 @@ class OperatorGraph:
 
 @dataclass(frozen=True)
 class States:
-    """All states, smaller ones first; arrays have one entry for each."""
+    """All states, smaller ones first; arrays have one entry for each state."""
 
     graph: OperatorGraph
-    #: [state, operator]: whether the state covers it.
+    #: [state, operator]: whether the state covers the operator.
     covered: Booleans
 
     def __len__(self) -> int:
         return len(self.covered)
 
     def some(self, numbers: NDArray[np.intp]) -> States:
-        """These of the states alone."""
+        """Return a subset of the states.
+
+        Args:
+            numbers: indices of the states to keep.
+        """
         return States(self.graph, self.covered[numbers])
 
     def alike(self) -> tuple[States, States]:
-        """The largest of all states that cover the same but for operators without time and bytes; and bounds for them.
+        """Group states that differ only in operators without time and bytes.
 
-        The bounds are states that cost no more than any that is alike, and that follow one another wherever any do.
+        Returns:
+            The largest state of each group, and a bound for each group: a state that costs no more than any state of
+            the group, and that can follow another bound wherever any states of the two groups follow each other.
         """
         matters = np.array(
             [
@@ -180,26 +189,26 @@ class States:
 
     @cached_property
     def work_s(self) -> Floats:
-        """Seconds of forward and backward of what is covered, on a device of speed 1."""
+        """Seconds of forward and backward of the covered operators, on a device of speed 1."""
         return self.covered.astype(np.float64) @ np.array(
             [operator.forward_s + operator.backward_s for operator in self.graph.operators]
         )
 
     @cached_property
     def weight_bytes(self) -> Floats:
-        """Bytes of the parameters of what is covered."""
+        """Bytes of the parameters of the covered operators."""
         return self.covered.astype(np.float64) @ np.array(
             [float(operator.parameter_bytes) for operator in self.graph.operators]
         )
 
     @cached_property
     def activation_bytes(self) -> Floats:
-        """Bytes of all values of what is covered."""
+        """Bytes of all values of the covered operators."""
         return self.covered.astype(np.float64) @ self._value_bytes
 
     @cached_property
     def crossing_bytes(self) -> Floats:
-        """Bytes of the covered values that operators behind the state read."""
+        """Bytes of the covered values that operators outside the state read."""
         crossing = self.covered & (self._num_covered_readers < self.graph.read_by.sum(axis=1))
         return crossing.astype(np.float64) @ self._value_bytes
 
@@ -207,8 +216,9 @@ class States:
     def augmented_bytes(self) -> Floats:
         """Bytes of the values of PipeDream's augmented antichain.
 
-        These are the last operators, and for each of them those it needs that an operator beside its own past reads,
-        even if the state covers that one too: so it counts all that crosses, and sometimes more.
+        It has the last operators, and for each of them the operators that it needs and that are also read by an
+        operator that it does not need, even if the state covers that reader too. So the bytes include all values that
+        cross, and sometimes more.
         """
         last = self.covered & (self._num_covered_readers == 0)
         kept = (last.astype(np.float32) @ self.graph.kept_for.astype(np.float32)) > 0
@@ -216,12 +226,16 @@ class States:
 
     @cached_property
     def nested(self) -> Booleans:
-        """[state, larger]: whether the larger covers all of the state, and more."""
+        """[state, larger]: whether the second state covers all operators of the first, and more."""
         return _nested(self.covered)
 
     @staticmethod
     def between(amounts: Floats) -> Floats:
-        """[start, state]: what lies between, of amounts that add up. Start 0 is nothing, start i + 1 is state i."""
+        """Return the differences of cumulative amounts, of shape [start, state].
+
+        Args:
+            amounts: one amount for each state. Start 0 is the empty set, start i + 1 is state i.
+        """
         return amounts[None, :] - np.append(0.0, amounts[:-1])[:, None]
 
     @cached_property
@@ -230,13 +244,13 @@ class States:
 
     @cached_property
     def _num_covered_readers(self) -> NDArray[np.float32]:
-        """[state, operator]: how many of those who read it are covered."""
+        """[state, operator]: the number of the operator's readers that the state covers."""
         return self.covered.astype(np.float32) @ self.graph.read_by.T.astype(np.float32)
 
 
 @dataclass(frozen=True)
 class _StateClasses(States):
-    """One state for each class of states that are alike."""
+    """One state for each group of states that `alike` finds."""
 
     matters: Booleans
     least_augmented_bytes: Floats

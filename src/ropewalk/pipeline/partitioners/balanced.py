@@ -1,18 +1,18 @@
-"""GPipe's partitioner: as many contiguous cells as devices, the dearest as cheap as possible.
+"""GPipe's partitioner: as many contiguous cells as devices, with the least maximum cost of a cell.
 
 Huang et al., "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism", 2018
-(arXiv:1811.06965), section 2.2. Cells are runs of operators in topological order, their cost is the
+(arXiv:1811.06965), section 2.2. Cells are runs of operators in topological order; their cost is the
 measured time of forward and backward:
 
-    3  1  4 | 1  5 | 9 | 2  6        4 cells, the dearest costs 9
+    3  1  4 | 1  5 | 9 | 2  6        4 cells, the maximum cost is 9
 
-The paper minimises the variance of the cells' costs, and lingvo's code deals layers out in one
-pass without a search. Here the maximum is minimised, exactly, which is what a pipeline waits for;
-of the cuts that reach it, those with the least sum of squares are taken, which for equal devices
-have the least variance.
+The paper minimises the variance of the cells' costs, and lingvo's code distributes layers in one
+pass without a search. This module minimises the maximum exactly, since a pipeline waits for its
+slowest stage. Of the cuts with the least maximum, it takes those with the least sum of squares,
+which for equal devices have the least variance.
 
-There are no replicas, and links cost nothing. A stage recomputes if that is what it takes to fit
-the memory, as GPipe does always.
+There are no replicas, and links cost nothing. A stage recomputes if it does not fit into memory
+otherwise; GPipe always recomputes.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from ropewalk.quantities import shown_size
 
 
 class Balanced:
-    """Cells of least maximum cost, one on each device; the cost of a cell counts the speed of its device."""
+    """Makes cells of least maximum cost, one on each device; the cost of a cell depends on its device's speed."""
 
     name = "balanced"
 
     def partition(self, request: PlanRequest) -> Partition:
-        """Choose the stages: `num_stages` of them, or one for each device, if there are operators enough.
+        """Choose the stages: `num_stages` of them, or one for each device if there are enough operators.
 
         Raises:
-            NoPlanFits: a stage does not fit the memory of its device, or the schedule wants more stages than there are
+            NoPlanFits: a stage does not fit into its device's memory, or the schedule needs more stages than there are
                 operators.
-            ProfileInvalid: there is nothing but inputs.
+            ProfileInvalid: all operators are inputs.
         """
         profile = request.profile
         units = [id for id in profile.order if not profile.by_id[id].is_input]
@@ -50,7 +50,7 @@ class Balanced:
         costs = [profile.by_id[id].forward_s + profile.by_id[id].backward_s for id in units]
         cells = least_maximum_cells(costs, speeds)
         stage_of = {units[place]: stage for stage, cell in enumerate(cells) for place in cell}
-        # Inputs cost nothing; each enters where it is read first.
+        # Inputs cost nothing; each belongs to the first stage that reads it.
         for id in profile.order:
             if id not in stage_of:
                 stage_of[id] = min((stage_of[target] for target in profile.targets[id]), default=0)
@@ -59,9 +59,16 @@ class Balanced:
 
 
 def least_maximum_cells(costs: Sequence[float], speeds: Sequence[float]) -> list[range]:
-    """Cut costs into a run for each speed, none empty, so that the largest sum over speed is least.
+    """Cut a sequence of costs into non-empty runs, one for each speed, with the least maximum of sum over speed.
 
-    Of equally good cuts those with the least sum of squares, and of these the one that cuts earliest from behind.
+    Ties are broken by the least sum of squares, and then by the earliest cuts, compared from the last cut backwards.
+
+    Args:
+        costs: the cost of each unit, in order.
+        speeds: the speed of the device of each run.
+
+    Returns:
+        The indices of each run.
     """
     sums = np.append(0.0, np.cumsum(costs))
     slowest = _dynamic_program(sums, speeds, math.inf, squared=False)[0]
@@ -76,9 +83,9 @@ def least_maximum_cells(costs: Sequence[float], speeds: Sequence[float]) -> list
 def _dynamic_program(
     sums: NDArray[np.float64], speeds: Sequence[float], limit: float, *, squared: bool
 ) -> tuple[float, list[NDArray[np.int_]]]:
-    """Best maximum of the cells' times, or sum of their squares with none above a limit; and for each cell its start.
+    """The least maximum of the cells' times, or the least sum of squares with no time above `limit`; and all starts.
 
-    `best[j]` is for the first j costs in as many cells as were looked at.
+    `best[j]` is for the first j costs, in the cells up to the current one.
     """
     best = np.full(len(sums), np.inf)
     best[0] = 0.0
@@ -125,7 +132,7 @@ def _groups(request: PlanRequest, num_units: int) -> list[int]:
 
 
 def _fitting(request: PlanRequest, operators: Sequence[tuple[str, ...]], groups: Sequence[int]) -> Partition:
-    """These stages, without recomputation if they fit so."""
+    """These stages, without recomputation where they fit without it."""
     least, limit, tight = math.inf, math.inf, 0
     for recompute in (False, True) if request.recompute is None else (request.recompute,):
         stages = tuple(Stage(i, ids, (groups[i],), recompute) for i, ids in enumerate(operators))

@@ -1,4 +1,4 @@
-"""Another cost of a stage for `exact` to minimise the maximum of, in place of the planner's objective."""
+"""The interface of cost models whose maximum over stages `exact` can minimise in place of the planner's objective."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class StageColumns:
-    """Candidates for a stage, one entry for each: what lies between two nested down-closed sets."""
+    """Candidates for a stage, one entry each: the operators between two nested down-closed sets."""
 
-    #: Forward and whole backward on a device of speed 1.
+    #: Seconds of forward and whole backward on a device of speed 1.
     compute_s: NDArray[np.float64]
-    #: Parameters, each once.
+    #: Bytes of the parameters, each counted once.
     weight_bytes: NDArray[np.float64]
-    #: All values that cross the cut before it, whoever reads them, and the cut after it; without the model's inputs.
+    #: Bytes of all values that cross the cut before the stage, and the cut after it, whichever stage reads them; the
+    #: model's inputs are not counted.
     before_bytes: NDArray[np.float64]
     after_bytes: NDArray[np.float64]
     is_first: NDArray[np.bool_]
@@ -25,8 +26,17 @@ class StageColumns:
 
 
 class CostModel(Protocol):
-    """Seconds per mini-batch at which a replicated stage keeps up; a plan is as slow as its slowest stage."""
+    """The seconds per mini-batch of a replicated stage; a plan is as slow as its slowest stage."""
 
     def bottleneck_s(self, stages: StageColumns, replicas: int, bandwidth: float) -> NDArray[np.float64]:
-        """The seconds of each candidate, if this many devices run it, joined at `bandwidth` bytes per second."""
+        """Return the seconds of each candidate.
+
+        Args:
+            stages: the candidates.
+            replicas: number of devices that run each.
+            bandwidth: bytes per second of the links that join the devices.
+
+        Returns:
+            Float64 seconds per mini-batch, one entry for each candidate.
+        """
         ...

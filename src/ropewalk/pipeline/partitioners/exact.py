@@ -1,26 +1,27 @@
-"""`exact`: the best stages over all cuts, replications and recomputations; the default.
+"""`exact`: the best stages over all cuts, replications and recomputations; the default partitioner.
 
-What it minimises, and why the search is right: docs/theory.md, "Objective of the planner" and "Search and lower bound".
+The objective, and why the search is right: docs/theory.md, "Objective of the planner" and "Search and lower bound".
 
-Cuts are down-closed sets I ⊂ J ⊂ ... of the graph, and the devices are dealt from the last
-stage backwards, so that a stage knows how many workers come after it and with that how many
-micro-batches and versions it holds. With d what is left of the devices:
+Cuts are down-closed sets I ⊂ J ⊂ ... of the graph. Devices are assigned from the last stage
+backwards, so that the number of workers after a stage is known, and with it the micro-batches
+and versions that the stage holds. With d the number of devices that are left:
 
     without a flush   A[I, d] = min over J ⊃ I, kind, r of  max(cost(J - I, r) / r, link, A[J, d + r])
-    with a flush      the least of  sum + T  over T: for each T the same program with sums, of stages whose further
+    with a flush      the least of  sum + T  over T: for each T the same program with sums, over stages whose further
                       rounds take at most T, from the largest T to the least; a plan that beats the best so far has
                       T < best - sum, since sums only grow as T falls
 
-A stage recomputes only if it does not fit otherwise: that never makes it quicker. Of equally
-good plans the one of fewest stages wins, then of fewest devices, then of earliest cuts.
+A stage recomputes only if it does not fit otherwise, since recomputing never makes it faster.
+Ties are broken by fewest stages, then fewest devices, then earliest cuts.
 
-Schedules that refuse some plans are asked beforehand where replicas are equal, and else of
-the best plan. If they refuse that, the best is taken of equal replicas (see `shapes`), or of
-equally many of the stages that share parameters: that is what schedules demand.
+A schedule that refuses some plans is asked before the search if replicas are equal, and
+otherwise about the best plan. If it refuses that plan, the search is restricted to equal
+replicas of all stages (see `shapes`), or of the stages that share parameters: schedules
+require no more than that.
 
-Where the graph has too many sets, `contraction` chooses a family of them, and the search
-goes on around the cuts it finds, until they stay. The program over
-all sets is that of Tarnawski et al. (2020); enumerating the maximum is Alpa's (2022).
+If the graph has too many sets, `contraction` chooses a family of them, and the search is
+repeated around the cuts that it finds, until they no longer change. The program over all
+sets is that of Tarnawski et al. (2020); enumerating the maximum is Alpa's (2022).
 """
 
 from __future__ import annotations
@@ -50,29 +51,30 @@ from ropewalk.pipeline.partitioners.exact_search.simple_plans import objection_t
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 
-#: Classes of cuts that the lower bound tells apart.
+#: Classes of cuts that the lower bound distinguishes.
 _CELLS = 256
-#: Moves times pairs of sets that are looked at in one go, and sets that there are at least.
+#: Most moves times pairs of sets that one search examines, and the least number of sets.
 _BUDGET = 160_000_000
 _LEAST_SETS = 60
-#: Plans of different forms around whose cuts the search goes on.
+#: Number of plans of different forms around whose cuts the search goes on.
 _FORMS = 6
-#: Sets that are searched for plans of different forms.
+#: Number of sets that are searched for plans of different forms.
 _RANKED_SETS = 120
-#: Rounds of the search around a plan's cuts, times operators of the graph, and rounds that there are at least: each
-#: finds less than the one before, and of 2,000 operators without end they took minutes for a gap of half a percent.
+#: Most rounds of the search around a plan's cuts, times operators of the graph, and the least number of rounds. Each
+#: round gains less than the one before; with 2,000 operators and no limit they took minutes for a gap of 0.5 %.
 _OPERATORS_IN_ROUNDS = 6000
 _LEAST_ROUNDS = 2
-#: Down-closed parts of a block that are all looked at, if there are not more.
+#: Most down-closed parts of a block that are examined exhaustively.
 _MAX_PARTS = 200_000
 
 
 class Exact:
-    """The best plan by the planner's objective (`cost.objective_s`), or by another cost model's slowest stage.
+    """Finds the best plan by the planner's objective (`cost.objective_s`), or by another cost model's slowest stage.
 
     Args:
-        cost_model: what to minimise the maximum of, in place of the planner's objective; for one level of devices.
-        max_sets: how many down-closed sets are searched at once; graphs with more are searched piece by piece.
+        cost_model: the model whose maximum over stages is minimised, in place of the planner's objective; for one
+            level of devices.
+        max_sets: most down-closed sets that are searched at once; graphs with more are searched piece by piece.
     """
 
     name = "exact"
@@ -85,15 +87,15 @@ class Exact:
         """Choose the stages.
 
         Raises:
-            NoPlanFits: no plan does what was asked.
-            ProfileInvalid: there is nothing but inputs.
+            NoPlanFits: no plan meets the request.
+            ProfileInvalid: all operators are inputs.
         """
         if self.cost_model is not None:
             return self._searched(request)
         simple = simple_plans(request)
         try:
             best = self._searched(request)
-        except NoPlanFits:  # of a coarse family of cuts none may fit
+        except NoPlanFits:  # a coarse family of cuts may have no plan that fits
             if not simple:
                 raise
             return replace(simple[0], lower_bound_s=min(simple[0].objective_s, simple_bound_s(request)))
@@ -126,14 +128,18 @@ class Exact:
         return Partition(found.stages, found.objective_s, bound_s, (note,))
 
     def candidates(self, request: PlanRequest, num: int = 24) -> tuple[Partition, ...]:
-        """Good plans of different forms, for a simulator to choose from: `partition()` first.
+        """Return good plans of different forms for a simulator to choose from; `partition(request)` comes first.
 
-        Then, by objective, the simple plans (see `simple_plans`), the best for each number of stages and of replicas of
-        the first stage, and others near them, as far as a family of cuts has them.
+        Then follow, by objective, the simple plans (see `simple_plans`), the best plans for each number of stages and
+        of replicas of the first stage, and plans near them, as far as a family of cuts has them.
+
+        Args:
+            request: the model, the devices, the schedule and the limits.
+            num: most plans to return.
 
         Raises:
-            NoPlanFits: no plan does what was asked.
-            ProfileInvalid: there is nothing but inputs.
+            NoPlanFits: no plan meets the request.
+            ProfileInvalid: all operators are inputs.
         """
         best = self.partition(request)
         if self.cost_model is not None:
@@ -147,7 +153,7 @@ class Exact:
         return (best, *(replace(best, stages=stages, objective_s=objective_s) for stages, objective_s in plans))
 
     def _of_each_form(self, request: PlanRequest, best: Partition, num: int) -> list[Found]:
-        """Plans over a family of cuts that has those of the best."""
+        """Plans over a family of cuts that includes those of the best plan."""
         graph = BitGraph.of(request.profile)
         sets = down_sets(graph, _RANKED_SETS)
         if sets is None:
@@ -160,7 +166,7 @@ class Exact:
         return best_of_each_form(request, graph, sets, equal=equal, num=num)
 
     def _affordable(self, request: PlanRequest) -> int:
-        """How many sets can be searched at once: with many devices, fewer."""
+        """The number of sets that can be searched at once; it falls with the number of devices."""
         num_moves = sum(len(leaving) for shape in shapes(request) for leaving in shape.moves.moves)
         return max(min(self.max_sets, _LEAST_SETS), min(self.max_sets, math.isqrt(2 * _BUDGET // max(1, num_moves))))
 
@@ -177,7 +183,7 @@ class Exact:
         equal: bool,
         tie_replicas: int | None = None,
     ) -> Found | None:
-        """The best plan over a coarse family, and then near its cuts, until they stay."""
+        """The best plan over a coarse family of cuts, and then near its cuts, until they no longer change."""
         cuts = NearCuts(graph, parts, *_work_and_values(request))
         coarse = self._coarse(request, graph, parts)
         best = search(request, graph, coarse, self.cost_model, equal=equal, tie_replicas=tie_replicas)
@@ -192,7 +198,7 @@ class Exact:
             return found is not None and found.objective_s < than.objective_s * (1 - ROUNDING)
 
         def recut(found: Found) -> Found:
-            """The same stages on the same devices, cut elsewhere."""
+            """The same stages on the same devices, with the best cuts near the present ones."""
             for _ in rounds:
                 if not found.cuts:
                     break
@@ -200,7 +206,7 @@ class Exact:
                 other = search(request, graph, sets, self.cost_model, found.along, tie_replicas=tie_replicas)
                 if other is None or not better(other, found):
                     break
-                found = other  # perhaps without its first stages
+                found = other  # may lack the first stages
             return found
 
         if best is None:
@@ -225,7 +231,7 @@ class Exact:
 
 
 def _work_and_values(request: PlanRequest) -> tuple[Floats, Floats]:
-    """Of each operator the seconds, and the bytes of its value."""
+    """The seconds of each operator, and the bytes of its value."""
     costs = OperatorCosts(request.profile, request.schedule.splits_backward)
     forward_s = np.array([operator.forward_s for operator in costs.operators])
     values = np.array([operator.output_bytes for operator in costs.operators], dtype=np.float64)
@@ -235,11 +241,17 @@ def _work_and_values(request: PlanRequest) -> tuple[Floats, Floats]:
 def plan_within(
     request: PlanRequest, graph: BitGraph, sets: Sequence[int], cost_model: CostModel | None = None
 ) -> Partition:
-    """The best plan whose cuts are all among these sets, which are ordered as `down_sets` does.
+    """Return the best plan whose cuts are all among the given sets.
+
+    Args:
+        request: the model, the devices, the schedule and the limits.
+        graph: the graph of the request's profile.
+        sets: down-closed sets, ordered as by `down_sets`.
+        cost_model: the model whose maximum over stages is minimised; None: the planner's objective.
 
     Raises:
-        NoPlanFits: none does what was asked.
-        ProfileInvalid: there is nothing but inputs.
+        NoPlanFits: no such plan meets the request.
+        ProfileInvalid: all operators are inputs.
     """
     if all(operator.is_input for operator in request.profile.operators):
         raise ProfileInvalid(
@@ -278,15 +290,15 @@ def plan_within(
 
 
 def _ties(request: PlanRequest) -> bool:
-    """Whether stages may share parameters, and are then looked at apart."""
+    """Whether stages may share parameters, which needs a search of its own."""
     return bool(request.profile.tied) and not request.schedule.uniform_replicas
 
 
 def _best_taken(request: PlanRequest, found: Iterable[Found | None], objection: ScheduleInvalid) -> Found:
-    """The best of these that the schedule takes.
+    """The best of these plans that the schedule accepts.
 
     Raises:
-        NoPlanFits: it takes none.
+        NoPlanFits: the schedule accepts none of them.
     """
     taken = [of for of in found if of is not None and objection_to(request, of.stages) is None]
     if not taken:
@@ -298,7 +310,7 @@ def _best_taken(request: PlanRequest, found: Iterable[Found | None], objection: 
 
 
 def _bound_s(request: PlanRequest, graph: BitGraph, parts: Sequence[BlockDownSets]) -> float:
-    """No plan has a smaller objective than this."""
+    """A lower bound of the objective over all plans, in seconds."""
     if request.schedule.stages_per_worker > 1 or not tries_all_widths(request):
         return simple_bound_s(request)
     relaxation = Relaxation(request, graph)

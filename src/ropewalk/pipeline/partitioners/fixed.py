@@ -1,11 +1,11 @@
-"""`fixed`: the user says where to cut; replicas, devices and recomputation are chosen as `exact` does.
+"""`fixed`: the user decides where to cut; replicas, devices and recomputation are chosen as by `exact`.
 
-Cuts are the last operators of all stages but the last, in the order of the program:
+Cuts are the last operators of all stages except the last one, in program order:
 
-    order of the program   input.x  conv1  relu  |  conv2  add  |  head       cuts ("relu", "add")
+    program order   input.x  conv1  relu  |  conv2  add  |  head       cuts ("relu", "add")
 
-or the stage of each operator, or the places where the model says `cut_here()`. An input that
-has no stage of its own enters where it is read first.
+or the stage of each operator, or the places where the model calls `cut_here()`. An input
+without a stage belongs to the first stage that reads it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.plans import Stage, assemble
 from ropewalk.pipeline.profiles import Profile
 
-#: The description of the operator that a call of `cut_here()` is.
+#: The description of an operator that is a call of `cut_here()`.
 MARK = "cut_here"
 
 
 class Fixed:
-    """Stages as the user cuts them; without any cut, one stage."""
+    """Makes the stages that the user's cuts give; without any cut, one stage."""
 
     name = "fixed"
 
@@ -35,7 +35,7 @@ class Fixed:
 
         Raises:
             PlanInvalid: a cut names no operator, or a stage would be empty or read from a later one.
-            NoPlanFits: these stages fit no choice of devices and replicas.
+            NoPlanFits: no choice of devices and replicas fits these stages.
         """
         stage_of = stages_of(request.profile, request.fixed_cuts)
         num_stages = max(stage_of.values()) + 1
@@ -49,7 +49,7 @@ class Fixed:
         for stage, ids in enumerate(stages):
             if all(request.profile.by_id[id].is_input for id in ids):
                 raise PlanInvalid(f"stage {stage} of {num_stages} has nothing to compute; leave out the cut before it")
-        # Says what is wrong with stages that read from later ones.
+        # Raises for stages that read from later ones.
         assemble(
             request.profile,
             [Stage(stage, ids, (stage,)) for stage, ids in enumerate(stages)],
@@ -63,10 +63,14 @@ class Fixed:
 
 
 def stages_of(profile: Profile, cuts: tuple[str, ...] | Mapping[str, int]) -> dict[str, int]:
-    """The stage of each operator.
+    """Return the stage of each operator.
+
+    Args:
+        profile: the operators.
+        cuts: the last operator of each stage except the last one, or the stage of each operator.
 
     Raises:
-        PlanInvalid: a name is no operator's, or operators or stages are missing.
+        PlanInvalid: a cut names an unknown operator, an operator has no stage, or the numbers of stages have a gap.
     """
     for id in cuts:
         if id not in profile.by_id:
@@ -92,7 +96,7 @@ def stages_of(profile: Profile, cuts: tuple[str, ...] | Mapping[str, int]) -> di
 
 
 def _by_order(profile: Profile, last: set[str]) -> dict[str, int]:
-    """A cut behind each of these operators; several without anything to compute between them are one."""
+    """The stages with a cut after each of these operators; cuts with nothing to compute between them count as one."""
     found: dict[str, int] = {}
     stage, is_empty = 0, True
     cut = False

@@ -1,4 +1,4 @@
-"""What every partitioner promises: from a request (profile, devices, schedule, limits) to stages on devices."""
+"""The interface of partitioners: from a request (profile, devices, schedule, limits) to stages on devices."""
 
 from __future__ import annotations
 
@@ -14,91 +14,112 @@ from ropewalk.pipeline.topology import Topology
 
 
 class CostedSchedule(Protocol):
-    """What a planner asks of a schedule; every `Schedule` answers it."""
+    """The properties of a schedule that a planner needs; every `Schedule` has them."""
 
     @property
     def name(self) -> str:
-        """What it is called in SCHEDULES."""
+        """The name of the schedule in `SCHEDULES`."""
         ...
 
     @property
     def flushes(self) -> bool:
-        """Whether the pipeline runs empty at the end of each step, and updates once there."""
+        """Whether each step ends with an empty pipeline and one update."""
         ...
 
     @property
     def splits_backward(self) -> bool:
-        """Whether backward runs in two halves (zero bubble)."""
+        """Whether backwards run in two halves (zero bubble)."""
         ...
 
     @property
     def uniform_replicas(self) -> bool:
-        """Whether all stages need as many replicas."""
+        """Whether all stages need equally many replicas."""
         ...
 
     @property
     def stages_per_worker(self) -> int:
-        """How many stages each device runs: 1; interleaved more, zb_v 2."""
+        """The number of stages on each device: 1, or more for interleaved, or 2 for zb_v."""
         ...
 
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
-        """How many micro-batches a stage holds at most, on each replica; of all its chunks where a worker has several.
+        """Return the most micro-batches that a replica of a stage holds (a worker with several stages: at all of them).
 
         Args:
             workers_after: workers that run later stages (`Plan.workers_after`).
-            replicas: of this stage.
-            micro_batches: of one step.
+            replicas: replicas of this stage.
+            micro_batches: micro-batches of one step.
         """
         ...
 
     def held(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
-        """How many it holds at most until the second half of their backward, where that is split; else `in_flight`."""
+        """Return the most micro-batches held until the second half of a split backward; else `in_flight`.
+
+        Args:
+            workers_after: workers that run later stages (`Plan.workers_after`).
+            replicas: replicas of this stage.
+            micro_batches: micro-batches of one step.
+            num_stages: number of stages of the plan.
+        """
         ...
 
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
-        """How many versions of its weights a stage keeps at most, beside the newest."""
+        """Return the most versions of its weights that a stage keeps in addition to the newest.
+
+        Args:
+            workers_after: workers that run later stages (`Plan.workers_after`).
+            replicas: replicas of this stage.
+            num_stages: number of stages of the plan.
+        """
         ...
 
     def check(self, plan: Plan) -> None:
-        """Raise ScheduleInvalid if this plan is out of its range."""
+        """Check that the schedule can run a plan.
+
+        Raises:
+            ScheduleInvalid: the plan is out of the schedule's range.
+        """
         ...
 
     def group_of(self, stage: int, num_groups: int) -> int:
-        """Which group runs a stage: of its own number; interleaved `stage % num_groups`; zb_v there and back."""
+        """Return the group that runs a stage: number `stage`; interleaved `stage % num_groups`; zb_v there and back."""
         ...
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What to plan for.
+    """A request for a plan.
 
     Raises:
         PlanInvalid: a number is out of its range.
-        NoPlanFits: more stages are asked for than there are operators or devices.
+        NoPlanFits: `num_stages` exceeds the number of operators or devices.
     """
 
     profile: Profile
     topology: Topology
     schedule: CostedSchedule
-    #: Micro-batches of one step; the times of the profile are for one of them.
+    #: Micro-batches of one step; the times of the profile are for one micro-batch.
     micro_batches: int = 1
-    #: Memory of each device that the plan may use, if that is less than the device's kind has.
+    #: Bytes of each device's memory that the plan may use, if less than the device's kind has.
     memory_bytes: int | None = None
     #: Copies of the weights that the optimizer keeps: Adam 2, SGD with momentum 1, SGD 0.
     optimizer_slots: int = 2
-    #: None: whatever is best.
+    #: Number of stages; None: the best number.
     num_stages: int | None = None
-    #: True or False: all stages, or none, run their forward again before the backward. None: the planner's choice.
+    #: Whether all stages run their forward again before the backward; None: the planner decides for each stage.
     recompute: bool | None = None
-    #: The cuts of the partitioner `fixed`: the last operators of all stages but the last, in the order of the program,
-    #: or the stage of each operator. Empty: where the model says `cut_here()`.
+    #: The cuts of the partitioner `fixed`: the last operator of each stage except the last one, in program order, or
+    #: the stage of each operator. Empty: the places where the model calls `cut_here()`.
     fixed_cuts: tuple[str, ...] | Mapping[str, int] = ()
 
     def __post_init__(self) -> None:
         _check(self)
 
     def memory_limit(self, kind: int) -> float:
-        """Bytes that a plan may use of each device of a kind; `inf` if nothing limits it."""
+        """Return the bytes that a plan may use on each device of a kind; `inf` without a limit.
+
+        Args:
+            kind: index of the kind in the topology.
+        """
         limits = (self.memory_bytes, self.topology.kinds[kind].memory_bytes)
         return min((float(limit) for limit in limits if limit is not None), default=float("inf"))
 
@@ -125,44 +146,48 @@ def _check(request: PlanRequest) -> None:
 
 @dataclass(frozen=True)
 class Partition:
-    """Stages on devices, and how good they are by the cost model that chose them."""
+    """Stages on devices, with their objective by the cost model that chose them."""
 
     stages: tuple[Stage, ...]
     #: Seconds per mini-batch in steady state.
     objective_s: float
-    #: No plan has a smaller objective than this, as far as the partitioner knows.
+    #: Lower bound of the objective over all plans, in seconds; None: not known.
     lower_bound_s: float | None = None
-    #: What a reader of the plan should know of how it was found.
+    #: Remarks for the reader of the plan on how it was found.
     notes: tuple[str, ...] = ()
-    #: The least objective that was found, if a simulator chose another plan than that; None: this one's.
+    #: The least objective that was found, if the simulator preferred this plan to the best one; None: `objective_s`.
     least_objective_s: float | None = None
 
     @property
     def gap(self) -> float | None:
-        """How much worse than the best plan this may be: 0.05 for 5 %. None: not known."""
+        """The most by which this plan can exceed the best one: 0.05 for 5 %. None: not known."""
         return gap_above(self.lower_bound_s, self.least_objective_s or self.objective_s)
 
 
 @runtime_checkable
 class Partitioner(Protocol):
-    """Chooses where to cut a model, how often to copy each stage, and on which devices.
+    """Chooses where to cut a model, how many replicas each stage gets, and on which devices.
 
     Every implementation promises:
 
-    - each operator is in one stage, stages only read from earlier ones, and none is empty;
+    - each operator is in one stage, stages only read from earlier ones, and no stage is empty;
     - the same request gives the same stages, in every process;
-    - stages take devices in their order, each device runs one stage (or as many as the schedule wants).
+    - stages take devices in their order, and each device runs one stage (or `stages_per_worker` of the schedule).
 
     Raises:
-        NoPlanFits: no plan does what was asked; says what was needed, what there is, and the smallest change that would
-            do.
+        NoPlanFits: no plan meets the request; the message has the needed and the available number, and the smallest
+            change that allows a plan.
     """
 
     @property
     def name(self) -> str:
-        """What it is called in PARTITIONERS."""
+        """The name of the partitioner in `PARTITIONERS`."""
         ...
 
     def partition(self, request: PlanRequest) -> Partition:
-        """Choose the stages."""
+        """Choose the stages.
+
+        Args:
+            request: the model, the devices, the schedule and the limits.
+        """
         ...

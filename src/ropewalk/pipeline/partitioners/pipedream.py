@@ -1,16 +1,17 @@
-"""PipeDream's partitioner: the slowest stage as fast as possible, over levels of links, with replicated stages.
+"""PipeDream's partitioner: minimises the time of the slowest stage over levels of links, with replicated stages.
 
 Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP'19, section
 3.1, and its repository msr-fiddle/pipedream (`optimizer_graph_hierarchical.py`), whose objectives
-`cost_model="repository"` equals. The cost models are in `pipedream_costs`, where one may cut in
+`cost_model="repository"` equals. The cost models are in `pipedream_costs`, the places to cut in
 `antichains`, the dynamic program in `pipedream_search`.
 
-Where it departs: ties are broken by a rule, so that plans are the same in every run; an input of
-the model runs with the first stage that reads it (there: in stage 0), since its way there is free
-in this cost model; what PipeDream's states leave out runs with the last stage it reads from.
+Departures: ties are broken by a rule, so that plans are the same in every run; an input of the
+model runs with the first stage that reads it (in the repository: in stage 0), since its transfer
+is free in this cost model; an operator that PipeDream's states leave out runs with the last stage
+that it reads from.
 
-It is here to compare with. It knows nothing of micro-batches, schedules, optimizer state and
-recomputation; `exact` does.
+This partitioner serves for comparisons. It ignores micro-batches, schedules, optimizer state and
+recomputation; `exact` takes them into account.
 """
 
 from __future__ import annotations
@@ -36,19 +37,20 @@ MemoryTest = Literal["repository", "counted"]
 
 
 class PipeDreamPartitioner:
-    """PipeDream's optimizer. The objective is in seconds per mini-batch, which is what the profile measured.
+    """PipeDream's optimizer. The objective is in seconds per mini-batch, for which the profile was measured.
 
     Args:
-        cost_model: "repository", what its code computes, or "paper", what the paper's text says.
-        free_transfers: cuts cost nothing, as in the repository without `--activation_compression_ratio`.
-        straight: no replicas (`--straight_pipeline`).
-        fewer_machines: a plan on fewer devices may win (`--use_fewer_machines`); else all are used.
-        memory_test: what to do with a limit of memory. "repository": its own test (`--use_memory_constraint -s`), which
-            counts neither the mini-batch at work nor gradients nor the optimizer; the plan has a note if our count is
-            over the limit. "counted": refuse a plan that is over it by our count; the search does not look for
-            another. By default "repository" under its cost model, "counted" under the paper's.
-        max_states: refuse a graph with more antichains; time and memory grow with their square, at several levels the
-            time with their cube.
+        cost_model: "repository" for the costs of its code, or "paper" for those of the paper's text.
+        free_transfers: whether cuts cost nothing, as in the repository without `--activation_compression_ratio`.
+        straight: whether to use no replicas (`--straight_pipeline`).
+        fewer_machines: whether a plan on fewer devices may win (`--use_fewer_machines`); otherwise all are used.
+        memory_test: how to apply a memory limit. "repository": its own test (`--use_memory_constraint -s`), which
+            counts neither the current mini-batch nor gradients nor the optimizer; the plan has a note if it exceeds
+            the limit by Ropewalk's count. "counted": refuse a plan that exceeds the limit by Ropewalk's count; the
+            search does not look for another. None: "repository" with the repository's cost model, "counted" with the
+            paper's.
+        max_states: most antichains; graphs with more are refused. Time and memory grow with the square of their
+            number, with several levels the time with the cube.
 
     Raises:
         PlanInvalid: there is no such cost model or memory test.
@@ -82,9 +84,9 @@ class PipeDreamPartitioner:
         """Choose the stages.
 
         Raises:
-            NoPlanFits: no plan fits the memory or uses all devices as asked, or the graph has too many antichains.
-            PlanInvalid: the request has what PipeDream knows nothing of: a number of stages, kinds of devices, several
-                stages on a device.
+            NoPlanFits: no plan fits into memory or uses all devices as requested, or the graph has too many antichains.
+            PlanInvalid: the request needs something that PipeDream does not support: a number of stages, several
+                speeds of devices, or several stages on a device.
         """
         _refuse_what_it_does_not_know(request)
         limit = min(request.memory_limit(kind) for kind in _kinds(request))
@@ -105,19 +107,19 @@ class PipeDreamPartitioner:
         return Partition(stages, found.objective_s, notes=self._memory_notes(request, stages, limit))
 
     def data_parallel_s(self, request: PlanRequest) -> float:
-        """Seconds of one mini-batch with a copy of the model on each device, by the same cost model; memory aside."""
+        """Return the seconds of a mini-batch with data parallelism on all devices, whether or not the model fits."""
         graph = OperatorGraph.of(request.profile)
         return data_parallel_s(graph.only_last(), self.costs, request.topology.levels, _speed(request))
 
     def one_device_s(self, request: PlanRequest) -> float:
-        """Seconds of one mini-batch on one device, by the same cost model."""
+        """Return the seconds of a mini-batch on one device, by this cost model."""
         return float(OperatorGraph.of(request.profile).only_last().work_s[0]) / _speed(request)
 
     def _search(self, states: States, request: PlanRequest, rules: Rules) -> Search:
         return Search(states, self.costs, request.topology.levels, speed=_speed(request), rules=rules)
 
     def _does_not_fit(self, states: States, request: PlanRequest, rules: Rules) -> NoPlanFits:
-        """Only straight pipelines can fail: whole copies everywhere pass PipeDream's memory test."""
+        """The error for a straight pipeline; others fit, since data parallelism passes PipeDream's memory test."""
         num_devices = request.topology.num_devices
         if self._search(states, request, replace(rules, memory_bytes=math.inf)).objective_s == math.inf:
             return NoPlanFits(
@@ -126,7 +128,7 @@ class PipeDreamPartitioner:
                 needed=num_devices,
                 available=len(states),
             )
-        # The least limit that a plan passes is one of the numbers that the test compares with it.
+        # The least limit that a plan passes is one of the numbers that the test compares with the limit.
         stashed = np.unique(states.between(states.weight_bytes + states.activation_bytes))
         rounds = np.arange(1, max(level.count for level in request.topology.levels))
         limits = np.unique(np.outer(stashed[stashed > 0], rounds))
@@ -212,7 +214,7 @@ def _as_stages(request: PlanRequest, search: Search) -> tuple[Stage, ...]:
 
 
 def _place_the_others(profile: Profile, stage_of: dict[str, int]) -> None:
-    """Operators that are in no state: inputs where they are read first, others where the last thing they read is."""
+    """Place operators without a state: inputs in the first stage that reads them, others in the last they read from."""
     inputs = [id for id in profile.order if id not in stage_of and not profile.sources[id]]
     for id in profile.order:
         if id not in stage_of and id not in inputs:

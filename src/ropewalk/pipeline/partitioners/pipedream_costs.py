@@ -1,4 +1,4 @@
-"""What a stage costs by PipeDream: as its paper says, and as its repository computes it; the two differ.
+"""The cost of a stage in PipeDream: by its paper, and by its repository; the two differ.
 
 Seconds of one mini-batch, for T seconds of forward and backward (at an outer level: of the slowest
 stage of the pipeline inside), W bytes of weights, a bytes of values that cross a cut, r replicas,
@@ -6,16 +6,17 @@ B bytes per second:
 
                                    the stage                         each cut
     paper, every stage             max(T, 2 (r-1)/r W / B) / r       2 a / B
-    repository, behind a cut       (T + 4 (r-1) W / (B r)) / r       2 a / (B r), before it and behind it
+    repository, after a cut        (T + 4 (r-1) W / (B r)) / r       2 a / (B r), before it and after it
     repository, first or only      (T + 4 (r-1) W / (B r n)) / r     free; n is the size of the level below
 
 The paper (Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP'19,
-section 3.1) says in its text that each replica sends and receives (r-1)/r W, and leaves out that 1/r
-in its displayed formula; only the text's version gives the paper's own plan for ResNet-50. The
-repository is msr-fiddle/pipedream, `optimizer_graph_hierarchical.py`: a cut is charged for the
-replicas of one side, never of the neighbour. A skip over several cuts is paid at each of them.
+section 3.1) says in its text that each replica sends and receives (r-1)/r W, and omits the 1/r in
+its displayed formula; only the text's version gives the paper's own plan for ResNet-50. The
+repository is msr-fiddle/pipedream, `optimizer_graph_hierarchical.py`: the cost of a cut depends on
+the replicas of one side, never on those of the neighbour. A skip connection over several cuts is
+charged at each of them.
 
-All of it is elementwise: on arrays that broadcast.
+All functions are elementwise, on float64 arrays that broadcast.
 """
 
 from __future__ import annotations
@@ -36,29 +37,30 @@ class PipeDreamCosts(ABC):
     """A cost model of PipeDream's recurrence.
 
     Args:
-        free_transfers: cuts cost nothing.
+        free_transfers: whether cuts cost nothing.
     """
 
-    #: What `PipeDream(cost_model=...)` calls it.
+    #: Its name in `PipeDreamPartitioner(cost_model=...)`.
     name: ClassVar[str]
     free_transfers: bool = False
 
     @abstractmethod
     def cut_bytes(self, states: States) -> Floats:
-        """What crosses the cut behind each state."""
+        """Return the bytes that cross the cut after each state."""
         ...
 
     @abstractmethod
     def first_stage_s(
         self, below_s: Floats, weight_bytes: Floats, replicas: int, bandwidth: float, size: int
     ) -> Floats:
-        """Seconds of a stage that nothing comes before at its level.
+        """Return the seconds of a stage that is the first at its level.
 
         Args:
-            below_s: of the slowest stage of the pipeline that each replica is; at the innermost level of the work.
-            weight_bytes: of the stage.
-            replicas: components of the level below that run it.
-            bandwidth: of this level, bytes per second.
+            below_s: seconds of the slowest stage of the pipeline that each replica is; at the innermost level, seconds
+                of forward and backward.
+            weight_bytes: bytes of the stage's weights.
+            replicas: components of the level below that run the stage.
+            bandwidth: bytes per second of this level.
             size: components that the level below joins.
         """
         ...
@@ -73,11 +75,20 @@ class PipeDreamCosts(ABC):
         replicas: int,
         bandwidth: float,
     ) -> Floats:
-        """Seconds of a stage behind a cut, or of its cuts if they take longer."""
+        """Return the seconds of a stage after a cut, or of its cuts if they take longer.
+
+        Args:
+            below_s: as for `first_stage_s`.
+            weight_bytes: bytes of the stage's weights.
+            in_bytes: bytes that cross the cut before the stage.
+            out_bytes: bytes that cross the cut after it.
+            replicas: components of the level below that run the stage.
+            bandwidth: bytes per second of this level.
+        """
         ...
 
     def bottleneck_s(self, stages: StageColumns, replicas: int, bandwidth: float) -> Floats:
-        """The same for `Exact(cost_model=...)`, at the only level."""
+        """Return the seconds of candidates for `Exact(cost_model=...)`, with a single level; see `CostModel`."""
         first = self.first_stage_s(stages.compute_s, stages.weight_bytes, replicas, bandwidth, size=1)
         later = self.later_stage_s(
             stages.compute_s,
@@ -92,10 +103,7 @@ class PipeDreamCosts(ABC):
 
 @dataclass(frozen=True)
 class RepositoryCosts(PipeDreamCosts):
-    """What msr-fiddle/pipedream computes.
-
-    Cuts are free there unless `--activation_compression_ratio` is given.
-    """
+    """The costs of msr-fiddle/pipedream, where cuts are free unless `--activation_compression_ratio` is given."""
 
     name = "repository"
 
@@ -122,7 +130,7 @@ class RepositoryCosts(PipeDreamCosts):
         bandwidth: float,
     ) -> Floats:
         stage_s = self.first_stage_s(below_s, weight_bytes, replicas, bandwidth, 1)
-        if not self.free_transfers:  # in place: these are the largest tables there are
+        if not self.free_transfers:  # in place, since these are the largest tables
             np.maximum(stage_s, in_bytes * (2 / (bandwidth * replicas)), out=stage_s)
             np.maximum(stage_s, out_bytes * (2 / (bandwidth * replicas)), out=stage_s)
         return stage_s
@@ -130,7 +138,7 @@ class RepositoryCosts(PipeDreamCosts):
 
 @dataclass(frozen=True)
 class PaperCosts(PipeDreamCosts):
-    """What the text of the paper says."""
+    """The costs of the paper's text."""
 
     name = "paper"
 
@@ -159,10 +167,14 @@ COST_MODELS: dict[str, type[PipeDreamCosts]] = {"repository": RepositoryCosts, "
 
 
 def make_cost_model(name: str, *, free_transfers: bool = False) -> PipeDreamCosts:
-    """The cost model of this name.
+    """Make the cost model of a name.
+
+    Args:
+        name: "repository" or "paper".
+        free_transfers: whether cuts cost nothing.
 
     Raises:
-        PlanInvalid: there is none.
+        PlanInvalid: no cost model has this name.
     """
     if name not in COST_MODELS:
         raise PlanInvalid(f"there is no cost model {name!r}; PipeDream has {' and '.join(map(repr, COST_MODELS))}")

@@ -1,19 +1,19 @@
 """PipeDream's dynamic program over states and levels, vectorised.
 
-At one level, with `best[m][j, i]` the seconds of the slowest stage of the best pipeline of what lies
-between states i and j, on m components of the level below (Narayanan et al., SOSP'19, section 3.1):
+At one level, with `best[m][j, i]` the seconds of the slowest stage of the best pipeline between states
+i and j on m components of the level below (Narayanan et al., SOSP'19, section 3.1):
 
     best[m][j, i] = min(first stage alone on m,  min over cuts k and r < m of max(best[m - r][k, i], later[r][k, j]))
 
     state   i ────────────────── k ──────────── j        the difference of two states is a stage
              best[m - r][k, i]     later[r][k, j]
 
-The next level takes best[all] as the seconds of what lies between two states. Starts i are numbered
-so that start 0 is "nothing" and start i + 1 is state i.
+The next level uses best[all] as the seconds between two states. Starts i are numbered so that start
+0 is the empty set and start i + 1 is state i.
 
-PipeDream's own program costs each (i, k, j, m, r) in Python. Here a cut k is tried for all pairs
-(i, j) at once, and what cannot be part of a plan as good as plain data parallelism is left out:
-stages grow with j and pipelines with falling i, so for each k that is all but a window of them.
+PipeDream's own program computes each (i, k, j, m, r) in Python. Here a cut k is tried for all pairs
+(i, j) at once, without the pairs that cannot be part of a plan as good as plain data parallelism:
+stages grow with j and pipelines with falling i, so for each k only a window of pairs remains.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from ropewalk.pipeline.partitioners.pipedream_costs import PipeDreamCosts
 from ropewalk.pipeline.topology import Level
 
 _ROUNDING = 1 + 1e-9
-#: From this number of states on, a shorter way is looked for.
+#: Number of states from which on a subset is searched first.
 _MANY = 100
-#: One state in this many is searched first, to find a good plan quickly.
+#: The subset has every fifth state, to find a good plan quickly.
 _STEP = 5
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What PipeDream's optimizer takes as options."""
+    """The options of PipeDream's optimizer."""
 
-    #: No replicas.
+    #: Whether to use no replicas.
     straight: bool = False
-    #: Fewer machines may win.
+    #: Whether a plan on fewer machines may win.
     fewer_machines: bool = False
-    #: `--use_memory_constraint -s`: the weights and activations of a stage, times the components after it over its
-    #: replicas, may have as many bytes. The mini-batch at work, gradients and the optimizer are not counted.
+    #: `--use_memory_constraint -s`: most bytes of the weights and activations of a stage, times the components after it
+    #: over its replicas. The current mini-batch, gradients and the optimizer are not counted.
     memory_bytes: float = math.inf
-    #: For bounds: components may do nothing, at no cost.
+    #: Whether components may be idle at no cost; for bounds.
     idle: bool = False
 
 
 class LevelStage(NamedTuple):
-    """A stage of a pipeline at one level: what lies between a start and a state, on some components of that level."""
+    """A stage of a pipeline at one level: the operators from a start to a state, on `num` components from `first`."""
 
     start: int
     state: int
@@ -62,28 +62,33 @@ class LevelStage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """What no part of a plan exceeds at one level, if the plan is as good as data parallelism."""
+    """Limits for the parts of a plan at one level, if the plan is as good as data parallelism."""
 
-    #: For each number of components: the states where a pipeline on so many that begins at nothing may end.
+    #: For each number of components, the states where a pipeline on them that begins at the empty set may end.
     useful_ends: list[slice]
-    #: Seconds of a pipeline that begins behind another.
+    #: Most seconds of a pipeline that begins after another.
     part_s: float
 
 
 @dataclass
 class _Solved:
-    """The tables of one level; see the head of the module."""
+    """The tables of one level; see the module's docstring."""
 
     rules: Rules
     stashed_bytes: Floats
     num_components: int
-    #: For each number of components, beginning with 0.
+    #: One table for each number of components, beginning with 0.
     best: list[Floats]
     alone: list[Floats]
     later: list[Floats]
 
     def behind(self, components: int, replicas: int) -> Floats:
-        """[cut, state]: seconds of the last stage of a pipeline on some components; `inf` without the memory."""
+        """Return the seconds of a pipeline's last stage, of shape [cut, state]; `inf` if it does not fit into memory.
+
+        Args:
+            components: components that run the pipeline.
+            replicas: components that run its last stage.
+        """
         if self.rules.memory_bytes == math.inf:
             return self.later[replicas]
         rounds_after = math.ceil((self.num_components - components) / replicas)
@@ -91,7 +96,15 @@ class _Solved:
         return np.where(fits, self.later[replicas], np.inf)
 
     def pieces(self, start: int, state: int, components: int) -> list[LevelStage]:
-        """The best pipeline between a start and a state; of equally good ones the first, with few replicas behind."""
+        """Return the best pipeline between a start and a state.
+
+        Of equally good pipelines it is the first one found, with few replicas of the last stages.
+
+        Args:
+            start: where the pipeline begins; 0 is the empty set, i + 1 is state i.
+            state: where it ends.
+            components: components that run it.
+        """
         found: list[LevelStage] = []
         while True:
             while self._needs_fewer(start, state, components):
@@ -121,7 +134,7 @@ class _Solved:
 
 
 def data_parallel_s(states: States, costs: PipeDreamCosts, levels: Sequence[Level], speed: float) -> float:
-    """Seconds of one mini-batch with a copy of all that is in the last state on each device."""
+    """Return the seconds of a mini-batch with a copy of the last state's operators on each device."""
     seconds, weights, size = states.work_s[-1:] / speed, states.weight_bytes[-1:], 1
     for level in levels:
         seconds = costs.first_stage_s(seconds, weights, level.count, level.bandwidth, size)
@@ -130,12 +143,19 @@ def data_parallel_s(states: States, costs: PipeDreamCosts, levels: Sequence[Leve
 
 
 def search(states: States, costs: PipeDreamCosts, levels: Sequence[Level], *, speed: float, rules: Rules) -> Search:
-    """The best plan, over as few states as prove it.
+    """Search for the best plan, over as few states as prove it.
 
-    Time grows with the cube of the states where there are several levels, and operators that neither take time nor
-    hold bytes (the elements of a tuple, say) multiply them. Of states that differ in nothing else one will do, unless
-    a stage of nothing keeps machines busy that would slow down others: whether one might is seen with machines that
-    may be idle.
+    With several levels, time grows with the cube of the states, and operators that neither take time nor hold bytes
+    (the elements of a tuple, say) multiply the states. Of states that differ only in such operators one is enough,
+    unless a stage without work occupies machines that would slow down others. A search with machines that may be idle
+    shows whether this can happen.
+
+    Args:
+        states: the places to cut.
+        costs: the cost model.
+        levels: levels of the topology, from the inside out.
+        speed: speed of the devices.
+        rules: options of the search.
     """
 
     def over(these: States, of: Rules, enough_s: float = math.inf) -> Search:
@@ -149,15 +169,15 @@ def search(states: States, costs: PipeDreamCosts, levels: Sequence[Level], *, sp
             if over(bounds, replace(rules, idle=True), found.objective_s).objective_s >= found.objective_s:
                 return found
             enough_s = found.objective_s
-        else:  # a good plan over some of them spares looking at most parts of the others
+        else:  # a good plan over a subset excludes most parts of the others
             enough_s = over(states.some(np.arange(len(states) - 1, -1, -_STEP)[::-1]), rules).objective_s
     return over(states, rules, enough_s)
 
 
 def _bounds(work_s: Floats, enough_s: float, levels: Sequence[Level], number: int, *, fewer: bool) -> _Bounds:
-    """Work is at least divided by all devices that do it: at this level, by those inside its components, and outside.
+    """Bounds from the work divided by all devices that can do it: inside components of this level, and outside.
 
-    Replicas of an outer level divide by their number what is found inside. Only the whole model can have all replicas.
+    Replicas of an outer level divide the inner result by their number. Only the whole model can have all replicas.
     """
     outer = [level.count for level in levels[number + 1 :]]
     inside = math.prod(level.count for level in levels[:number])
@@ -165,9 +185,9 @@ def _bounds(work_s: Floats, enough_s: float, levels: Sequence[Level], number: in
     useful_ends: list[slice] = []
     for components in range(count + 1):
         useful = work_s <= enough_s * components * inside * outside
-        if not outer:  # what is left is for the other components
+        if not outer:  # the other components must do the remaining work
             useful &= work_s[-1] - work_s <= enough_s * (count - components) * inside
-        useful[-1] = fewer  # else the last state is for all components
+        useful[-1] = fewer  # otherwise only all components together reach the last state
         found = np.flatnonzero(useful)
         useful_ends.append(slice(int(found[0]), int(found[-1]) + 1) if len(found) else slice(0, 0))
     useful_ends[count] = slice(0 if outer else len(work_s) - 1, len(work_s))
@@ -179,12 +199,12 @@ class Search:
     """The search for one request.
 
     Args:
-        states: where one may cut.
+        states: the places to cut.
         costs: the cost model.
-        levels: of the topology, from the inside out.
-        speed: of the devices.
-        rules: options.
-        enough_s: plans that are not as good as this need not be found.
+        levels: levels of the topology, from the inside out.
+        speed: speed of the devices.
+        rules: options of the search.
+        enough_s: plans that take more seconds than this need not be found.
     """
 
     def __init__(
@@ -206,7 +226,7 @@ class Search:
         self._stashed_bytes = states.between(states.weight_bytes + states.activation_bytes)
         follows = np.vstack([np.ones(len(states), dtype=bool), states.nested[:-1]])
         below_s = np.where(follows, states.between(states.work_s) / speed, np.inf)
-        # Data parallelism is always among the plans, unless those are straight, and passes PipeDream's memory test.
+        # Data parallelism is always a possible plan, unless pipelines are straight, and passes PipeDream's memory test.
         if not rules.straight:
             enough_s = min(enough_s, data_parallel_s(states, costs, levels, speed))
         enough_s *= _ROUNDING
@@ -221,10 +241,10 @@ class Search:
         self.objective_s = float(self._solved[-1].best[levels[-1].count][-1, 0])
 
     def stages(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
-        """Start, state and devices of each stage of the best plan.
+        """Yield the start, the state and the devices of each stage of the best plan.
 
-        Where a level has several replicas of the pipeline inside, replica b of a stage runs in replica b mod their
-        number; so a micro-batch that goes to replica (its number mod replicas) stays inside one.
+        If a level has several replicas of the pipeline inside, replica b of a stage is in the inner pipeline b mod
+        their number, so that a micro-batch, which goes to replica (its number mod replicas), stays inside one of them.
         """
         last = len(self._cut_bytes) - 1
         yield from self._place(len(self.levels) - 1, 0, last, (0,))
@@ -280,7 +300,7 @@ class Search:
 def _best(solved: _Solved, components: int, bounds: _Bounds) -> Floats:
     best = solved.alone[components].copy()
     if solved.rules.fewer_machines and components > 1:
-        several = np.tri(*best.shape, k=-1, dtype=np.bool_)  # the repository tries fewer where there is a place to cut
+        several = np.tri(*best.shape, k=-1, dtype=np.bool_)  # the repository tries fewer if there is a place to cut
         best = np.where(several, np.minimum(best, solved.best[components - 1]), best)
     if solved.rules.idle and components > 1:
         best = np.minimum(best, solved.best[components - 1])

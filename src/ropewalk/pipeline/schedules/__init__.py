@@ -1,7 +1,7 @@
 """Schedules by name, one file each.
 
-Who brings another hands it over itself, or lists it with `register_schedule` or by an entry point of the group
-`ropewalk.schedules`.
+To use a schedule of your own, pass the object itself, or register its class with `register_schedule` or by an entry
+point of the group `ropewalk.schedules`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ropewalk.pipeline.schedules.zb_h1 import ZeroBubbleH1
 from ropewalk.pipeline.schedules.zb_h2 import ZeroBubbleH2
 from ropewalk.pipeline.schedules.zb_v import ZeroBubbleV
 
-#: Every schedule by its name; the conformance suite runs over all of them.
+#: Every schedule by its name; the conformance suite tests all of them.
 SCHEDULES: Family[type[Schedule]] = Family(
     "schedule",
     {
@@ -35,10 +35,15 @@ SCHEDULES: Family[type[Schedule]] = Family(
 
 
 def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:
-    """Make a schedule from its name and options, or take an object that is one already.
+    """Make a schedule from its name and options; a schedule object is returned unchanged.
+
+    Args:
+        wanted: a name, or a schedule.
+        options: arguments of the schedule; only with a name.
 
     Raises:
-        ScheduleInvalid: no schedule has this name, or it has no such option; says which there are.
+        ScheduleInvalid: no schedule has this name, the schedule has no such option, or options come with an object;
+            the message lists the valid names or options.
     """
     if isinstance(wanted, Schedule):
         if options:
@@ -48,7 +53,13 @@ def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:
 
 
 def register_schedule(kind: type[Schedule]) -> type[Schedule]:
-    """List a schedule under its `name`, for plans and the command line; usable as a decorator.
+    """Register a schedule class under its `name`, for plans and the command line; usable as a decorator.
+
+    Args:
+        kind: the class.
+
+    Returns:
+        The same class.
 
     Raises:
         ScheduleInvalid: another schedule has this name.

@@ -1,14 +1,14 @@
-"""Endless orders, played as far as micro-batches are admitted, and from memory once that repeats itself.
+"""Simulates endless orders as far as micro-batches are admitted, and replays the lists once they repeat.
 
-    admit(4)  F0 F1 F2 B0 F3 B1         played; the state behind it is new
-    admit(4)  F4 B2 F5 B3 F6 B4 F7 B5   played; new
-    admit(4)  F8 B6 ...                 played; the state is that before it, but for 4 micro-batches
-    admit(4)                            the same lists again, 4 further on: nothing is played
+    admit(4)  F0 F1 F2 B0 F3 B1         simulated; the state after it is new
+    admit(4)  F4 B2 F5 B3 F6 B4 F7 B5   simulated; new
+    admit(4)  F8 B6 ...                 simulated; the state equals the one before it, 4 micro-batches later
+    admit(4)                            the same lists again with numbers 4 higher: nothing is simulated
 
-Micro-batches are counted from 0 here, and so are rounds; workers are called as if the
-pipeline was empty at 0. Whoever uses this counts and calls them as the whole run does.
-Why from memory: each worker needs the lists of all, because they decide where a Receive
-must come early, and to play 8 stages takes 0.15 ms for each micro-batch.
+Micro-batches and rounds are counted from 0 here, and workers are numbered as if the pipeline
+was empty at 0; the callers translate both to those of the whole run. Lists are replayed
+because each worker needs the lists of all workers, which decide where a Receive must come
+early, and simulating 8 stages takes 0.15 ms for each micro-batch.
 """
 
 from __future__ import annotations
@@ -22,42 +22,46 @@ from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.transfers import Play
 
-#: For each worker what it computes, with its reductions and steps.
+#: For each worker its computing actions, reductions and steps.
 Orders = Mapping[PlanWorker, Iterator[Action]]
 
 Lists = dict[PlanWorker, list[Action]]
 
-#: Admissions that are remembered while no two led to one state; where replicas take turns, many make a circle.
+#: Most admissions that are stored while no state has repeated; with replicas, a cycle may have many admissions.
 _NUM_REMEMBERED = 256
 
 
 class EndlessPlay:
-    """Workers on their endless orders.
+    """Simulates workers on their endless orders.
 
     Args:
-        plan: what runs.
+        plan: the plan that the orders belong to.
         orders: the endless orders of all workers, without transfers.
-        round_sizes: for each stage, how many pieces make one update.
+        round_sizes: for each stage, the number of pieces of one update.
     """
 
     def __init__(self, plan: Plan, orders: Orders, round_sizes: Sequence[int]) -> None:
         self._plan = plan
         self._orders = orders
         self._round_sizes = round_sizes
-        #: How far each worker is in its order: the last of each kind.
+        #: How far each worker is in its order: the last action of each kind.
         self._last: dict[tuple[PlanWorker, ActionKind], Action] = {}
         self._is_draining = False
         self.num_admitted = 0
         self._play = Play(plan, {worker: partial(self._turn, worker) for worker in plan.workers})
 
     def admit(self, num: int) -> Lists:
-        """What comes before the first micro-batch after these, by the clock of the play; 0: all that these allow."""
+        """Return the actions before the first micro-batch that is not admitted, in simulated time.
+
+        Args:
+            num: number of micro-batches to admit; 0: return all actions that the admitted ones allow.
+        """
         self.num_admitted += num
         go_on = self._play.go_on if num else self._play.go_around
         return by_worker(self._plan, go_on(self._is_beyond))
 
     def drain(self) -> Lists:
-        """What remains; afterwards this play is over."""
+        """Return the remaining lists; no further call is allowed afterwards."""
         self._is_draining = True
         self._play.leave_out(self._is_beyond)
         rest = by_worker(self._plan, self._play.go_on(self._is_beyond))
@@ -65,7 +69,7 @@ class EndlessPlay:
         return rest
 
     def state(self) -> Hashable:
-        """What decides how it goes on, counted from what was admitted."""
+        """Return the state that determines what follows, relative to the number of admitted micro-batches."""
         num = self.num_admitted
         last = frozenset((key, self._counted(action, num)) for key, action in self._last.items())
         return last, self._play.state(num)
@@ -77,7 +81,7 @@ class EndlessPlay:
         return action.kind, action.stage, action.group, action.version * self._round_sizes[action.stage] - num
 
     def _turn(self, worker: PlanWorker) -> Action | None:
-        """What a worker does next. A drain leaves out what was not admitted, and ends with the step of what was."""
+        """The next action of a worker. A drain omits what was not admitted, and ends with the step of the rest."""
         action = next(self._orders[worker])
         while self._is_draining and self._is_beyond(action):
             if action.kind is ActionKind.STEP:
@@ -87,7 +91,7 @@ class EndlessPlay:
         return action
 
     def _is_beyond(self, action: Action) -> bool:
-        """Whether it is for pieces that were not admitted; an update is, if its round has none that were."""
+        """Whether an action is for pieces that were not admitted; an update is if no piece of its round was."""
         if action.micro_batch is not None:
             return action.micro_batch >= self.num_admitted
         assert action.version is not None
@@ -96,7 +100,7 @@ class EndlessPlay:
 
 @dataclass(frozen=True, slots=True)
 class _Admission:
-    """What was admitted, what came of it, and how many were admitted then."""
+    """An admission: its micro-batches, the resulting lists, and the total number admitted by then."""
 
     num: int
     lists: Lists
@@ -104,23 +108,23 @@ class _Admission:
 
 
 class RepeatedPlay:
-    """The same as `EndlessPlay`, with lists that repeat themselves given from memory."""
+    """An `EndlessPlay` that stores its lists, and returns them again once they repeat."""
 
     def __init__(self, plan: Plan, orders: Orders, round_sizes: Sequence[int]) -> None:
         self._play = EndlessPlay(plan, orders, round_sizes)
-        #: After as many micro-batches all replicas and all rounds are where they were.
+        #: The number of micro-batches after which all replicas and all rounds repeat.
         self._period = lcm(*round_sizes, *(stage.replicas for stage in plan.stages))
-        #: Admissions since the play began or a circle was left, and the states behind them.
+        #: Admissions since the simulation began or a cycle was left, and the states after them.
         self._seen: list[_Admission] = []
         self._places: dict[Hashable, int] = {}
-        #: Admissions that lead from a state back to it; how many of them were repeated, the next of them.
+        #: Admissions that lead from a state back to it; the number that was replayed, and the next one.
         self._circle: list[_Admission] = []
         self._at = 0
-        #: How much further the run is than the play.
+        #: How many micro-batches the run is ahead of the simulation.
         self._ahead = 0
 
     def admit(self, num: int) -> tuple[Lists, int]:
-        """As that of `EndlessPlay`, and what to add to the numbers of micro-batches in it."""
+        """Return the lists of `EndlessPlay.admit`, and the number to add to their micro-batches."""
         if self._circle:
             one = self._circle[self._at]
             if one.num == num:
@@ -135,7 +139,7 @@ class RepeatedPlay:
         return lists, self._ahead
 
     def drain(self) -> tuple[Lists, int]:
-        """What remains, and what to add; afterwards this play is over."""
+        """Return the remaining lists, and the number to add; no further call is allowed afterwards."""
         self._leave_circle()
         return self._play.drain(), self._ahead
 
@@ -156,7 +160,7 @@ class RepeatedPlay:
             self._seen, self._places = [], {}
 
     def _leave_circle(self) -> None:
-        """Let the play do what was given from memory since it was last in the state where the circle closes."""
+        """Simulate what was replayed since the simulation was last in the state where the cycle closes."""
         circle, at = self._circle, self._at
         self._circle, self._at = [], 0
         for one in circle[:at]:
@@ -164,7 +168,7 @@ class RepeatedPlay:
 
 
 def by_worker(plan: Plan, played: Iterator[tuple[PlanWorker, Action]]) -> Lists:
-    """The lists of all workers, from what they did in turn."""
+    """Return the lists of all workers, from their actions in the order of simulation."""
     found: Lists = {worker: [] for worker in plan.workers}
     for worker, action in played:
         found[worker].append(action)

@@ -4,7 +4,7 @@
     worker 1 | .. F0 F1 F2 F3 .. .. .. B3 B3 B2 B2 B1 B1 B0 B0 .. ..
     worker 2 | .. .. F0 F1 F2 F3 B3 B3 B2 B2 B1 B1 B0 B0 .. .. .. ..
 
-Idle (p-1)(t_F + t_B + t_W); every micro-batch is in flight at once, so recomputation belongs to it.
+Idle (p-1)(t_F + t_B + t_W). All micro-batches are in flight at once, so GPipe recomputes.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Interleaved 1F1B: v stages on each worker, and a v-th of the idle time (Narayanan et al., 2104.04473, section 2.2).
+"""Interleaved 1F1B: v stages on each worker, and 1/v of the idle time (Narayanan et al., 2104.04473, section 2.2).
 
     worker 0 | F0:0 F0:1 F2:0 F2:1 F0:2 .... B2:0 B2:0 F0:3 B2:1 B2:1 F2:2 B0:0 B0:0 F2:3 B0:1 B0:1 ...
     worker 1 | .... F1:0 F1:1 F3:0 B3:0 B3:0 F3:1 B3:1 B3:1 F1:2 B1:0 B1:0 F1:3 B1:1 B1:1 F3:2 B3:2 ...
 
 Worker d has stages d, p+d, 2p+d, ... Micro-batches go in groups of p: a worker runs p of
-them through its first stage, then through its second, and so on; backwards likewise from
-its last. Of this sequence worker d runs 2(p-d-1) + (v-1)p forwards ahead, then alternates.
-Idle (p-1)(t_F + t_B + t_W) / v, for v times the messages.
+them through its first stage, then through its second, and so on; backwards go likewise from
+its last stage. Worker d runs the first 2(p-d-1) + (v-1)p forwards of this sequence ahead,
+then alternates. Idle (p-1)(t_F + t_B + t_W) / v, at the cost of v times the messages.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from ropewalk.pipeline.versions import warm_up
 
 
 class Interleaved(Schedule):
-    """One forward, one backward in turn on workers that have several stages each.
+    """Alternates forwards and backwards on workers that have several stages each.
 
     Args:
-        chunks: Stages on each worker.
-        norm: Whether steps wait for the global norm of the gradients.
-        accumulate: An update ends only every so many steps.
+        chunks: number of stages on each worker, at least 2.
+        norm: whether steps wait for the global norm of the gradients.
+        accumulate: number of steps for each update.
+
+    Raises:
+        ScheduleInvalid: `chunks` is below 2.
     """
 
     name = "interleaved"
@@ -65,8 +68,8 @@ class Interleaved(Schedule):
     def in_flight_at(self, plan: Plan, stage: int) -> int:
         num_groups = len(plan.groups)
         chunk, group = divmod(stage, num_groups)
-        # Of those it runs between two of its own forwards, the last of a group of p meets the most. In its sequence
-        # that many backwards come before the stage's own next; each round of p * v has p of the stage.
+        # The last micro-batch of a group of p is in flight with the most others. In the worker's sequence, this number
+        # of backwards comes before the next one of the stage; each round of p * v has p of the stage.
         behind = num_groups - 1 - 2 * (num_groups - 1 - group) - 2 * (self.chunks - 1 - chunk) * num_groups
         rounds, rest = divmod(behind, num_groups * self.chunks)
         most = num_groups - rounds * num_groups - min(rest, num_groups)
@@ -93,7 +96,7 @@ class Interleaved(Schedule):
         return 2 * (num_groups - group - 1) + (self.chunks - 1) * num_groups
 
     def _place(self, k: int, num_groups: int) -> tuple[int, int]:
-        """Which of its stages, counted in order of passing, and which of its micro-batches a worker runs k-th."""
+        """The stage (of a worker, in the order of the data) and the micro-batch of the worker's k-th action."""
         several, rest = divmod(k, num_groups * self.chunks)
         chunk, place = divmod(rest, num_groups)
         return chunk, several * num_groups + place

@@ -4,8 +4,8 @@
     worker 1 | .. F0 F1 .. .. B0 B0 F2 B1 B1 F3 B2 B2 .. B3 B3 .. ..
     worker 2 | .. .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 .. .. .. ..
 
-Idle as GPipe, but a stage holds only as many micro-batches as it takes until its first
-one comes back. With replicas that is one more than its warm-up, ceil(workers after / replicas).
+As idle as GPipe, but a stage holds only the micro-batches that it forwards until its first
+one comes back: one more than its warm-up, ceil(workers after / replicas).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ropewalk.pipeline.versions import warm_up
 
 
 class OneFOneB(Schedule):
-    """One forward, one backward in turn; least memory among schedules that flush and keep backwards whole."""
+    """Alternates forwards and backwards; has the least memory of the schedules that flush and keep backwards whole."""
 
     name = "one_f_one_b"
 

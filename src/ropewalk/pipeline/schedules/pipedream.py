@@ -4,10 +4,11 @@
     worker 1 | .. F0 F1 .. .. B0 B0 F2 B1 B1 F3 B2 B2 F4 B3 B3 F5 B4 ...
     worker 2 | .. .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 B4 B4 F5 ...
 
-Section 3.2: replica k of a stage with r runs pieces k, k + r, ...; a stage updates after
-each round of r pieces. Section 3.3: weight stashing (a piece's backward uses the version
-of its forward) and vertical sync (all stages use the version of the first). Unlike the
-repository, no learning rate is scaled here and nothing is drained at the end of an epoch.
+Section 3.2: replica k of a stage with r replicas runs pieces k, k + r, ...; a stage updates
+after each round of r pieces. Section 3.3: weight stashing (a piece's backward uses the
+version of its forward) and vertical sync (all stages use the version of the first). Unlike
+the repository, no learning rate is scaled here, and the pipeline is not drained at the end of
+an epoch.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from ropewalk.pipeline.versions import stashed, synchronised, warm_up
 
 
 class PipeDream(Schedule):
-    """One forward, one backward in turn for ever; no idle time, and weights that lag behind.
+    """Alternates forwards and backwards without end; has no idle time, and stale weights.
 
     Args:
-        vertical_sync: Every stage uses the version that the first stage has when it admits a piece;
-            needs equally many replicas of all stages.
-        norm: Refused: see `Schedule`.
+        vertical_sync: whether every stage uses the version that the first stage has when it admits a piece; all stages
+            then need equally many replicas.
+        norm: refused; see `Schedule.refuses_norm`.
+        accumulate: refused above 1, since stages update at different times.
     """
 
     name = "pipedream"

@@ -3,10 +3,10 @@
     worker 0 | F0 F1 .. .. B0 B0 F2 B1 B1 F3 B2 B2 F4 B3 B3 F5 B4 ...
     worker 1 | .. F0 B0 B0 F1 B1 B1 F2 B2 B2 F3 B3 B3 F4 B4 B4 F5 ...
 
-With mini-batches of m = 2 the updates come after B1, B3, B5.
-Mini-batch t uses version max(t - 1, 0) at every stage, so W(t+1) = W(t) - lr * gradient at
-W(t-1): one update late, everywhere. That needs m >= p: when the first piece of mini-batch
-t + 1 comes, mini-batch t - 1 must be done.
+With mini-batches of m = 2 pieces the updates come after B1, B3, B5. Mini-batch t uses version
+max(t - 1, 0) at every stage, so W(t+1) = W(t) - lr * gradient at W(t-1): the gradient is one
+update late at all stages. That needs m >= p: when the first piece of mini-batch t + 1 comes,
+mini-batch t - 1 must be done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ropewalk.pipeline.versions import double_buffered, warm_up
 
 
 class PipeDream2BW(PipeDream):
-    """One forward, one backward in turn for ever, with an update a mini-batch and weights that lag behind by one."""
+    """Alternates forwards and backwards without end; updates once a mini-batch, with weights one update old."""
 
     name = "pipedream_2bw"
 

@@ -1,15 +1,15 @@
-"""What a schedule is: for each worker of a plan the order of its actions, and the bounds that this order keeps.
+"""The base class of schedules: the order of actions for each worker of a plan, and the bounds that this order keeps.
 
-Who writes one gives `order` (only what is computed, and when) and `in_flight`; versions,
-recomputation, transfers, reductions and steps are added here, so that every schedule
-treats them alike:
+A subclass defines `order` (the computing actions alone) and `in_flight`. This class adds
+versions, recomputation, transfers, reductions and steps, so that all schedules treat them
+alike:
 
     order        F0:0 F0:1 B0:0 ...
       + versions, recomputation, update  ->  F0:0v0 F0:1v0 C0:0v0 B0:0v0 ... U0v1
       + transfers (transfers.py)         ->  F0:0v0 S0:0>1/x F0:1v0 S0:1>1/x C0:0v0 R0:0<1/x B0:0v0 ... U0v1
 
 Sources: GPipe (1811.06965), PipeDream (SOSP'19), Megatron (2104.04473), Zero Bubble
-(2401.10241); each schedule's file names its own.
+(2401.10241); the file of each schedule names its source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ropewalk.pipeline.updates import update
 
 
 class Task(NamedTuple):
-    """One thing to compute, before it has a version."""
+    """A computing action without a version."""
 
     kind: ActionKind
     stage: int
@@ -37,21 +37,24 @@ class Task(NamedTuple):
 
 
 class Schedule(ABC):
-    """A configured schedule; it keeps no state of a run.
+    """A configured schedule, which keeps no state of a run.
 
-    Micro-batches are counted from 0 in each step if it flushes, else from the last time
+    If the schedule flushes, micro-batches are counted from 0 in each step, else from the last time
     the pipeline was empty; so are versions in `version` and `actions`.
 
     Args:
-        norm: Whether steps wait for the global norm of the gradients.
-        accumulate: An update ends only every so many steps, and sums the gradients of all of them.
+        norm: whether steps wait for the global norm of the gradients.
+        accumulate: number of steps for each update, which sums the gradients of all of them.
+
+    Raises:
+        ScheduleInvalid: `accumulate` is below 1, or the schedule refuses `norm` or `accumulate`.
     """
 
-    #: How it is asked for, `one_f_one_b`.
+    #: The name in `SCHEDULES`, such as `one_f_one_b`.
     name: str
     #: Whether each step ends with an empty pipeline and one update of all stages.
     flushes: bool = True
-    #: Whether it has I and W in place of B.
+    #: Whether the schedule has I and W in place of B.
     splits_backward: bool = False
     #: Whether all stages need equally many replicas.
     uniform_replicas: bool = False
@@ -76,26 +79,30 @@ class Schedule(ABC):
 
     @property
     def stages_per_worker(self) -> int:
-        """How many stages share a worker."""
+        """The number of stages on each worker."""
         return 1
 
-    # --- what each schedule gives ------------------------------------------------------------------------------------
+    # --- defined by each schedule -------------------------------------------------------------------------------------
 
     @abstractmethod
     def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
-        """What a worker computes, in order: F and B, or F, I and W.
+        """Yield the computing actions of a worker, in order: F and B, or F, I and W.
 
-        Without a flush it never ends, repeats itself once the pipeline is full, and can begin again between any two
-        rounds: nothing of a later round goes backward before an earlier one has ended, and what was forwarded of it
-        by then is what fills the pipeline.
+        Without a flush the order never ends, repeats itself once the pipeline is full, and can begin again between any
+        two rounds: no backward of a later round comes before the end of an earlier one, and the forwards of the later
+        round until then are those that fill the pipeline.
+
+        Args:
+            plan: the plan to run.
+            worker: one of its workers.
         """
 
     @abstractmethod
     def in_flight(self, workers_after: int, replicas: int, micro_batches: int) -> int:
-        """At most so many micro-batches are between their forward and their B or I at one replica of a stage.
+        """Return the most micro-batches between their forward and their B or I at one replica of a stage.
 
-        Exact, if workers have one stage each: some replica of the stage gets there. If they have several,
-        it holds for every stage that could be meant, and `in_flight_at` is exact.
+        If workers have one stage each, the number is exact: some replica of the stage reaches it. If they have several
+        stages, it is an upper bound for every stage that the arguments fit, and `in_flight_at` is exact.
 
         Args:
             workers_after: workers of later stages, `plan.workers_after(stage)`.
@@ -104,34 +111,67 @@ class Schedule(ABC):
         """
 
     def held(self, workers_after: int, replicas: int, micro_batches: int, num_stages: int) -> int:
-        """At most so many are between their forward and the end of their backward, W included; as `in_flight`."""
+        """Return the most micro-batches between their forward and the end of their backward, including W.
+
+        Exact where `in_flight` is.
+
+        Args:
+            workers_after: workers of later stages, `plan.workers_after(stage)`.
+            replicas: replicas of the stage.
+            micro_batches: micro-batches of a step.
+            num_stages: stages of the plan.
+        """
         return self.in_flight(workers_after, replicas, micro_batches)
 
     def extra_versions(self, workers_after: int, replicas: int, num_stages: int) -> int:
-        """How many versions of its weights a stage keeps beside the newest, at most."""
+        """Return the most versions of its weights that a stage keeps in addition to the newest.
+
+        Args:
+            workers_after: workers of later stages, `plan.workers_after(stage)`.
+            replicas: replicas of the stage.
+            num_stages: stages of the plan.
+        """
         return 0
 
     def lag(self, plan: Plan, stage: int) -> int:
-        """How many versions behind the newest a forward that has not started yet may ask for, at most."""
+        """Return the most versions by which the weights of a forward that has not started yet may lag the newest.
+
+        Args:
+            plan: the plan to run.
+            stage: the stage of the forward.
+        """
         return 0
 
     def group_of(self, stage: int, num_groups: int) -> int:
-        """On which of so many groups of devices a stage runs."""
+        """Return the group of devices that runs a stage, of `num_groups` groups."""
         return stage
 
     def version(self, plan: Plan, stage: int, micro_batch: int) -> int:
-        """The version of the weights that forward and backward of a micro-batch use."""
+        """Return the version of a stage's weights that the forward and the backward of a micro-batch use.
+
+        Args:
+            plan: the plan to run.
+            stage: the stage.
+            micro_batch: number of the micro-batch, counted as the class describes.
+        """
         return 0
 
     def round_size(self, plan: Plan, stage: int) -> int:
-        """How many micro-batches make one update of a stage: update u is that of u * round_size and the following."""
+        """Return the number of micro-batches in one update of a stage.
+
+        Update u is that of micro-batches u * round_size to (u + 1) * round_size - 1.
+
+        Args:
+            plan: the plan to run.
+            stage: the stage.
+        """
         return plan.micro_batches
 
     def check(self, plan: Plan) -> None:
-        """Whether this plan can run so.
+        """Check that the schedule can run a plan.
 
         Raises:
-            ScheduleInvalid: it cannot; names the rule and the values.
+            ScheduleInvalid: the plan breaks a rule; the message has the rule and the values.
         """
         replicas = {stage.replicas for stage in plan.stages}
         if self.uniform_replicas and len(replicas) > 1:
@@ -154,42 +194,48 @@ class Schedule(ABC):
     # --- exact bounds for one plan ------------------------------------------------------------------------------------
 
     def in_flight_at(self, plan: Plan, stage: int) -> int:
-        """`in_flight` of one stage of a plan, exact for every schedule."""
+        """Return `in_flight` for one stage of a plan; exact for every schedule."""
         return self.in_flight(plan.workers_after(stage), plan.stages[stage].replicas, plan.micro_batches)
 
     def held_at(self, plan: Plan, stage: int) -> int:
-        """`held` of one stage of a plan, exact for every schedule."""
+        """Return `held` for one stage of a plan; exact for every schedule."""
         replicas = plan.stages[stage].replicas
         return self.held(plan.workers_after(stage), replicas, plan.micro_batches, len(plan.stages))
 
     def held_by(self, plan: Plan, group: int) -> int:
-        """How many are held at once at all stages of a worker together, at most; exact for every schedule."""
+        """Return the most micro-batches held at once at all stages of a worker together; exact for every schedule."""
         (stage,) = plan.groups[group]
         return self.held_at(plan, stage)
 
     # --- admission ----------------------------------------------------------------------------------------------------
 
     def steps_ahead(self, plan: Plan) -> int:
-        """How many steps must be admitted before the first of them is done, so that no worker waits for admission.
+        """Return the number of steps to admit before the first of them is done, so that no worker waits for admission.
 
-        With a flush 2: one is run, the following one is there. Without one the pipeline holds what the first stage has
-        in flight, which is several steps where a step has few micro-batches:
+        With a flush this is 2: the step that runs and the following one. Without a flush the pipeline holds the pieces
+        that the first stage has in flight, which are several steps if a step has few micro-batches:
 
             step t     the oldest that may be under way when piece k of step t + n - 1 is to enter
             k - N      the piece whose backward the first stage does before that, with N in flight; all later stages
                        are past it, so all steps that end before it are done
 
-        So the step that ends N pieces before must be the one that gave way: n = 1 + ceil(N / micro-batches of a step).
+        So the step that ends N pieces earlier must have been done: n = 1 + ceil(N / micro-batches of a step).
         """
         if self.flushes:
             return 2
         in_flight = self.in_flight_at(plan, 0) * plan.stages[0].replicas
         return 1 + -(-in_flight // plan.micro_batches)
 
-    # --- what users ask for -------------------------------------------------------------------------------------------
+    # --- for users ----------------------------------------------------------------------------------------------------
 
     def actions(self, plan: Plan) -> dict[PlanWorker, list[Action]]:
-        """All actions of one step; without a flush those of `plan.micro_batches` pieces, from fill to drain.
+        """Return the actions of one step; without a flush, those of `plan.micro_batches` pieces, from fill to drain.
+
+        Args:
+            plan: the plan to run.
+
+        Returns:
+            The actions of each worker, in order.
 
         Raises:
             ScheduleInvalid: the plan is out of this schedule's range.
@@ -199,12 +245,12 @@ class Schedule(ABC):
         return {worker: first[worker] + rest[worker] for worker in plan.workers}
 
     def stream(self, plan: Plan, *, start: Cut | None = None, only: PlanWorker | None = None) -> ActionStream:
-        """The same piece by piece, without end.
+        """Return the actions of a run without end, which are available as micro-batches are admitted.
 
         Args:
-            plan: what runs.
-            start: where the run is; None: at its beginning. A place that `resuming.can_cut` allows.
-            only: the worker whose lists are wanted, those of others stay empty; None: all.
+            plan: the plan to run.
+            start: the position of the run, which `resuming.can_cut` must allow; None: its beginning.
+            only: the worker whose lists are needed, those of others stay empty; None: all workers.
 
         Raises:
             ScheduleInvalid: the plan is out of this schedule's range.
@@ -227,7 +273,7 @@ class Schedule(ABC):
         return {worker: self._computing(plan, worker) for worker in plan.workers}
 
     def _computing(self, plan: Plan, worker: PlanWorker) -> Iterator[Action]:
-        """What a worker does, but for transfers."""
+        """The actions of a worker without transfers."""
         finishing = ActionKind.WEIGHT_GRADIENT if self.splits_backward else ActionKind.BACKWARD
         num_rounds = 0
         for kind, stage, micro_batch in self.order(plan, worker):
@@ -241,12 +287,15 @@ class Schedule(ABC):
         yield from update(plan, worker, [1] * len(plan.stages), norm=self.norm)
 
     def _ends_round(self, plan: Plan, stage: int, micro_batch: int) -> bool:
-        """Whether the replica has no later micro-batch in the same round."""
+        """Whether a replica has no later micro-batch in the same round."""
         size, following = self.round_size(plan, stage), micro_batch + plan.stages[stage].replicas
         return following // size > micro_batch // size
 
     def grid(self, plan: Plan) -> str:
-        """Draw what the workers of a plan compute in one step; without a flush, from fill to drain.
+        """Draw the computing actions of a plan's workers in one step; without a flush, from fill to drain.
+
+        Args:
+            plan: the plan to draw.
 
         Raises:
             ScheduleInvalid: the plan is out of this schedule's range.
@@ -265,5 +314,5 @@ class Schedule(ABC):
 
 
 def turns(plan: Plan, stage: int, replica: int) -> range:
-    """The micro-batches of a step that a replica of a stage runs."""
+    """Return the micro-batches of a step that a replica of a stage runs."""
     return range(replica, plan.micro_batches, plan.stages[stage].replicas)

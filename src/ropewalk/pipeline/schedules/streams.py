@@ -1,25 +1,25 @@
 """Streams: the actions of a schedule as micro-batches are admitted, for a run without a known end.
 
-A schedule without a flush has, for each worker, one endless list: all workers are played
-together once, transfers included (transfers.py). Admission decides how far they get in it; a
-drain is what remains of it for the admitted pieces:
+A schedule without a flush has one endless list for each worker: all workers are simulated
+together once, including transfers (transfers.py). Admission decides how far they get in
+their lists; a drain is the rest of the lists for the admitted pieces:
 
     endless list of a worker    F0 F1 F2 B0 U1 F3 B1 U2 F4 ...
     admit(3)                    F0 F1 F2 B0 U1 |             (F3 may come next, or B1)
     drain()                                    | B1 U2 B2 U3
 
-The play stops for all workers where the first of them would need a piece that was not
-admitted. So the lists are the same in whatever portions pieces are admitted. If the others
-went on without that piece, what a long skip connection brings would be received before it,
-and that worker would wait for the last stage each time. `admit(0)` does let them go on: for
-those who wait for the losses of what was admitted.
+The simulation stops for all workers where the first of them needs a piece that is not
+admitted. So the lists do not depend on the portions in which pieces are admitted. If the
+other workers went on without that piece, they would receive the tensors of long skip
+connections before it, and its worker would wait for the last stage each time. `admit(0)`
+does let them go on, for callers that wait for the losses of admitted pieces.
 
-A stream can begin at a cut of an earlier run, in the middle of the endless order: there it
-begins as it began at first, because what a worker forwards beyond a cut before it gets
-there is exactly what fills the pipeline (resuming.py).
+A stream can begin at a cut of an earlier run, in the middle of the endless order. It begins
+there as at the start, because the forwards of a worker for pieces after the cut, before it
+reaches the cut, are exactly those that fill the pipeline (resuming.py).
 
     the run            F0 F1 F2 B0 U1 F3 B1 U2 | F4 B2 U3 F5 B3 U4 ...     U2 is the last step before cut 2
-    from cut 2 on                        F2 F3 | F4 B2 U3 F5 B3 U4 ...     F2 and F3 once more, their graphs are gone
+    from cut 2 on                        F2 F3 | F4 B2 U3 F5 B3 U4 ...     F2 and F3 again, since their graphs are lost
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ from ropewalk.pipeline.transfers import with_transfers
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place in a run, by what was admitted before it.
+    """A place in a run, given by the micro-batches that were admitted before it.
 
-    Schedules with a flush count micro-batches anew in each step, so only their versions tell where they are.
+    Schedules with a flush count micro-batches from 0 in each step, so for them only the versions give the place.
     """
 
-    #: Micro-batches before the pipeline was last empty, and since then.
+    #: Micro-batches admitted before the pipeline was last empty, and since then.
     num_before: int
     num_since: int
-    #: For each stage the version of its weights when the pipeline was last empty.
+    #: The version of each stage's weights when the pipeline was last empty.
     versions: tuple[int, ...]
-    #: Steps of a schedule with a flush since its last update, if it has not one in each (`Schedule.accumulate`).
+    #: Steps since the last update, for a schedule with a flush that accumulates gradients (`Schedule.accumulate`).
     num_accumulated: int = 0
 
     @classmethod
     def start(cls, plan: Plan) -> Cut:
-        """Where nothing is done yet."""
+        """Return the beginning of a run."""
         return cls(0, 0, (0,) * len(plan.stages))
 
     @property
@@ -61,49 +61,65 @@ class Cut:
         return self.num_before + self.num_since
 
     def behind_step(self, accumulate: int) -> Cut:
-        """Behind one more step of a schedule with a flush, which updates once in so many."""
+        """Return the place after one more step of a schedule with a flush.
+
+        Args:
+            accumulate: number of steps for each update.
+        """
         if self.num_accumulated + 1 == accumulate:
             return self.behind_update()
         return replace(self, num_accumulated=self.num_accumulated + 1)
 
     def behind_update(self) -> Cut:
-        """Behind the update of a schedule with a flush."""
+        """Return the place after the next update of a schedule with a flush."""
         return Cut(self.num_before, self.num_since, tuple(version + 1 for version in self.versions))
 
 
 class ActionStream(Protocol):
-    """The actions of a run, as micro-batches are admitted. Versions count up through the whole run."""
+    """The actions of a run as micro-batches are admitted. Versions are counted through the whole run."""
 
     @property
     def position(self) -> Cut:
-        """Behind all that was admitted."""
+        """The place after all micro-batches that were admitted."""
         ...
 
     def admit(self, num: int) -> Lists:
-        """Admit so many more micro-batches: what each worker does next, before the first one that was not admitted.
+        """Admit further micro-batches.
 
-        Without a flush, 0 gives all that can be done with those that were admitted, without a drain.
+        Args:
+            num: number of micro-batches. Without a flush, 0 returns all actions that are possible with the admitted
+                ones, without a drain.
+
+        Returns:
+            The next actions of each worker, before the first micro-batch that is not admitted.
+
+        Raises:
+            ScheduleInvalid: `num` is out of range: a step of a schedule with a flush has at least 1 micro-batch and at
+                most those of the plan.
         """
         ...
 
     def drain(self) -> Lists:
-        """Admit no more for now: what remains until the pipeline is empty, updates of partial rounds included.
+        """Empty the pipeline.
 
-        The next `admit` fills the pipeline again. Numbers of micro-batches and versions go on, but the formulas
-        of versions and rounds begin anew: piece 0 of theirs is the first after the drain.
+        The next `admit` fills the pipeline again. Numbers of micro-batches and versions go on, but the formulas of
+        versions and rounds begin anew: their piece 0 is the first piece after the drain.
+
+        Returns:
+            The remaining actions of each worker, including updates of partial rounds.
         """
         ...
 
 
 class StepStream:
-    """Steps of a schedule with a flush: each admission is one step, and at most an update is left to drain.
+    """The stream of a schedule with a flush: each admission is one step, and a drain has at most an update left.
 
     Args:
-        plan: what runs.
-        begin: gives the orders of a step of so many micro-batches, without transfers.
-        accumulate: an update ends only every so many steps; the others leave their gradients to it.
-        start: where the run is.
-        only: the worker whose lists are wanted; None: all.
+        plan: the plan to run.
+        begin: returns the orders of a step of the given number of micro-batches, without transfers.
+        accumulate: number of steps for each update, which sums their gradients.
+        start: the position of the run; None: its beginning.
+        only: the worker whose lists are needed; None: all workers.
     """
 
     def __init__(
@@ -120,7 +136,7 @@ class StepStream:
         self._accumulate = accumulate
         self._position = start or Cut.start(plan)
         self._wanted = plan.workers if only is None else (only,)
-        #: By their numbers of micro-batches, the lists of steps.
+        #: The lists of steps, by their number of micro-batches.
         self._steps: dict[int, Lists] = {}
         self._step(plan.micro_batches)
 
@@ -147,7 +163,7 @@ class StepStream:
         return self._of_run(updates, before, updates=True)
 
     def _of_run(self, lists: Lists, start: Cut, *, updates: bool) -> Lists:
-        """Lists of a step as the whole run counts versions, with or without their update."""
+        """The lists of a step with the versions of the whole run, with or without their update."""
         rows = _empty(self._plan)
         for worker in self._wanted:
             rows[worker] = [
@@ -165,15 +181,16 @@ class StepStream:
 
 
 class EndlessStream:
-    """Pieces of a schedule without a flush.
+    """The stream of a schedule without a flush.
 
     Args:
-        plan: what runs.
+        plan: the plan to run.
         begin: begins the endless orders of all workers, without transfers.
-        round_sizes: for each stage, how many pieces make one update.
-        version: for a stage and a piece the version that it uses, if the pipeline was last empty at piece 0.
-        start: where the run is: at a multiple of all rounds since the pipeline was last empty.
-        only: the worker whose lists are wanted; None: all.
+        round_sizes: for each stage, the number of pieces of one update.
+        version: returns the version that a stage uses for a piece, if the pipeline was last empty at piece 0.
+        start: the position of the run, at a multiple of all rounds since the pipeline was last empty; None: its
+            beginning.
+        only: the worker whose lists are needed; None: all workers.
     """
 
     def __init__(
@@ -199,7 +216,7 @@ class EndlessStream:
 
     def _fill(self, num_since: int) -> None:
         self._play = RepeatedPlay(self._plan, self._begin(), self._round_sizes)
-        #: Pieces since the pipeline was last empty: those that the play counts from, and all.
+        #: Pieces since the pipeline was last empty: the one from which the simulation counts, and all.
         self._start = num_since
         self._num_since = num_since
 
@@ -223,7 +240,7 @@ class EndlessStream:
         return rest
 
     def _renumbered(self, lists: Lists, ahead: int) -> Lists:
-        """Lists of the play as the whole run counts pieces and versions, and calls workers.
+        """The lists of the simulation with the pieces, versions and workers of the whole run.
 
         Piece b goes to replica b mod r, whenever the pipeline was last empty.
         """
@@ -255,7 +272,7 @@ def _empty(plan: Plan) -> Lists:
 
 
 def _later(action: Action, start: int) -> Action:
-    """An action of a step as the whole run counts versions."""
+    """An action of a step, with its version in the whole run."""
     if action.version is None or not start:
         return action
     return Action(

@@ -4,9 +4,9 @@
     worker 1 | .. F0 F1 .. I0 F2 I1 W0 F3 I2 W1 I3 W2 W3
     worker 2 | .. .. F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3
 
-The stage before waits only for I; W fills gaps. Stage s of p runs W s micro-batches after
-I, so that every stage holds p. Idle (p-1)(t_F + t_B - t_W), if m >= p and W
-takes no longer than F and than I.
+The preceding stage waits only for I; W fills gaps. Stage s of p runs W s micro-batches after
+I, so that every stage holds p. Idle (p-1)(t_F + t_B - t_W), if m >= p and W takes no longer
+than F and no longer than I.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ropewalk.pipeline.versions import warm_up
 
 
 class ZeroBubbleH1(Schedule):
-    """One forward, one input gradient, one weight gradient in turn; a third of 1F1B's idle time."""
+    """Runs F, I and W in turn; has a third of 1F1B's idle time if all three take equally long."""
 
     name = "zb_h1"
     splits_backward = True
     uniform_replicas = True
-    #: Forwards ahead of the first I, and micro-batches from I to W, for each stage after (before) this one.
+    #: Forwards before the first I for each later stage, and micro-batches from I to W for each earlier stage.
     _slope = 1
 
     def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:

@@ -1,11 +1,11 @@
-"""ZB-H2: twice the forwards ahead of ZB-H1, and almost no idle time (Qi et al., 2401.10241, section 2.2).
+"""ZB-H2: twice as many forwards ahead as ZB-H1, and almost no idle time (Qi et al., 2401.10241, section 2.2).
 
     worker 0 | F0 F1 F2 I0 W0 F3 I1 W1 F4 I2 W2 I3 W3 I4 W4 ..
     worker 1 | .. F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 F4 I4 W2 W3 W4
 
 Stage s of p runs 2(p-s)-1 forwards before its first I, and W 2s micro-batches after I, so
-that every stage holds 2p-1; workers end at different times, and so may take no barrier
-before the step. Idle (p-1)(t_F + t_B - 2 t_W), if W takes no longer than F and than I.
+that every stage holds 2p-1. Workers end at different times, so the schedule allows no barrier
+before the step. Idle (p-1)(t_F + t_B - 2 t_W), if W takes no longer than F and no longer than I.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ropewalk.pipeline.schedules.zb_h1 import ZeroBubbleH1
 
 
 class ZeroBubbleH2(ZeroBubbleH1):
-    """As zb_h1 with twice the memory; no idle time if all three parts take equally long."""
+    """Like zb_h1 with twice the memory; has no idle time if F, I and W take equally long."""
 
     name = "zb_h2"
     refuses_norm = True

@@ -1,15 +1,15 @@
 """ZB-V: two stages on each worker, laid out as a V, and no idle time (Qi et al., Zero Bubble, 2401.10241, section 6).
 
-    stage 0 ▼        stage 2p-1 ▲        The first worker starts and ends each micro-batch, so it knows the
+    stage 0 ▼        stage 2p-1 ▲        The first worker starts and ends each micro-batch, so it has the
     stage 1 ▼        stage 2p-2 ▲        loss at once; memory is balanced: each worker holds 2p halves of a
-    stage 2 ▼──────▶ stage 2p-3 ▲        micro-batch, as much as the first of 1F1B.
+    stage 2 ▼──────▶ stage 2p-3 ▲        micro-batch, as much as the first worker under 1F1B.
 
     worker 0 | F0:0 F0:1 F0:2 F3:0 I3:0 W3:0 F3:1 I3:1 W3:1 F0:3 I0:0 W0:0 F3:2 I3:2 W3:2 I0:1 W0:1 ...
     worker 1 | .... F1:0 F2:0 F1:1 F2:1 I2:0 W2:0 F1:2 I1:0 W1:0 F2:2 I2:1 W2:1 F1:3 I1:1 W1:1 F2:3 ...
 
-Worker d of p, in parts: 2(p-d)-1 forwards down; d times forward up, forward down; p-d times
-forward, I, W up; then forward, I, W down and up in turn. No idle time if t_F = t_B = t_W.
-The order is that of the paper's figure, as torch.distributed.pipelining has it too.
+Worker d of p runs these parts: 2(p-d)-1 forwards down; d times forward up, forward down; p-d
+times forward, I, W up; then forward, I, W down and up in turn. No idle time if t_F = t_B = t_W.
+The order is that of the paper's figure, as in torch.distributed.pipelining.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ropewalk.pipeline.versions import warm_up
 
 
 class ZeroBubbleV(Schedule):
-    """Two stages on each worker, there and back; no idle time, and all workers hold equally much."""
+    """Runs two stages on each worker, one down and one up the V; no idle time, and equal memory on all workers."""
 
     name = "zb_v"
     splits_backward = True

@@ -1,1 +1,1 @@
-"""The simulator and what it gives: a timeline, drawn for terminals, pages and Perfetto."""
+"""The simulator and its result: a timeline, drawn for terminals, as SVG and for Perfetto."""

@@ -1,7 +1,7 @@
-"""A Gantt chart as a picture (SVG): a headline, a legend, an axis of time, and rows of boxes over it.
+"""A Gantt chart as an SVG image: a headline, a legend, a time axis, and rows of boxes over it.
 
-The picture stands alone (no script, no font, no network). Pointing at a box shows what it
-is and when. Planned and measured timelines differ in their rows, and draw them with this.
+The image is self-contained (no script, no font, no network). Pointing at a box shows its
+action and times. Planned and measured timelines both draw their rows with this module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.simulation.spans import ActionSpan
 from ropewalk.quantities import shown_duration
 
-#: What each action is called in a legend, and its colour.
+#: The name of each kind of action in legends, and its colour.
 COLOURS = {
     ActionKind.FORWARD: ("forward", "#3b82f6"),
     ActionKind.RECOMPUTE: ("recompute", "#93c5fd"),
@@ -28,21 +28,21 @@ COLOURS = {
 _OTHER_COLOUR = "#cbd5e1"
 _MUTED = "#475569"
 _RIGHT, _BOTTOM, _LINE = 30, 30, 18
-#: Narrower boxes have no room for a number.
+#: Least width in pixels of a box with a number.
 _LEAST_LABEL = 13
 _UNNUMBERED = (ActionKind.SEND, ActionKind.RECEIVE)
 
 
 class Gantt:
-    """A chart that rows are drawn into.
+    """A chart into which rows are drawn.
 
     Args:
-        length_s: how long the axis is.
-        headlines: the first one in bold, the others below it.
-        legend: words and colours.
-        width: of the picture, in pixels.
-        height: of the picture, in pixels.
-        left: where time 0 is, in pixels.
+        length_s: length of the time axis in seconds.
+        headlines: lines of text, the first one in bold, the others below it.
+        legend: pairs of text and colour.
+        width: width of the image in pixels.
+        height: height of the image in pixels.
+        left: x coordinate of time 0 in pixels.
     """
 
     def __init__(
@@ -69,35 +69,57 @@ class Gantt:
 
     @staticmethod
     def top(num_headlines: int) -> int:
-        """Where the first row can begin."""
+        """Return the least y coordinate of the first row, in pixels."""
         return 56 + _LINE * num_headlines
 
     def title(self, y: float, words: str) -> None:
-        """Name a row at the left edge of the picture."""
+        """Write the name of a row at the left edge of the image.
+
+        Args:
+            y: baseline of the text in pixels.
+            words: the name.
+        """
         self._text(20, y, words, 'font-weight="600"')
 
     def subtitle(self, y: float, words: str) -> None:
-        """Say more about a row, below its title."""
+        """Write a second line below the title of a row.
+
+        Args:
+            y: baseline of the text in pixels.
+            words: the text.
+        """
         self._text(20, y, words, f'fill="{_MUTED}"')
 
     def name(self, y: float, words: str) -> None:
-        """Name one line of a row, right before time 0."""
+        """Write the name of one line of a row, left of time 0.
+
+        Args:
+            y: baseline of the text in pixels.
+            words: the name.
+        """
         self._text(self._left - 8, y, words, f'text-anchor="end" fill="{_MUTED}"')
 
     def footnote(self, words: str) -> None:
-        """Write below all rows."""
+        """Write a line below all rows."""
         self._text(20, self._height - 8, words)
 
     def actions(
         self, spans: Iterable[ActionSpan], y: float, height: int, colours: Mapping[ActionKind, tuple[str, str]]
     ) -> None:
-        """Draw a box for each action that takes time, with the number of its micro-batch if there is room."""
+        """Draw a box for each action that takes time, with the number of its micro-batch if there is room.
+
+        Args:
+            spans: the actions, with their times.
+            y: upper edge of the boxes in pixels.
+            height: height of the boxes in pixels.
+            colours: name and colour of each kind of action.
+        """
         for span in spans:
             if span.end_s <= span.start_s:
                 continue
             words, colour = colours.get(span.action.kind, ("", _OTHER_COLOUR))
             wide = self._width(span.start_s, span.end_s)
-            edge = 'stroke="white" stroke-width="0.5"' if wide > 2 else ""  # it would cover what is narrower
+            edge = 'stroke="white" stroke-width="0.5"' if wide > 2 else ""  # an edge would cover narrower boxes
             box = self._rect(span.start_s, span.end_s, y, height, colour, edge)
             number = span.action.micro_batch
             has_room = wide >= max(_LEAST_LABEL, 7 * len(str(number)))
@@ -110,19 +132,29 @@ class Gantt:
     def bar(
         self, start_s: float, end_s: float, y: float, height: int, colour: str, what: str, *, opacity: float = 1.0
     ) -> None:
-        """Draw a thin bar, below the actions that it belongs to."""
+        """Draw a thin bar, below the actions that it belongs to.
+
+        Args:
+            start_s: start in seconds.
+            end_s: end in seconds.
+            y: upper edge in pixels.
+            height: height in pixels.
+            colour: fill colour.
+            what: text that is shown when the pointer is over the bar.
+            opacity: from 0 to 1.
+        """
         attributes = "" if opacity == 1 else f'opacity="{opacity}"'
         rect = self._rect(start_s, end_s, y, height, colour, attributes)
         self._parts.append(f"<g><title>{escape(f'{what}, {_when(start_s, end_s)}')}</title>{rect}</g>")
 
     def area(self, steps: Sequence[tuple[float, float]], y: float, height: int, colour: str) -> None:
-        """Fill what is below a curve of steps.
+        """Fill the area below a step curve.
 
         Args:
-            steps: since when, and how high, as a share of `height`.
-            y: the upper edge.
-            height: of a share of 1.
-            colour: of the area.
+            steps: pairs of a time in seconds and the curve's height from then on, as a share of `height`.
+            y: upper edge in pixels.
+            height: height of a share of 1, in pixels.
+            colour: fill colour.
         """
         ends = [*(since for since, _ in steps[1:]), self._length_s]
         base = y + height
@@ -132,7 +164,7 @@ class Gantt:
         self._parts.append(f'<path d="M{self._x(0):.2f} {base}{path}V{base}z" fill="{colour}"/>')
 
     def svg(self) -> str:
-        """The picture."""
+        """Return the SVG document."""
         return "\n".join([*self._parts, "</svg>\n"])
 
     def _x(self, time_s: float) -> float:
@@ -157,7 +189,7 @@ class Gantt:
             left += 32 + 6 * len(words)
 
     def _axis(self, top: float) -> None:
-        """Lines at round times, each with its time above."""
+        """Draw lines at round times, each with its time above."""
         tick = _round(self._length_s / 10) if self._length_s else 1.0
         for number in range(int(self._length_s / tick + 1e-9) + 1):
             at = self._x(number * tick)

@@ -1,22 +1,22 @@
-"""The simulator: plays the action lists of a plan against the clock, on a profile's times and a topology's links.
+"""The simulator: computes when the actions of a plan happen, from a profile's times and a topology's links.
 
-Each worker carries its list out in order, and waits where it must: a Receive for its
-tensor to arrive, a Send for a free slot of its link, a Reduce for all its members. A
-transfer of n bytes passes two ports, one after the other or at once, n / bandwidth seconds
-of each, and arrives a latency later:
+Each worker carries out its list in order, and waits where it must: a Receive for its tensor
+to arrive, a Send for a free slot of its link, a Reduce for all its members. A transfer of n
+bytes passes two ports, one after the other or at once, occupies each for n / bandwidth
+seconds, and arrives a latency later:
 
-    worker 0   F0:0 │S                        S asks for the port
-    out of 0        └▶ ██████                 busy with this transfer alone, in the order of asking
-    into 1             └▶ ██████ ──latency──▶ may wait here, if transfers of others are before it
+    worker 0   F0:0 │S                        S requests the port
+    out of 0        └▶ ██████                 busy with this transfer alone, in order of requests
+    into 1             └▶ ██████ ──latency──▶ may wait here for earlier transfers of other senders
     worker 1                                R │ F1:0        R takes the tensor, and frees the slot
 
-Every device has one port out and one port in per level. Ports serve first come, first
-served; of those that come at the same instant the sender with the lower number goes first.
-What is left out: reductions do not hold up transfers, and slots take no memory.
+Every device has one port out and one port in at each level. Ports serve requests in order of
+arrival; of simultaneous requests the sender with the lower number goes first. Simplifications:
+reductions do not delay transfers, and slots take no memory.
 
-The loop needs no clock of its own. A worker runs ahead until it must wait, since nothing
-another does can change what it has already begun; only entries to ports in, where senders
-meet, are settled in the order of their times.
+The loop needs no global clock. A worker runs ahead until it must wait, since no other worker
+can change an action that it has already begun; only entries to ports in, where several senders
+compete, are processed in the order of their times.
 """
 
 from __future__ import annotations
@@ -53,25 +53,29 @@ def simulate(
     update_s: Mapping[int, float] | None = None,
     optimizer_slots: int = 2,
 ) -> Timeline:
-    """Play the action lists of a plan, and say when each action happens.
+    """Simulate the action lists of a plan.
 
     Args:
         plan: stages on devices.
         profile: the times and sizes of its operators, for one micro-batch on a device of speed 1.
         topology: the devices and the links between them.
-        actions: what each worker does, in order. None: what the schedule says.
-        schedule: the schedule that the lists are of, by name or configured; None: the plan's, or for lists of one's own
-            none, and then they are taken to flush if no worker computes after its first Step.
-        slots: how many tensors each link (of one tensor, in one direction, between two workers) holds that were sent
-            and not yet received; a Send waits for a free one.
-        overlap: whether a worker goes on computing while its tensors are on their way; False: it waits for each one it
-            sends until the receiver's port has it.
-        update_s: seconds of a Step at each stage; a stage that is not named takes none.
+        actions: the actions of each worker, in order; None: those of the schedule.
+        schedule: the schedule of the lists, as a name or an object; None: the plan's. With `actions` and without a
+            schedule, the lists count as flushing if no worker computes after its first Step.
+        slots: most tensors on a link (of one tensor, in one direction, between two workers) that are sent and not yet
+            received; a Send waits for a free slot.
+        overlap: whether a worker goes on computing while its tensors are transferred; False: it waits after each Send
+            until the tensor has passed the receiver's port.
+        update_s: seconds of a Step at each stage; 0 for stages that are missing here.
         optimizer_slots: copies of the weights that the optimizer keeps, for the memory (Adam 2, SGD with momentum 1).
+
+    Returns:
+        The timeline of all actions and transfers.
 
     Raises:
         PlanInvalid: the plan does not belong to the profile or the topology.
-        ScheduleInvalid: the lists cannot be carried out to their ends; says who waits for what.
+        ScheduleInvalid: the lists cannot be carried out to their ends; the message says which worker waits for what.
+        ValueError: `slots` is below 1.
     """
     if slots < 1:
         raise ValueError(f"a link needs at least 1 slot, not {slots}")
@@ -106,7 +110,7 @@ def _computes_after_step(actions: Mapping[PlanWorker, Sequence[Action]]) -> bool
 
 
 class _Run:
-    """One run over a program: where each worker stands, and when each message passed."""
+    """One simulation of a program: the place of each worker, and the times of each message."""
 
     def __init__(self, program: StreamProgram, slots: int, overlap: bool) -> None:
         num_workers, num_messages, links = len(program.workers), len(program.link_of), program.links
@@ -118,12 +122,12 @@ class _Run:
         #: Workers that may be able to go on; the last one is taken first.
         self.ready = list(range(num_workers))[::-1]
 
-        #: By message: when its sender asked for the port, and when it began to pass each of the two ports and arrived.
+        #: By message: when its sender requested the port, when it began to pass each of the two ports, when it arrived.
         self.asked = [_NEVER] * num_messages
         self.out_start = [_NEVER] * num_messages
         self.in_start = [_NEVER] * num_messages
         self.arrival = [_NEVER] * num_messages
-        #: By message: the worker that waits for it to arrive, and the one that waits for it to be sent off.
+        #: By message: the worker that waits for its arrival, and the worker that waits for the end of its sending.
         self.reader = [_NOBODY] * num_messages
         self.sender = [_NOBODY] * num_messages
 
@@ -135,24 +139,28 @@ class _Run:
         self.num_sent = [0] * len(links)
         #: When each receive on a link happened; the k-th frees a slot for the (k + slots)-th send.
         self.received: list[list[float]] = [[] for _ in links]
-        #: By link: the worker that waits for a slot of it.
+        #: By link: the worker that waits for one of its slots.
         self.slot_waiter = [_NOBODY] * len(links)
 
-        #: By link its two ports; by port, until when it is busy.
+        #: By link: its two ports. By port: the time until which it is busy.
         self.out_port = [link.sender * len(levels) + link.level for link in links]
         self.in_port = [link.receiver * len(levels) + link.level for link in links]
         self.out_until = [0.0] * (num_workers * len(levels))
         self.in_until = [0.0] * (num_workers * len(levels))
-        #: Messages on their way to a port in, as a heap: (when, sender, message).
+        #: Messages on their way to a port in, as a heap: (time, sender, message).
         self.entries: list[tuple[float, int, int]] = []
 
-        #: By reduction: the workers that have come to it, when the last came, and when it was done.
+        #: By reduction: the workers that have reached it, when the last one did, and when the reduction was done.
         self.present: list[list[int]] = [[] for _ in program.reductions]
         self.sum_start = [_NEVER] * len(program.reductions)
         self.sum_end = [_NEVER] * len(program.reductions)
 
     def play(self) -> None:
-        """Carry out all lists."""
+        """Carry out all lists to their ends.
+
+        Raises:
+            ScheduleInvalid: workers wait for each other for ever.
+        """
         ready, entries = self.ready, self.entries
         while ready or entries:
             if ready:
@@ -187,8 +195,8 @@ class _Run:
             at += 1
         self.clock[worker], self.place[worker] = now, at
 
-    # What a worker does at `now`: when it starts and ends, or None if the worker must wait. Whatever it waits for puts
-    # it back among the ready ones, and it tries again.
+    # Actions of a worker at `now`: each returns its start and end, or None if the worker must wait. The event that it
+    # waits for makes the worker ready again, and it tries again.
 
     def _receive(self, message: int, worker: int, now: float) -> _Span | None:
         when = self.arrival[message]
@@ -208,7 +216,7 @@ class _Run:
         link = self.program.link_of[message]
         if self.asked[message] < 0:
             received = self.received[link]
-            owed = self.num_sent[link] - self.slots  # the receive that frees our slot
+            owed = self.num_sent[link] - self.slots  # the receive that frees the slot
             if owed >= 0 and not self.is_inside[link]:
                 if owed >= len(received):
                     self.slot_waiter[link] = worker
@@ -225,7 +233,7 @@ class _Run:
         return self.asked[message], self.in_start[message] + self.link_seconds[link]
 
     def _take_part(self, number: int, worker: int, now: float) -> _Span | None:
-        """Take part in a reduction, which begins when the last of its members has come."""
+        """Take part in a reduction, which begins when the last of its members has reached it."""
         if self.sum_end[number] < 0:
             reduction, present = self.program.reductions[number], self.present[number]
             present.append(worker)
@@ -237,7 +245,7 @@ class _Run:
         done = self.sum_end[number]
         return (self.sum_start[number], done) if done > now else (now, now)
 
-    # What a message does.
+    # Events of a message.
 
     def _ask_for_port(self, message: int, link: int, worker: int, now: float) -> None:
         self.asked[message] = now
@@ -254,7 +262,7 @@ class _Run:
         heapq.heappush(self.entries, (begin, worker, message))
 
     def _enter_port(self) -> None:
-        """Have the message that comes first pass the port in of its receiver."""
+        """Let the earliest message pass the port in of its receiver."""
         begin, _, message = heapq.heappop(self.entries)
         link = self.program.link_of[message]
         port = self.in_port[link]
@@ -271,10 +279,10 @@ class _Run:
         if self.reader[message] >= 0:
             self.ready.append(self.reader[message])
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
     def transfers(self) -> Iterator[TensorTransfer]:
-        """All that passed, in the order in which messages are numbered."""
+        """Yield all transfers, in the order of message numbers."""
         workers = self.program.workers
         for message, number in enumerate(self.program.link_of):
             if self.asked[message] >= 0:
@@ -296,7 +304,7 @@ class _Run:
                 )
 
     def sums(self) -> Iterator[Summing]:
-        """All reductions."""
+        """Yield all reductions."""
         workers = self.program.workers
         for number, reduction in enumerate(self.program.reductions):
             yield Summing(

@@ -1,4 +1,4 @@
-"""What a timeline consists of: what workers do, and what passes between them."""
+"""The parts of a timeline: actions of workers, transfers between them, and reductions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
 from ropewalk.pipeline.plans import PlanWorker
 
-#: What the device itself computes.
+#: The kinds of actions that the device itself computes.
 COMPUTING = frozenset(
     {
         ActionKind.FORWARD,
@@ -20,7 +20,7 @@ COMPUTING = frozenset(
 
 
 class ActionSpan(NamedTuple):
-    """One action of a worker, without the wait before it."""
+    """One action of a worker, without the wait before it. Times are seconds from the start of the timeline."""
 
     worker: PlanWorker
     action: Action
@@ -29,38 +29,38 @@ class ActionSpan(NamedTuple):
 
 
 class TensorTransfer(NamedTuple):
-    """One tensor that passed from one worker to another."""
+    """The transfer of one tensor from one worker to another. Times are seconds from the start of the timeline."""
 
     tensor: str
-    #: The stages; a gradient goes to an earlier one.
+    #: The stages at both ends; a gradient goes to an earlier stage.
     source: int
     target: int
     micro_batch: int
     sender: PlanWorker
     receiver: PlanWorker
-    #: Index of the level of the topology that joins the devices; -1: they are one device.
+    #: Index of the level of the topology that joins the devices; -1: they are the same device.
     level: int
     size_bytes: int
-    #: How long it takes each of the two ports.
+    #: Seconds for which it occupies each of the two ports.
     port_s: float
-    #: When the worker sent it, and when the sender's and the receiver's port began with it.
+    #: When the worker sent it, and when it entered the sender's port and the receiver's port.
     sent_s: float
     out_s: float
     in_s: float
-    #: When the receiver can have it.
+    #: When the receiver can take it.
     arrival_s: float
 
 
 class Summing(NamedTuple):
-    """Gradients (or a norm) that workers summed with one another."""
+    """The reduction of gradients (or of a norm) over workers. Times are seconds from the start of the timeline."""
 
     group: ReduceGroup
-    #: Whose replicas they are; None for the other groups.
+    #: The stage whose replicas take part; None for the other groups.
     stage: int | None
     version: int | None
     workers: tuple[PlanWorker, ...]
     level: int
-    #: Bytes of what is summed; over the links go 2 (n - 1) times as many.
+    #: Bytes of the reduced tensors; 2 (n - 1) times as many pass over the links, with n workers.
     size_bytes: int
     start_s: float
     end_s: float

@@ -1,9 +1,9 @@
-"""What one stage of a plan takes of its devices: seconds of each kind of action, and bytes of memory.
+"""The load of one stage of a plan on its devices: seconds of each kind of action, and bytes of memory.
 
-A profile's times are for a device of speed 1. Where an operator's backward was not
-measured split, its halves follow a rule: an operator without parameters does all of it as
-input gradient, one with parameters does half of it as weight gradient (a Linear multiplies
-two matrices of the same size for each).
+A profile's times are for a device of speed 1. If an operator's backward was not measured
+split, its halves follow a rule: without parameters, all of it is input gradient; with
+parameters, half of it is weight gradient (a Linear multiplies two matrices of the same size
+for each half).
 """
 
 from __future__ import annotations
@@ -20,30 +20,35 @@ from ropewalk.pipeline.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
-    """One stage, for one micro-batch on one of its devices."""
+    """The load of one stage, for one micro-batch on one of its devices."""
 
     forward_s: float
-    #: The whole backward, without the forward again of a stage that recomputes.
+    #: Seconds of the whole backward, without the second forward of a stage that recomputes.
     backward_s: float
     input_gradient_s: float
     weight_gradient_s: float
-    #: Bytes of its parameters, each once.
+    #: Bytes of its parameters, each counted once.
     weight_bytes: int
     buffer_bytes: int
-    #: What a forward keeps for its backward, and under recomputation, until it runs again: the stage's inputs.
+    #: Bytes that a forward keeps for its backward, and bytes of the inputs that it keeps instead under recomputation.
     saved_bytes: int
     kept_bytes: int
-    #: What of it stays from the input-gradient half to the weight-gradient half.
+    #: Bytes of these that stay from the input-gradient half to the weight-gradient half.
     held_bytes: int
     recompute: bool
 
 
 def stage_loads(plan: Plan, profile: Profile, topology: Topology) -> tuple[StageLoad, ...]:
-    """What each stage of a plan takes.
+    """Compute the load of each stage of a plan.
+
+    Args:
+        plan: stages on devices.
+        profile: the times and sizes of the operators.
+        topology: the speeds of the devices.
 
     Raises:
-        PlanInvalid: a stage has an operator that the profile does not know, or a device that the topology lacks, or
-            devices of different kinds.
+        PlanInvalid: a stage has an operator that the profile lacks, a device that the topology lacks, or devices of
+            different kinds.
     """
     costs = OperatorCosts(profile)
     return tuple(_load(stage, costs, topology) for stage in plan.stages)
@@ -66,7 +71,7 @@ def _load(stage: Stage, costs: OperatorCosts, topology: Topology) -> StageLoad:
         buffer_bytes=int(cost.buffer_bytes),
         saved_bytes=int(cost.saved_bytes),
         kept_bytes=int(cost.kept_bytes),
-        # Unmeasured, everything is taken to stay: a bound that holds whatever the weight gradient reads.
+        # If not measured, all saved bytes count: a bound that holds whatever the weight gradient reads.
         held_bytes=sum(operator.held_bytes for operator in operators) if split else int(cost.saved_bytes),
         recompute=stage.recompute,
     )
@@ -85,7 +90,7 @@ def _speed(stage: Stage, topology: Topology) -> float:
 
 
 def _halves(operator: Operator) -> tuple[float, float]:
-    """Seconds of its input-gradient half and of its weight-gradient half."""
+    """The seconds of an operator's input-gradient half and of its weight-gradient half."""
     if operator.input_gradient_s is not None and operator.weight_gradient_s is not None:
         return operator.input_gradient_s, operator.weight_gradient_s
     if not operator.parameters:

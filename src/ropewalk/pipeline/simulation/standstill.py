@@ -1,4 +1,4 @@
-"""Why a simulated schedule cannot be carried on: who waits for what, in words."""
+"""Explains the deadlock of a simulated schedule: which worker waits for what, in words."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ class _BlockedAction:
     worker: str
     action: str
     text: str
-    #: Whether nobody will ever do what it waits for.
+    #: Whether no worker will ever perform the action that it waits for.
     is_hopeless: bool
 
 
 def standstill(program: StreamProgram, places: Sequence[int], slots: int) -> ScheduleInvalid:
-    """The error for workers that stand at these places of their lists and cannot go on.
+    """Return the error for workers that cannot go on.
 
-    Waits for what nobody will ever do come first; the others may only be held up by them.
+    Waits for actions that no worker will ever perform come first, since the other waits may only follow from them.
+
+    Args:
+        program: the program of all workers.
+        places: the index of each worker in its list.
+        slots: most tensors on a link.
     """
     waits = [
         _wait(program, places, slots, worker)

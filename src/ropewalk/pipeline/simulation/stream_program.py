@@ -1,6 +1,6 @@
-"""Action lists made ready for the simulator: each action one whole number and one duration, each message one number.
+"""Action lists compiled for the simulator: an integer and a duration for each action, an integer for each message.
 
-The event loop then touches only lists of numbers. What a number means:
+So the event loop handles lists of numbers alone. The integer of an action:
 
     -1        compute (F, B, I, W, C) or step, for its duration
     2m        send message m                      2m + 1    receive message m
@@ -27,7 +27,7 @@ SAME_DEVICE = -1
 
 @dataclass(slots=True)
 class TransferLink:
-    """The way of one tensor in one direction from one worker to another. Its slots are its own."""
+    """A link for one tensor in one direction from one worker to another, with slots of its own."""
 
     number: int
     tensor: str
@@ -35,7 +35,7 @@ class TransferLink:
     target: int
     sender: int
     receiver: int
-    #: Index of the level that joins the two devices.
+    #: Index of the level that joins the two devices; `SAME_DEVICE` if they are the same.
     level: int
     size_bytes: int
     seconds: float
@@ -47,10 +47,10 @@ class TransferLink:
 
 @dataclass(slots=True)
 class Reduction:
-    """Workers that sum gradients with one another: none goes on before all are there."""
+    """A reduction over workers, none of which goes on before all have reached it."""
 
     group: ReduceGroup
-    #: Whose replicas they are; None for the other groups.
+    #: The stage whose replicas take part; None for the other groups.
     stage: int | None
     version: int | None
     members: list[int]
@@ -61,6 +61,14 @@ class Reduction:
 
 class StreamProgram:
     """The lists of all workers, as numbers.
+
+    Args:
+        plan: stages on devices.
+        profile: the sizes of the tensors.
+        topology: the links between the devices.
+        loads: the load of each stage.
+        actions: the actions of each worker, in order.
+        update_s: seconds of a Step at each stage; 0 for stages that are missing here.
 
     Raises:
         ScheduleInvalid: an action names a tensor, a stage or a worker that the plan does not have.
@@ -129,7 +137,7 @@ class StreamProgram:
         self.durations.append(durations)
 
     def _message(self, action: Action, worker: int, *, is_send: bool) -> int:
-        """The number of the message; the n-th send of a micro-batch over a link belongs to its n-th receive."""
+        """The number of an action's message; the n-th send of a micro-batch over a link belongs to its n-th receive."""
         stage, peer, micro_batch = action.stage, action.peer, action.micro_batch
         if micro_batch is None or peer is None:
             raise _invalid(action, self.workers[worker], "names no micro-batch or no stage at the other end")
@@ -201,12 +209,12 @@ class StreamProgram:
             number = self._reduction_numbers[key] = len(self.reductions)
             self.reductions.append(Reduction(group, stage, action.version, []))
         who = self.reductions[number].members
-        if not who or who[-1] != worker:  # a worker comes once
+        if not who or who[-1] != worker:  # each worker is a member once
             who.append(worker)
         return number
 
     def _weigh(self, reduction: Reduction) -> None:
-        """A ring: each of n sends 2 (n - 1) / n of the bytes, in 2 (n - 1) turns. A norm goes up a tree and down."""
+        """A ring: each of n sends 2 (n - 1) / n of the bytes, in 2 (n - 1) rounds. A norm goes up and down a tree."""
         devices = tuple(self.devices[member] for member in reduction.members)
         num = len(devices)
         if num < 2:
@@ -219,7 +227,7 @@ class StreamProgram:
         reduction.seconds = 2 * (num - 1) / num * reduction.size_bytes / level.bandwidth + turns * level.latency_s
 
     def _summed_bytes(self, reduction: Reduction) -> int:
-        """Replicas sum what is not tied to other stages; for that is summed among all its holders."""
+        """Replicas reduce the parameters that are not tied to other stages; all holders of a tied one reduce it."""
         if reduction.stage is not None:
             tied = {tie.parameter for tie in self.plan.tied if reduction.stage in tie.stages}
             return self.loads[reduction.stage].weight_bytes - sum(self._parameter_bytes[name] for name in tied)
@@ -229,7 +237,7 @@ class StreamProgram:
 
 
 def level_index(topology: Topology, one: int, other: int) -> int:
-    """Index of the innermost level that joins two devices; `SAME_DEVICE` for a device and itself."""
+    """Return the index of the innermost level that joins two devices; `SAME_DEVICE` for a device and itself."""
     if one == other:
         return SAME_DEVICE
     sizes = topology.component_sizes

@@ -1,10 +1,10 @@
-"""A timeline: what each worker of a plan did and when, what passed between them, and what follows from that.
+"""A timeline: the actions of each worker of a plan and their times, the transfers, and statistics of both.
 
     worker 0.0  F0 F1 F2 ── B0 ── B1 ── B2
-    worker 1.0     F0 B0 F1 B1 F2 B2          a span is work; waiting is the space between
+    worker 1.0     F0 B0 F1 B1 F2 B2          a span is work; gaps between spans are waits
 
-`simulate` makes timelines. A timeline prints itself for a terminal, and draws itself as a
-picture (`svg`) and as a trace for Perfetto (`trace`).
+`simulate` makes timelines. A timeline prints itself for a terminal, and draws itself as an
+SVG image (`svg`) and as a trace for Perfetto (`trace`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ropewalk.pipeline.topology import Topology
 
 @dataclass(frozen=True, repr=False)
 class Timeline:
-    """What each worker did and when. Times are seconds from the start."""
+    """The actions of each worker, with their times. Times are seconds from the start."""
 
     plan: Plan
     topology: Topology
-    #: What each stage takes of its devices.
+    #: The load of each stage on its devices.
     loads: tuple[StageLoad, ...]
     optimizer_slots: int
     actions: Mapping[PlanWorker, Sequence[Action]]
@@ -43,7 +43,7 @@ class Timeline:
     ends: Mapping[PlanWorker, Sequence[float]]
     transfers: tuple[TensorTransfer, ...]
     sums: tuple[Summing, ...]
-    #: Whether the pipeline ends a step empty, so that its length is that of a step.
+    #: Whether the pipeline is empty at the end of a step, so that the length of the timeline is that of a step.
     flushes: bool = True
 
     @property
@@ -52,17 +52,17 @@ class Timeline:
         return self.plan.workers
 
     def spans(self, worker: PlanWorker) -> Iterator[ActionSpan]:
-        """What a worker did, in order."""
+        """Yield the actions of a worker, in order."""
         columns = zip(self.actions[worker], self.starts[worker], self.ends[worker], strict=True)
         return (ActionSpan(worker, action, start, end) for action, start, end in columns)
 
     def memory(self, worker: PlanWorker) -> list[MemorySample]:
-        """What a worker holds, each entry until the next, the first from the start."""
+        """Return the memory of a worker over time; each sample holds until the next, the first from the start."""
         return memory_over_time(self, worker)
 
     @cached_property
     def peak_memory(self) -> Mapping[PlanWorker, MemorySample]:
-        """The moment of each worker at which it holds most, the first of several."""
+        """The first sample of each worker with the most memory."""
         return peak_memory(self)
 
     # --- drawings -----------------------------------------------------------------------------------------------------
@@ -75,35 +75,49 @@ class Timeline:
         return self.text()
 
     def text(self, *, width: int = 120, max_workers: int = 64) -> str:
-        """Draw it for a terminal of this width; of many workers the first `max_workers`."""
+        """Draw the timeline as text.
+
+        Args:
+            width: columns of the text.
+            max_workers: most workers to draw; the first ones are drawn.
+        """
         return timeline_text(self, width=width, max_workers=max_workers)
 
     def svg(self, *, width: int = 1400, max_workers: int = 64) -> str:
-        """Draw it as a picture of this width in pixels; of many workers the first `max_workers`."""
+        """Draw the timeline as an SVG document.
+
+        Args:
+            width: width of the image in pixels.
+            max_workers: most workers to draw; the first ones are drawn.
+        """
         return timeline_svg(self, width=width, max_workers=max_workers)
 
     def trace(self) -> bytes:
-        """The trace as JSON, to be opened at ui.perfetto.dev."""
+        """Return the trace as JSON, to be opened at ui.perfetto.dev."""
         return timeline_trace(self)
 
     def save_trace(self, path: str | Path) -> None:
-        """Write the trace to a file."""
+        """Write the trace to a file.
+
+        Args:
+            path: path of the file.
+        """
         Path(path).write_bytes(self.trace())
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
     @cached_property
     def length_s(self) -> float:
-        """From the first to the last moment."""
+        """Seconds from the start of the timeline to the end of its last action."""
         return max((ends[-1] for ends in self.ends.values() if ends), default=0.0)
 
     @cached_property
     def step_s(self) -> float:
         """Seconds per step of `plan.micro_batches` micro-batches.
 
-        The whole length if the pipeline flushes. Without a flush: the rate at which micro-batches leave the last stage
-        in the second half of the time, when the pipeline is full. The more micro-batches, the nearer it is to the rate
-        in the long run.
+        If the pipeline flushes, this is the whole length. Without a flush it follows from the rate at which
+        micro-batches leave the last stage in the second half of the time, when the pipeline is full; with more
+        micro-batches it is closer to the steady rate.
         """
         last = len(self.plan.stages) - 1
         left = sorted(
@@ -120,7 +134,7 @@ class Timeline:
 
     @cached_property
     def compute_s(self) -> Mapping[PlanWorker, float]:
-        """How long each worker computed."""
+        """Seconds for which each worker computed."""
         return {
             worker: math.fsum(
                 end - start
@@ -132,7 +146,7 @@ class Timeline:
 
     @cached_property
     def idle_s(self) -> Mapping[PlanWorker, float]:
-        """How long each worker did nothing between the first and the last moment of all."""
+        """Seconds of the whole length for which each worker performed no action."""
         return {
             worker: self.length_s
             - math.fsum(end - start for start, end in zip(self.starts[worker], self.ends[worker], strict=True))
@@ -141,13 +155,13 @@ class Timeline:
 
     @property
     def idle(self) -> float:
-        """Share of all workers' time in which they did nothing."""
+        """Share of all workers' time in which they performed no action, from 0 to 1."""
         whole = self.length_s * len(self.workers)
         return math.fsum(self.idle_s.values()) / whole if whole else 0.0
 
     @property
     def range_s(self) -> float:
-        """The longest time from the start of a worker's first action to the end of its last."""
+        """The longest time from the start of a worker's first action to the end of its last, in seconds."""
         return max(
             (self.ends[worker][-1] - self.starts[worker][0] for worker in self.workers if self.ends[worker]),
             default=0.0,
@@ -155,9 +169,9 @@ class Timeline:
 
     @property
     def bubble_s(self) -> float:
-        """How much longer the step takes than its busiest worker computes: `range_s` less the most any computes.
+        """Seconds by which the step exceeds the computing time of its busiest worker: `range_s` less that time.
 
-        With equal stages each computes m (t_F + t_B + t_W), and this is the bubble of docs/theory.md, "Bubble".
+        With equal stages each worker computes m (t_F + t_B + t_W), and this is the bubble of docs/theory.md, "Bubble".
         """
         return self.range_s - max(self.compute_s.values())
 
@@ -165,7 +179,7 @@ class Timeline:
 
     @cached_property
     def bytes_between(self) -> Mapping[tuple[PlanWorker, PlanWorker], int]:
-        """Bytes that each worker sent to each other one, reductions left out."""
+        """Bytes that each worker sent to each other worker, without reductions."""
         total: dict[tuple[PlanWorker, PlanWorker], int] = defaultdict(int)
         for transfer in self.transfers:
             total[transfer.sender, transfer.receiver] += transfer.size_bytes
@@ -173,7 +187,7 @@ class Timeline:
 
     @cached_property
     def bytes_of_level(self) -> tuple[int, ...]:
-        """Bytes that passed at each level of the topology, reductions included."""
+        """Bytes that passed at each level of the topology, including reductions."""
         total = [0] * len(self.topology.levels)
         for transfer in self.transfers:
             if transfer.level >= 0:
@@ -185,7 +199,7 @@ class Timeline:
 
     @cached_property
     def port_busy_s(self) -> Mapping[tuple[PlanWorker, int, str], float]:
-        """How long each port was busy: by worker, level, and "out" or "in"."""
+        """Seconds for which each port was busy, by worker, level, and "out" or "in"."""
         total: dict[tuple[PlanWorker, int, str], float] = defaultdict(float)
         for transfer in self.transfers:
             if transfer.level >= 0:
@@ -195,7 +209,7 @@ class Timeline:
 
     @property
     def busiest(self) -> str:
-        """The device or port that is busy for the largest share of the time, in words."""
+        """A description of the device or port that is busy for the largest share of the time."""
         worker = max(self.workers, key=lambda worker: (self.compute_s[worker], -worker.group))
         share, text = self.compute_s[worker], self._named(worker) + " computes"
         for (owner, level, way), busy_s in self.port_busy_s.items():

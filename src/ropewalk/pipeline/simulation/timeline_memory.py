@@ -1,9 +1,9 @@
-"""Memory over time: what a worker of a timeline holds at each moment, from the order of its actions.
+"""Memory over time: the bytes that a worker of a timeline holds at each time, from the order of its actions.
 
 always      weights, one gradient, the optimizer's copies, buffers
-versions    older weights, from the Step that makes a newer one to the last action that uses them
-in flight   from the start of F: what the forward saves, to the end of B; the end of I leaves what W needs, to the
-            end of W. Under recomputation F keeps the stage's inputs, and the rest from the start of C
+versions    older weights, from the Step that makes a newer version to the last action that uses them
+in flight   the tensors that a forward saves, from the start of F to the end of B; or to the end of I, and the part
+            that W needs to the end of W. Under recomputation F keeps the stage's inputs, and C the rest from its start
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.simulation.spans import COMPUTING
 from ropewalk.pipeline.simulation.stage_load import StageLoad
 
-if TYPE_CHECKING:  # timelines draw themselves with this
+if TYPE_CHECKING:  # `timeline.py` imports this module
     from ropewalk.pipeline.simulation.timeline import Timeline
 
 
 class MemorySample(NamedTuple):
-    """What a worker holds from a moment on, in bytes."""
+    """The memory of a worker from `time_s` on, in bytes."""
 
     time_s: float
     weights: int
@@ -34,12 +34,12 @@ class MemorySample(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all fields but the time, in bytes."""
         return self.weights + self.gradients + self.optimizer + self.stashed + self.buffers + self.activations
 
 
 def memory_over_time(timeline: Timeline, worker: PlanWorker) -> list[MemorySample]:
-    """What a worker holds, each entry until the next, the first from the start."""
+    """Return the memory of a worker over time; each sample holds until the next, the first from the start."""
     loads = timeline.loads
     stages = timeline.plan.groups[worker.group]
     weights = sum(loads[stage].weight_bytes for stage in stages)
@@ -54,7 +54,7 @@ def memory_over_time(timeline: Timeline, worker: PlanWorker) -> list[MemorySampl
         now = MemorySample(time_s, weights, weights, optimizer, versions.stashed_bytes, buffers, activations)
         if now[1:] != curve[-1][1:]:
             if curve[-1].time_s == time_s and now.total >= curve[-1].total:
-                curve.pop()  # of moments that coincide the higher stays
+                curve.pop()  # of samples at the same time the larger one is kept
             curve.append(now)
 
     for place, (_, action, start_s, end_s) in enumerate(timeline.spans(worker)):
@@ -76,19 +76,19 @@ def memory_over_time(timeline: Timeline, worker: PlanWorker) -> list[MemorySampl
 
 
 def peak_memory(timeline: Timeline) -> Mapping[PlanWorker, MemorySample]:
-    """The moment of each worker at which it holds most, the first of several."""
+    """Return the first sample of each worker with the most memory."""
     return {
         worker: max(memory_over_time(timeline, worker), key=lambda memory: memory.total) for worker in timeline.workers
     }
 
 
 def most_in_flight(timeline: Timeline, stage: int) -> int:
-    """How many micro-batches any replica of a stage has at once between the start of F and the end of B or I."""
+    """Return the most micro-batches that a replica of a stage has between the start of F and the end of B or I."""
     return _most(timeline, stage, (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT))
 
 
 def most_held(timeline: Timeline, stage: int) -> int:
-    """How many micro-batches any replica of a stage has at once between the start of F and the end of B or W."""
+    """Return the most micro-batches that a replica of a stage has between the start of F and the end of B or W."""
     return _most(timeline, stage, (ActionKind.BACKWARD, ActionKind.WEIGHT_GRADIENT))
 
 
@@ -104,7 +104,7 @@ def _most(timeline: Timeline, stage: int, ends: tuple[ActionKind, ...]) -> int:
 
 
 class _Versions:
-    """Which older versions of the weights of a worker's stages are still needed."""
+    """The older versions of the weights of a worker's stages that are still needed."""
 
     def __init__(self, loads: Sequence[StageLoad], actions: Sequence[Action]) -> None:
         self._loads = loads
@@ -118,7 +118,12 @@ class _Versions:
         self.stashed_bytes = 0
 
     def after(self, place: int, action: Action) -> None:
-        """Take note of an action, the one at this place of the list, that has ended."""
+        """Record the end of an action.
+
+        Args:
+            place: index of the action in the worker's list.
+            action: the action.
+        """
         stage, version = action.stage, action.version
         if version is None:
             return

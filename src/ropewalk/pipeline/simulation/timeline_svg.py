@@ -1,4 +1,4 @@
-"""A timeline as a picture: a row for each worker with what it computes, its ports, and its memory below.
+"""A timeline as an SVG image: a row for each worker with its actions, its ports, and its memory below.
 
 0.0   ███F0███ ██F1██      ██████B0██████
       ▂▂▂  ▂▂▂  ▂▂▂          (ports: out above, in below)
@@ -19,7 +19,7 @@ from ropewalk.pipeline.simulation.timeline_memory import MemorySample, memory_ov
 from ropewalk.pipeline.simulation.timeline_text import timeline_headline
 from ropewalk.quantities import shown_size
 
-if TYPE_CHECKING:  # timelines draw themselves with this
+if TYPE_CHECKING:  # `timeline.py` imports this module
     from ropewalk.pipeline.simulation.timeline import Timeline
 
 _LEFT, _BOX, _LANE, _MEMORY, _GAP = 130, 24, 5, 26, 12
@@ -29,12 +29,12 @@ _FIXED, _STASHED, _ACTIVATIONS = "#94a3b8", "#a855f7", "#f59e0b"
 
 
 def timeline_svg(timeline: Timeline, *, width: int = 1400, max_workers: int = 64) -> str:
-    """Draw a timeline.
+    """Draw a timeline as an SVG document.
 
     Args:
-        timeline: what happened.
-        width: of the picture, in pixels.
-        max_workers: rows at most; the headline tells of all of them.
+        timeline: the timeline to draw.
+        width: width of the image in pixels.
+        max_workers: most workers to draw; the headline counts all of them.
     """
     shown = timeline.workers[:max_workers]
     curves = {worker: memory_over_time(timeline, worker) for worker in shown}
@@ -43,7 +43,7 @@ def timeline_svg(timeline: Timeline, *, width: int = 1400, max_workers: int = 64
     received: dict[PlanWorker, list[TensorTransfer]] = defaultdict(list)
     for transfer in timeline.transfers:
         if transfer.level < 0:
-            continue  # within a device
+            continue  # within one device
         sent[transfer.sender].append(transfer)
         received[transfer.receiver].append(transfer)
     has_stashed = any(memory.stashed for curve in curves.values() for memory in curve)
@@ -84,7 +84,7 @@ def _transfer(chart: Gantt, transfer: TensorTransfer, start_s: float, y: int) ->
 
 
 def _memory(chart: Gantt, curve: Sequence[MemorySample], top: int, most: int) -> None:
-    """Three areas, each drawn over the one that reaches higher."""
+    """Draw three areas, each over the one that reaches higher."""
     for colour, left_out in ((_ACTIVATIONS, ()), (_STASHED, ("activations",)), (_FIXED, ("activations", "stashed"))):
         steps: list[tuple[float, float]] = []
         for memory in curve:

@@ -6,8 +6,8 @@
     1.0     F0━B0━━━F1━B1━━━
          0 s                 18 s
 
-A letter says what is done (F, B, I, W, C as actions print; A sums gradients, S waits for what it sends), the number for
-which micro-batch. What is too short for its letter and number shows as much of them as fits.
+A letter gives the kind of action (F, B, I, W, C as actions print; A sums gradients, S waits for a tensor to be sent), a
+number the micro-batch. An action that is too short for its letter and number shows as much of them as fits.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.quantities import shown_duration, shown_size
 
-if TYPE_CHECKING:  # timelines draw themselves with this
+if TYPE_CHECKING:  # `timeline.py` imports this module
     from ropewalk.pipeline.simulation.timeline import Timeline
 
 
 def timeline_text(timeline: Timeline, *, width: int = 120, max_workers: int = 64) -> str:
-    """Draw a timeline.
+    """Draw a timeline as text.
 
     Args:
-        timeline: what happened.
+        timeline: the timeline to draw.
         width: columns of the text.
-        max_workers: rows at most; what is left out is said below.
+        max_workers: most workers to draw; a last line gives the number that is left out.
     """
     shown = timeline.workers[:max_workers]
     margin = max(len(str(worker)) for worker in shown) + 2
@@ -41,10 +41,10 @@ def timeline_text(timeline: Timeline, *, width: int = 120, max_workers: int = 64
 
 
 def timeline_headline(timeline: Timeline) -> str:
-    """The numbers that matter, in one line."""
+    """Summarise a timeline in one line: step time, bubble, idle share, memory and busiest resource."""
     bubble, whole = timeline.bubble_s, timeline.range_s
     peak = max(memory.total for memory in timeline.peak_memory.values())
-    held = f"at most {shown_size(peak)} on a device; " if peak else ""  # 0: it was not said what the stages hold
+    held = f"at most {shown_size(peak)} on a device; " if peak else ""  # 0: the memory of the stages is not known
     return (
         f"step {shown_duration(timeline.step_s)}, bubble {shown_duration(bubble)} "
         f"({100 * bubble / whole if whole else 0:.0f} %), {100 * timeline.idle:.0f} % idle, "
@@ -61,7 +61,7 @@ def _row(timeline: Timeline, worker: PlanWorker, columns: int) -> str:
         first = min(int(start_s * scale), columns - 1)
         last = max(first + 1, int(end_s * scale))
         if action.kind in (ActionKind.SEND, ActionKind.RECEIVE) and (end_s - start_s) * scale < 1:
-            continue  # measured ones take microseconds, and would cover what is computed
+            continue  # measured ones take microseconds, and would cover the computing actions
         number = (
             ""
             if action.micro_batch is None or action.kind in (ActionKind.SEND, ActionKind.RECEIVE)

@@ -3,7 +3,7 @@
 process   one for each device, "device 3: worker 1.0 (stage 1)"
 threads   compute, and for each level of links that is used a port out and a port in
 arrows    from a transfer on the sender's port to the same on the receiver's, and on to the action that reads it
-counters  the bytes of memory, by what they are for
+counters  the bytes of memory, by purpose
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ropewalk.pipeline.simulation.spans import COMPUTING, TensorTransfer
 from ropewalk.pipeline.simulation.timeline_memory import memory_over_time
 from ropewalk.trace_events import Event
 
-if TYPE_CHECKING:  # timelines draw themselves with this
+if TYPE_CHECKING:  # `timeline.py` imports this module
     from ropewalk.pipeline.simulation.timeline import Timeline
 
 _NAMES = {
@@ -38,12 +38,12 @@ _NAMES = {
 
 
 def timeline_trace(timeline: Timeline) -> bytes:
-    """The trace as JSON."""
+    """Return the trace as JSON, to be opened at ui.perfetto.dev."""
     return trace_events.trace(timeline_events(timeline))
 
 
 def timeline_events(timeline: Timeline) -> Iterator[Event]:
-    """The events of the trace."""
+    """Yield the events of the trace."""
     for worker in timeline.workers:
         yield from _names(timeline, worker)
         yield from _actions(timeline, worker)
@@ -51,7 +51,7 @@ def timeline_events(timeline: Timeline) -> Iterator[Event]:
     readers = _readers(timeline)
     for number, transfer in enumerate(timeline.transfers):
         starts = readers[_key(transfer)]
-        read_s = starts.pop(0) if starts else None  # sent, but never received
+        read_s = starts.pop(0) if starts else None  # None: sent, but never received
         if transfer.level >= 0:
             yield from _transfer(timeline, transfer, number, read_s)
 
@@ -89,7 +89,7 @@ def _key(transfer: TensorTransfer) -> tuple[str | None, int | None, int, int | N
 
 
 def _readers(timeline: Timeline) -> dict[tuple[str | None, int | None, int, int | None], list[float | None]]:
-    """When the action that reads each tensor began; None: nothing that computes follows its Receive."""
+    """When the action that reads each tensor began; None: no computing action follows its Receive."""
     found: dict[tuple[str | None, int | None, int, int | None], list[float | None]] = defaultdict(list)
     for worker in timeline.workers:
         following: dict[tuple[int, int | None], float] = {}
@@ -124,5 +124,5 @@ def _transfer(timeline: Timeline, transfer: TensorTransfer, number: int, read_s:
 
 
 def _port(level: int, way: str) -> int:
-    """Thread 0 computes."""
+    """The thread of a port; thread 0 is for computing."""
     return 1 + 2 * level + (way == "in")
