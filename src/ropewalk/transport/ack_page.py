@@ -72,8 +72,9 @@ class AckPage:
         return fd
 
     def note(self, number: int) -> bool:
-        """Note that the answer to call `number` has arrived; False if its slot holds another number that was not seen
-        yet.
+        """Note that the answer to call `number` has arrived.
+
+        False if its slot holds another number that was not seen yet.
         """
         slot = number % _NUM_SLOTS
         if self._slots[slot]:
@@ -160,8 +161,9 @@ class AckLease:
         return self._num_begun
 
     def watch(self) -> None:
-        """Ask to be told of the next value that is begun; one may have been begun before, so read `num_begun`
-        afterwards.
+        """Ask to be told of the next value that is begun.
+
+        One may have been begun before, so read `num_begun` afterwards.
         """
         self._words[self._watched_at] = 1
         full_barrier()

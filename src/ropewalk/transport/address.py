@@ -44,9 +44,7 @@ class TlsAddress:
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """A process on a host of the run: a unix socket for processes of the same host, and perhaps a TLS port for all
-    others.
-    """
+    """A process on a host of the run: a unix socket for its host, and perhaps a TLS port for all others."""
 
     host: str
     """The id of the agent of that host, or "launcher"."""

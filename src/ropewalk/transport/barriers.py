@@ -22,8 +22,9 @@ STORES_ARE_ORDERED = platform.machine() == "x86_64"
 
 
 def join_barriers() -> None:
-    """Register this process, so that `full_barrier` of other processes reaches it; a worker calls it once, after the
-    fork.
+    """Register this process, so that `full_barrier` of other processes reaches it.
+
+    A worker calls it once, after the fork.
 
     Raises:
         OSError: the kernel has no such barrier (before Linux 4.16), or a seccomp filter refuses it.
@@ -43,7 +44,7 @@ def full_barrier() -> None:
 
 
 def can_fence() -> bool:
-    """Return whether `full_barrier` works here; where it is refused, tasks that were handed out cannot be taken back."""
+    """Return whether `full_barrier` works here; where it is refused, tasks once handed out cannot be taken back."""
     if not _joined:
         try:
             join_barriers()

@@ -154,8 +154,9 @@ def _read_all(fd: int, view: memoryview) -> None:
 
 
 def descriptors_are_scarce(fd: int) -> bool:
-    """Return whether the process is near its limit of open descriptors, so that a mapping should not keep one more
-    (Python's mmap does).
+    """Return whether the process is near its limit of open descriptors.
+
+    A mapping should not keep one more then (Python's mmap does).
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -69,7 +69,7 @@ class Channel:
         except (BlockingIOError, TimeoutError) as error:
             raise BlockingIOError(f"nothing has come: {error}") from error
         except ConnectionResetError:
-            return self.receive()  # the other end closed with unread messages of ours: the kernel says so once, before the messages that it had sent
+            return self.receive()  # it closed with messages unread: said once, before what it sent
         except OSError:
             return b"", []
         fds = array.array("i")

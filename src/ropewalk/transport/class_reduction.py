@@ -43,7 +43,7 @@ def reduce_class(cls: Any, reduced: Any) -> Any:
 
 
 def _reduce_slotted(cls: Any, make: Any, arguments: Any, state: Any, *rest: Any) -> Any:
-    """Reduce a class with its slots from the beginning, named by their descriptors: names of private ones are mangled."""
+    """Reduce a class with its slots from the beginning, named by their descriptors: private names are mangled."""
     meta, name, bases, facts, *others = arguments
     attributes, slots = state
     places = [name for name, value in cls.__dict__.items() if _is_slot(value, cls)]
@@ -80,8 +80,9 @@ def _is_struct(cls: Any) -> bool:
 
 
 def _reduce_struct(cls: Any, _: Any, arguments: Any, *rest: Any) -> Any:
-    """Return the arguments of `msgspec.defstruct`, methods included: it looks for `__post_init__` when the class is
-    made.
+    """Return the arguments of `msgspec.defstruct`, methods included.
+
+    It looks for `__post_init__` when the class is made.
     """
     own = set(cls.__slots__)
     hints = {name: hint for name, hint in inspect.get_annotations(cls).items() if name in own}

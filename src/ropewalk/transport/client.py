@@ -21,7 +21,7 @@ from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.unix_sockets import connect_to, seconds_left
 
-#: Timeout of a direct connection to another host, in seconds, before a relay is asked for: TCP dials after 0, 1 and 3 s.
+#: Timeout of a direct connection to another host, in seconds, before a relay is asked for: TCP dials at 0, 1 and 3 s.
 DIRECT_S = 3.5
 #: Timeout of connecting and the handshake together, in seconds.
 DIAL_S = 10.0

@@ -171,8 +171,9 @@ def _usual_parents() -> list[Path]:
 
 
 def _is_private(folder: Path) -> bool:
-    """Return whether a folder is as the XDG specification asks of `XDG_RUNTIME_DIR`: owned by this user, and writable
-    by no other.
+    """Return whether a folder is as the XDG specification asks of `XDG_RUNTIME_DIR`.
+
+    This user must own it, and no other may write to it.
     """
     try:
         facts = os.lstat(folder)

@@ -173,8 +173,9 @@ class FrameReader:
         return frame
 
     def _parse_alone(self, count: int) -> Frame | None:
-        """Parse the bytes if they are a single frame with at most one small part, as most calls and answers are; else
-        None.
+        """Parse the bytes if they are a single frame with at most one small part, as most calls and answers are.
+
+        Else None.
         """
         if count < _PREFIX.size:
             return None

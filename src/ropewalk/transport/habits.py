@@ -182,8 +182,9 @@ def _standard_stream(stream: Any) -> str:
 
 
 def _handlers(told: list[_Handler], is_home: bool) -> list[logging.Handler]:
-    """Make the handlers of a logger; on another host, records for a file go to stderr, unless another handler shows
-    them.
+    """Make the handlers of a logger.
+
+    On another host, records for a file go to stderr, unless another handler shows them.
     """
     here = [each for each in told if is_home or each.kind != "file"]
     if told and not here:

@@ -73,8 +73,9 @@ class HostListener:
             listener.open()
 
     def adopt(self, sock: socket.socket) -> None:
-        """Take a connection that came through agents; from the loop's thread. It speaks TLS if this process has a TLS
-        port.
+        """Take a connection that came through agents; from the loop's thread.
+
+        It speaks TLS if this process has a TLS port.
         """
         self._listeners[-1].adopt(sock)
 

@@ -58,8 +58,9 @@ def seal(fd: int) -> None:
 
 
 def open_process(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when a process has ended; None if the kernel has none. The caller owns
-    it.
+    """Return a descriptor that becomes readable when a process has ended; None if the kernel has none.
+
+    The caller owns it.
 
     Raises:
         ProcessLookupError: there is no such process.

@@ -43,8 +43,9 @@ class Codec:
 
 
 class Received:
-    """A message with the parts and file descriptors that came with it; descriptors that are not taken are closed with
-    it.
+    """A message with the parts and file descriptors that came with it.
+
+    Descriptors that are not taken are closed with it.
     """
 
     __slots__ = ("fds", "message", "parts")
@@ -225,8 +226,9 @@ class Link:
         return self._reader.may_hold_more
 
     def write_ready(self) -> bool:
-        """Send waiting bytes until the kernel takes no more or other links must get their turn; True when none are
-        left.
+        """Send waiting bytes until the kernel takes no more or other links must get their turn.
+
+        True when none are left.
         """
         with self._sending:
             if self.closed:
@@ -311,8 +313,9 @@ class Link:
             sent -= view.nbytes
 
     def _push(self) -> bool:
-        """Hand waiting bytes to the kernel until it takes no more or other links must get their turn; True when none
-        are left.
+        """Hand waiting bytes to the kernel until it takes no more or other links must get their turn.
+
+        True when none are left.
         """
         done = self.stream.flush()
         left = TURN_BYTES

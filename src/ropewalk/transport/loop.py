@@ -227,8 +227,9 @@ class Loop:
     # Deputies
 
     def enter(self) -> int:
-        """Note, before user code, that a deputy may take over; from the loop's thread. Returns the argument for
-        `leave`.
+        """Note, before user code, that a deputy may take over; from the loop's thread.
+
+        Returns the argument for `leave`.
         """
         self._num_entered += 1
         self._entered = self._num_entered
@@ -237,8 +238,9 @@ class Loop:
         return self._tenure
 
     def leave(self, entered: int) -> bool:
-        """Return, after user code, whether this thread still runs the loop. If not, it must not touch any state of the
-        loop.
+        """Return, after user code, whether this thread still runs the loop.
+
+        If not, it must not touch any state of the loop.
         """
         with self._succession:
             if self._tenure != entered:
@@ -265,8 +267,9 @@ class Loop:
         return self._entered != 0 and self._owner == threading.get_ident()
 
     def is_reading(self, link: Link) -> bool:
-        """Return whether this thread reads a link for the loop, and may find more in it: held messages are sent
-        afterwards.
+        """Return whether this thread reads a link for the loop, and may find more in it.
+
+        Held messages are sent afterwards.
         """
         return self._reading is link and self._owner == threading.get_ident() and link.may_hold_more
 
@@ -425,8 +428,9 @@ class Loop:
         self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
     def _handle(self, ready: list[tuple[int, int]], tenure: int) -> None:
-        """Handle one turn: ready descriptors, timers that are due, calls of other threads. Ends early if the loop was
-        lost meanwhile.
+        """Handle one turn: ready descriptors, timers that are due, calls of other threads.
+
+        Ends early if the loop was lost meanwhile.
         """
         self._left.clear()
         for fd, events in ready:

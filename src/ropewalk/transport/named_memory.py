@@ -17,9 +17,7 @@ _KIND = "shared_memory"
 
 
 def keep_memory_of_others() -> None:
-    """From now on, leave the memory that this process and its forked children only attach to, to be destroyed by its
-    creator.
-    """
+    """Leave memory that this process and its forked children only attach to, to be destroyed by its creator."""
     make: Any = SharedMemory.__init__
     if "track" in inspect.signature(make).parameters:  # from Python 3.13 on
 

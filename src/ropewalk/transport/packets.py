@@ -1,5 +1,6 @@
-"""Packets: whole messages between processes of one host, over a pair of sockets whose ends can be held by any
-processes.
+"""Packets: whole messages between processes of one host, over a pair of sockets.
+
+Any process may hold an end.
 
     send ─▶ one packet ─▶ kernel ─▶ one packet ─▶ receive        several may send or receive, unmixed
       └─ large parts: in a memory file, whose descriptor goes with the packet

@@ -21,8 +21,9 @@ class Passport:
     certificate: ProcessCertificate | None = None
     """Its certificate; None where no host has an address and nothing speaks TLS."""
     detour: Callable[[HostAddress, float], socket.socket] | None = field(default=None, repr=False)
-    """Asks the agents for a connection to a process through a relay, with a timeout in seconds; None if there is no
-    agent.
+    """Asks the agents for a connection to a process through a relay, with a timeout in seconds.
+
+    None if there is no agent.
 
     Raises `TransportError` or `OSError`.
     """

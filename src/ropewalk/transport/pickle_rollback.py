@@ -1,5 +1,6 @@
-"""Calls that undo the effects of pickling if a pickle is never sent: a second pickler was tried, or a part could not be
-pickled.
+"""Calls that undo the effects of pickling if a pickle is never sent.
+
+That happens when a second pickler was tried, or a part could not be pickled.
 
 PickleAttempt ─ pickling ─▶ __reduce__ of a handle: tells its depot that it is in transit; `on_rollback(undo that)`
    └─ an error ─▶ the noted calls are made           └─ else the enclosing attempt decides, if there is one

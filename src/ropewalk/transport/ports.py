@@ -9,8 +9,7 @@ from collections.abc import Generator
 
 @contextlib.contextmanager
 def held_port(ip: str) -> Generator[int]:
-    """Reserve a port of this host that no process listens on, and that the kernel gives to no other while the block
-    lasts.
+    """Reserve a port that no process listens on; the kernel gives it to no other while the block lasts.
 
     Afterwards another process may take it before it is used, so it should be used at once.
 
