@@ -34,7 +34,7 @@ FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
 
 
 def failure_of(error: BaseException, *ours: str) -> Failure:
-    """Prepare an exception for sending; outer frames of modules and packages in `ours` are left out of its traceback."""
+    """Prepare an exception for sending; outer frames of the modules in `ours` are left out of its traceback."""
     try:
         message = str(error)
     except Exception as problem:  # the user's own __str__

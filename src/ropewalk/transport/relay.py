@@ -132,10 +132,8 @@ class Relay:
         self._on_joined = on_joined
         self._listening: dict[socket.socket, str] = {}  # with the path of a unix socket
         self._guests: dict[_Guest, None] = {}
-        self._meetings: dict[
-            bytes, _OpenTicket
-        ] = {}  # by the ticket's hash: the time of a look-up says nothing about the ticket
-        self._claims: dict[bytes, _OwnTicket] = {}  # by the ticket's hash as well
+        self._meetings: dict[bytes, _OpenTicket] = {}  # by hash: the time of a look-up tells nothing
+        self._claims: dict[bytes, _OwnTicket] = {}  # by hash as well
         self._splices: dict[Splice, str] = {}
         self._lingering: dict[socket.socket, Timer] = {}
         self._scratch = memoryview(bytearray(BUFFER_BYTES))

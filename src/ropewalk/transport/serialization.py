@@ -98,7 +98,7 @@ def dumps(value: Any, *, what: str = "value") -> Payload:
 
 
 def by_value(module: str) -> bool:
-    """Return whether the user wants the code of a module to travel by value (`cloudpickle.register_pickle_by_value`)."""
+    """Return whether a module's code travels by value (`cloudpickle.register_pickle_by_value`)."""
     return any(module == name or module.startswith(f"{name}.") for name in _by_value_modules)
 
 

@@ -142,9 +142,7 @@ class Listener(abc.ABC):
             return
         stranger.admission = ServerHandshake(self._run_id, self._members, self._ends_of(stranger))
         stranger.link = Link(stranger.stream, CODEC, "a process that has not said who it is", STRANGER)
-        stranger.link.want_write = lambda: (
-            None
-        )  # the challenge fits the buffer; the loop must not wait even if it does not
+        stranger.link.want_write = lambda: None  # our message fits; the loop must not wait even if it does not
         with contextlib.suppress(LinkClosed):  # the peer has gone, which the next read finds
             stranger.link.send(stranger.admission.challenge)
         self._loop.watch(stranger.stream.fileno(), lambda: self._hear(stranger))

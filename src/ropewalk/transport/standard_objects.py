@@ -1,4 +1,6 @@
-"""Objects of the standard library's multiprocessing that reach our picklers: refused with advice, or kept to their
+"""Objects of multiprocessing that reach our picklers.
+
+They are refused with advice, or kept to their host.
 host.
 
 Most of them work only by inheritance from the process that made them. `SharedMemory` and `ShareableList` are names of

@@ -96,7 +96,7 @@ class PlainStream(Stream):
         return fds
 
     def close_copy(self) -> None:
-        self._sock.close()  # not its number: the object would close that again later, when it may belong to another file
+        self._sock.close()  # not its number: the object would close that again, perhaps as another file
 
     def close(self) -> None:
         # A thread that waits in `recvmsg` is woken by shutdown only, not by close.
@@ -106,8 +106,9 @@ class PlainStream(Stream):
 
 
 def _one_turn(buffers: Sequence[memoryview]) -> Sequence[memoryview]:
-    """Return as much of the buffers as one turn may send: while the peer reads as fast, the kernel takes more without
-    end.
+    """Return as much of the buffers as one turn may send.
+
+    While the peer reads as fast, the kernel takes more without end.
     """
     for index, buffer in enumerate(buffers):
         if buffer.nbytes > TURN_BYTES:

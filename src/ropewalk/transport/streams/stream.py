@@ -10,8 +10,8 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
-#: Bytes that are read from or written to one peer before the others get their turn. A frame may have any size, and where
-#: the peer is as fast as we are (TLS: 0.65 GB/s on both sides), it would occupy the loop until it is complete.
+#: Bytes that are read from or written to one peer before the others get their turn. A frame may have any size, and
+#: where the peer is as fast as we are (TLS: 0.65 GB/s on both sides), it would occupy the loop until it is complete.
 TURN_BYTES = 1 << 20
 
 
