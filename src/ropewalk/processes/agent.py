@@ -246,7 +246,7 @@ class Agent:
         self._owner_gone(link)
 
     def _asked_to_leave(self, number: int) -> None:
-        """Handle a signal to the agent itself: on the launcher's host an order to end, elsewhere the engine's notice."""
+        """Handle a signal to the agent itself: on the launcher's host an order, elsewhere the engine's notice."""
         if self._launcher is None or self._boot.launcher_pid:
             self._loop.stop()
         elif not self._draining:
@@ -317,8 +317,9 @@ class Agent:
         self._code.when_there(start.code, lambda problem: self._fork(process, bound, problem))
 
     def _fork(self, process: HostedProcess, start: StartProcess, problem: str) -> None:
-        """Fork a process, with its request in terms of this host: its CPUs and GPUs, and the place of the project's
-        files here.
+        """Fork a process, with its request in terms of this host.
+
+        These are its CPUs and GPUs, and the place of the project's files here.
         """
         if reason := problem or process.ended_by:
             self._forget(process)
@@ -563,9 +564,7 @@ class Agent:
         if self._meeting:
             self._meeting.close()
         if not self._boot.folder or (not self._told_to_end and _ends_soon(self._boot.launcher_pid)):
-            shutil.rmtree(
-                self._folder, ignore_errors=True
-            )  # the folder is ours, or no other process is left to remove it
+            shutil.rmtree(self._folder, ignore_errors=True)  # ours, or no other process is left to do it
 
     def _wait_for_some(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -599,9 +598,7 @@ class Agent:
 
     def _sample(self) -> None:
         now = time.monotonic()
-        was_away = (
-            now - self._last_sample > 2 * _SAMPLE_S + 0.5
-        )  # the agent itself was stopped: earlier observations are stale
+        was_away = now - self._last_sample > 2 * _SAMPLE_S + 0.5  # the agent was stopped: what it saw is stale
         self._last_sample = now
         samples: dict[Link, list[Sample]] = {self._launcher: []} if self._launcher else {}
         for process in list(self._processes.values()):

@@ -200,9 +200,7 @@ class AgentConnector:
         threading.Thread(target=fetch, name="rw-meet", daemon=True).start()
 
     def _is_ours(self, target: HostAddress) -> bool:
-        """Return whether an address, which another host has sent, can be that of a process of ours, and of nothing
-        else.
-        """
+        """Return whether an address from another host can be that of a process of ours, and of nothing else."""
         is_in_folder = os.path.dirname(target.unix.path) == self._folder
         return is_in_folder and (target.tls is None or target.tls.ip == self.ip)
 

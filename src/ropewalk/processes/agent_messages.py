@@ -156,8 +156,9 @@ class AgentMessages:
         return id.endswith(guest_mark(agent.id if self._home.passport else ""))
 
     def _guests_gone(self, agent: AgentRecord, news: Retired) -> None:
-        """Retire processes that sessions inside of processes have started, and whose end those cannot tell our
-        services.
+        """Retire processes that sessions inside of processes have started.
+
+        Those sessions do not know our services, and cannot tell them.
         """
         for process in news.processes:
             if self._is_guest(agent, process.id):

@@ -333,7 +333,7 @@ def _refused(name: str, why: str) -> CodeRefused:
 
 
 def remap(path: str, root: str, new_root: str) -> str:
-    """Return where a path of the launcher is here: below `new_root` if it was below the project's root, else unchanged."""
+    """Map a path of the launcher to this host: below `new_root` if it was below the root, else unchanged."""
     if path == root:
         return new_root
     prefix = root.rstrip("/") + "/"

@@ -142,10 +142,7 @@ class EngineClient:
         self.closed = True
         deadline = time.monotonic() + _END_S
         with self._lock, contextlib.suppress(EngineError):
-            waited = [
-                *jobs,
-                *(job for job in self._engine.find(run_id) if job not in jobs),
-            ]  # lost jobs that are still running
+            waited = [*jobs, *(job for job in self._engine.find(run_id) if job not in jobs)]  # lost ones that still run
             if never_up:
                 self._engine.cancel(never_up)
             while time.monotonic() < deadline:

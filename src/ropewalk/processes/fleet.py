@@ -116,8 +116,9 @@ class Fleet:
     # Demand
 
     def open(self) -> None:
-        """Submit the agents that are needed in any case, in this thread: errors of the engine go to the caller that
-        opens the session.
+        """Submit the agents that are needed in any case, in this thread.
+
+        Errors of the engine go to the caller that opens the session.
 
         Raises:
             EngineError: the engine refused.

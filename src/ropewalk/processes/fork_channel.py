@@ -131,8 +131,9 @@ class ForkChannel:
                 self._fail_all(reply.reason)
 
     def _read_rest(self) -> None:
-        """Read all replies up to the end: a fork that was under way when it died is reported by the intermediate
-        process.
+        """Read all replies up to the end.
+
+        A fork that was under way when the server died is reported by the intermediate process.
         """
         self._loop.unwatch(self._channel.fileno())
         self._channel.wait_at_most(_LAST_WORDS_S)
@@ -151,7 +152,7 @@ class ForkChannel:
 
 
 def _become_fork_server(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> NoReturn:
-    """Become a fork server, in the forked child of the agent: keep the channel, close everything else, serve, and end."""
+    """Become a fork server, in a forked child: keep the channel, close everything else, serve, and end."""
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

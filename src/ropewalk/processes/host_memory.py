@@ -38,8 +38,9 @@ _asking = threading.Lock()
 
 
 def made_once(name: str, size_bytes: int, fill: Fill) -> memoryview:
-    """Return read-only memory with the content that `fill` writes, shared by all processes of this host that ask for
-    it.
+    """Return read-only memory with the content that `fill` writes.
+
+    All processes of this host that ask for it share it.
 
     Args:
         name: name of the recipe: everything that determines the content is part of it.

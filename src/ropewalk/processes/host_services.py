@@ -93,9 +93,7 @@ class HostServices:
         """
         doubted: _Service | None = None
         for service in self._services.values():
-            fits = (
-                service.agent is agent if agent else not service.agent.draining
-            )  # a service that exists has no other host
+            fits = service.agent is agent if agent else not service.agent.draining  # it has no other host
             if service.entry == entry and fits:
                 if not service.address:
                     service.asking.append(then)

@@ -207,8 +207,6 @@ def _make_private_folder(parent: Path) -> Path:
         # skipped.
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
-            os.chmod(
-                path, 0o700
-            )  # for a umask that took our own rights away; no other user can replace the folder here
+            os.chmod(path, 0o700)  # for a umask that took our own rights away; no other user can replace it
             return path
     raise FileExistsError(f"{_NAME_ATTEMPTS} random names were all taken already; somebody may be planting them")

@@ -314,9 +314,7 @@ class Loop:
                         self._tenure += 1
                         self._owner = threading.get_ident()
                         if self._reading:
-                            self._busy[self._reading] = (
-                                None  # it may hold messages that the kernel does not announce again
-                            )
+                            self._busy[self._reading] = None  # it may hold messages that are not announced again
                         return self._tenure
             num_idle = 0 if entered or self._num_entered != last else num_idle + 1
             last = self._num_entered
@@ -488,9 +486,7 @@ class Loop:
     def _guard(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except (
-            Exception
-        ):  # the loop must survive any failure of a handler; the log has it for those who look for a hang
+        except Exception:  # the loop must survive any failure of a handler
             logger.exception("a call on the loop failed")
 
     def _register(self, fd: int, call: Callable[[], object]) -> None:

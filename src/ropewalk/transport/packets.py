@@ -228,9 +228,7 @@ class Packets:
         self._sock.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(
-            AttributeError, TypeError
-        ):  # the socket was never made, or this interpreter is shutting down
+        with contextlib.suppress(AttributeError, TypeError):  # never made, or this interpreter is ending
             self._sock.close()
 
     def _weight(self, parcel: PackedMessage) -> memoryview:
@@ -264,9 +262,7 @@ def _parts_of(data: bytes, fds: list[int]) -> list[Part]:
             at = _COUNT.size + _LENGTH_BYTES * count
             parts: list[Part] = []
             for length in array.array("Q", data[_COUNT.size : at]):
-                parts.append(
-                    bytearray(data[at : at + length])
-                )  # values are built on this memory, and may be written to
+                parts.append(bytearray(data[at : at + length]))  # values lie in it, and may be written to
                 at += length
             return parts
         if len(fds) != (1 if kind == _FILE_KIND else 2):

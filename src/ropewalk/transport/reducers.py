@@ -164,10 +164,7 @@ def _reduce_method(method: types.MethodType) -> Any:
     """Reduce a method as pickle does, by name, where the name leads to it; else by its function."""
     owner, name = method.__self__, method.__func__.__name__
     if isinstance(owner, type) and getattr(owner, name, None) == method:
-        return getattr, (
-            owner,
-            name,
-        )  # cloudpickle would send the function by value, though its class travels as a name
+        return getattr, (owner, name)  # cloudpickle would send the function by value
     return types.MethodType, (method.__func__, owner)
 
 

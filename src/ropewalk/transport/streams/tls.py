@@ -51,9 +51,9 @@ _RECORD_BYTES = 16 << 10
 #: How long a side that refuses waits for the other to hang up, in seconds. If we close while bytes of the peer are
 #: still unread, the kernel resets the connection and the peer may never read why it was refused.
 _LINGER_S = 0.5
-#: A host that vanishes is noticed after about 60 + 4 * 15 s if no data is in transit to it; the process's lease usually
-#: ends before. TCP_USER_TIMEOUT would cover data in transit, but since Linux 5.11 it also ends a connection to a healthy
-#: peer that answers, and only has not read for that time because it computes.
+#: A host that vanishes is noticed after about 60 + 4 * 15 s if no data is in transit to it; the process's lease
+#: usually ends before. TCP_USER_TIMEOUT would cover data in transit, but since Linux 5.11 it also ends a connection to
+#: a healthy peer that answers, and only has not read for that time because it computes.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 _YES, _NO = b"\x01", b"\x00"
