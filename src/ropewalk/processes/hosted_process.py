@@ -78,9 +78,7 @@ class HostedProcess:
         return [(is_error, text) for is_error, text in rests if text]
 
     def last_output(self) -> str:
-        """Return the last lines that it printed: those on stdout, then those on stderr, where the cause of death mostly
-        is.
-        """
+        """Return the last lines on stdout, then those on stderr, where the cause of death mostly is."""
         return "\n".join(filter(None, (self._lines[fd].tail() for fd in self.pipes)))
 
     def running_s(self) -> float:

@@ -33,7 +33,7 @@ class IgnoreRules:
     rules: tuple[_Rule, ...] = ()
 
     def and_those_of(self, text: str, folder: str = "") -> IgnoreRules:
-        """Return these rules, and those of an ignore file in a folder (relative to the root, "" for the root itself)."""
+        """Return these rules, and those of an ignore file in a folder (relative to the root, "" for the root)."""
         prefix = f"{folder}/" if folder else ""
         read = (_read(line, prefix) for line in text.split("\n"))
         return IgnoreRules((*self.rules, *(rule for rule in read if rule)))
@@ -80,9 +80,7 @@ class _NeverMatches(Exception):
 
 
 def _path(pattern: str) -> str:
-    """Return the regular expression of a pattern with slashes, where a segment of two stars or more matches any
-    folders.
-    """
+    """Return the regular expression of a pattern with slashes; a segment of two or more stars matches any folders."""
     *front, last = pattern.split("/")
     regex = "".join("(?:.*/)?" if _spans_folders(segment) else f"{_segment(segment)}/" for segment in front)
     return regex + (".+" if _spans_folders(last) else _segment(last))

@@ -98,7 +98,7 @@ class _Deferral:
 
     def _stand_for(self, number: int) -> None:
         handler = _handler_of(number)
-        if callable(handler) and handler is not self._note_it:  # what is not Python's acts at once, or not at all
+        if callable(handler) and handler is not self._note_it:  # other handlers act at once, or not at all
             self._before[number] = handler
             try:
                 _signal.signal(number, self._note_it)

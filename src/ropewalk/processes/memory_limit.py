@@ -70,7 +70,7 @@ def overuse(limits: Mapping[int, int], proc: Path = Path("/proc")) -> dict[int, 
 
 
 def _families(leaders: Iterable[int], proc: Path) -> tuple[dict[int, list[int]], dict[int, int]]:
-    """Return the members of each leader's session with all their descendants, and the resident memory of each process."""
+    """Return the members of each leader's session with all their descendants, and each process's resident memory."""
     resident: dict[int, int] = {}
     parents: dict[int, tuple[int, int]] = {}
     for folder in os.scandir(proc):

@@ -152,8 +152,9 @@ class Console:
             del entry, on_shown  # they refer to a process, and with it a pipe, until the next one prints
 
     def keep(self, text: str, path: Path) -> None:
-        """Append output of another host to a file here, at once: the report of a process's end finds its last output
-        there.
+        """Append output of another host to a file here, at once.
+
+        The report of a process's end finds its last output there.
         """
         if self.problem:
             return

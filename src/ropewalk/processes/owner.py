@@ -79,8 +79,9 @@ class Owner(Protocol):
         """Called when something happened to a host of this session, such as the loss of an agent."""
 
     def on_failed(self, error: Exception) -> None:
-        """Called when the session cannot give processes any more, perhaps also for an owner that has released the
-        session.
+        """Called when the session cannot give processes any more.
+
+        Perhaps also called for an owner that has released the session.
         """
 
 

@@ -170,7 +170,7 @@ class ProcessManager:
             process.has_taken_leave = True
 
     def leaves(self, id: str) -> None:
-        """Note that a process will end when its work is done: it no longer counts among those that its owner asks for."""
+        """Note that a process will end when its work is done: it no longer counts as asked for."""
         process = self._processes.get(id)
         if process:
             process.is_leaving = True
@@ -304,8 +304,9 @@ class ProcessManager:
                 process.owner.on_report(message.id, message)
 
     def drain(self, agent: AgentRecord, notice: Draining) -> None:
-        """Drain a host that is about to be taken away: no new process goes there, and its work is finished or handed
-        on.
+        """Drain a host that is about to be taken away.
+
+        No new process goes there, and its work is finished or handed on.
         """
         why = agent.draining = escaped(notice.why)
         self.tell_owners(f"{agent.host} is being taken away ({why}); its processes finish what they do")
@@ -322,8 +323,9 @@ class ProcessManager:
                 self._gone_with_agent(id, process, why)
 
     def all_gone(self, why: str) -> None:
-        """Handle the loss of all agents, with every process whose end they have not reported, so that no owner waits
-        for it.
+        """Handle the loss of all agents, with every process whose end they have not reported.
+
+        No owner waits for these processes any more.
         """
         for id, process in list(self._processes.items()):
             self._gone_with_agent(id, process, why)

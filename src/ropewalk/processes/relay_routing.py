@@ -143,8 +143,9 @@ class RelayRouter:
             _tell(target, MeetAt(place.ticket, place.ip, place.port, to))
 
     def lost(self, agent: AgentRecord) -> None:
-        """Handle the loss of an agent: no process connects from there or to there any more, not even with an earlier
-        ticket.
+        """Handle the loss of an agent.
+
+        No process connects from there or to there any more, not even with an earlier ticket.
         """
         for ticket, parties in [*self._meeting.items(), *self._carried.items()]:
             if agent in parties:

@@ -202,7 +202,7 @@ def _spread(places: Sequence[tuple[str, int]], count: int) -> list[tuple[str, in
         held += place[1]
     dealt: list[tuple[str, int]] = []
     left = count
-    for number, (name, room) in enumerate(reversed(used)):  # the tightest first: the others take what it cannot
+    for number, (name, room) in enumerate(reversed(used)):  # least room first: the others take the rest
         num = min(room, math.ceil(left / (len(used) - number)))
         dealt.append((name, num))
         left -= num
