@@ -62,7 +62,7 @@ class ProcessContext:
 current: ProcessContext | None = None
 #: In a process that an agent started: the environment variables of that agent, which all of its processes begin with.
 inherited: dict[str, str] = {}
-#: The thread limits in its environment that the user has not set.
+#: The default thread limits in its environment, where the user has set none.
 default_threads: dict[str, str] = {}
 
 
@@ -93,7 +93,7 @@ def leave(code: int) -> NoReturn:
 
 
 def flush_output() -> None:
-    """Print output that has been written without an end of line."""
+    """Flush stdout and stderr."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the user may have closed or replaced it
             stream.flush()

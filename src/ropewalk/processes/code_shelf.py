@@ -45,7 +45,7 @@ class CodeShelf:
     def when_there(self, id: str, then: Callable[[str], object]) -> None:
         """Call `then` with why there are no such files, or with "" when they are here.
 
-        At once unless they are being unpacked.
+        The call is made at once, unless the files are being unpacked.
         """
         if id in self._waiting:
             self._waiting[id].append(then)

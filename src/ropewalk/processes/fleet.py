@@ -206,7 +206,7 @@ class Fleet:
     def _want_again(self, waiting: list[Resources], problem: EngineError | None) -> None:
         """Called when the engine has answered about a kind of processes.
 
-        With `hosts` and no waiting ones, the next tick wants.
+        With a fixed number of hosts and no waiting processes, the next tick submits agents.
         """
         if waiting and problem is None:
             self.want(waiting)
@@ -216,7 +216,7 @@ class Fleet:
     def refusal(self, processes: Sequence[Resources]) -> str:
         """Return why these processes can never run at the same time, whatever is submitted.
 
-        Empty if that is not known.
+        The text is empty if that is not known.
         """
         places = self._desk.places
         return too_many(processes, places, self._home.settings.hosts) if places else ""

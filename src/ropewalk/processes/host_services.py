@@ -131,7 +131,7 @@ class HostServices:
         self._session.loop.call_later(_NEWS_S, still_there)
 
     def retired(self, news: Retired) -> None:
-        """Handle the retirement of processes."""
+        """Tell all services of retired processes."""
         for service in self._services.values():
             if service.address and service.link:
                 with contextlib.suppress(LinkClosed):

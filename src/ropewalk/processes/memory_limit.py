@@ -96,7 +96,7 @@ def _families(leaders: Iterable[int], proc: Path) -> tuple[dict[int, list[int]],
 def _own_part(process: Path, resident_bytes: int) -> int:
     """Return a process's memory, where shared memory counts in part.
 
-    Slow, so for processes that seem to have too much.
+    This is slow, so it is for processes that seem to have too much.
     """
     with contextlib.suppress(OSError, ValueError):  # the process is gone, or belongs to another user
         for line in (process / "smaps_rollup").read_text(encoding="ascii", errors="replace").splitlines():

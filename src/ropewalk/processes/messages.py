@@ -337,7 +337,7 @@ class RetiredProcess(msgspec.Struct, array_like=True, frozen=True):
     is_cut: bool = False
     """Whether links to it are closed at once: it was struck off, or lost with its host.
 
-    One that has ended closed them.
+    A process that has ended has closed them itself.
     """
 
 

@@ -81,7 +81,7 @@ class Owner(Protocol):
     def on_failed(self, error: Exception) -> None:
         """Called when the session cannot give processes any more.
 
-        Perhaps also called for an owner that has released the session.
+        It may also be called on an owner that has released the session.
         """
 
 

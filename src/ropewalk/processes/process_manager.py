@@ -163,7 +163,7 @@ class ProcessManager:
     def takes_leave(self, id: str) -> None:
         """Note that a process has announced its end: its exit handlers and last threads get time.
 
-        From the loop's thread.
+        To be called from the loop's thread.
         """
         process = self._processes.get(id)
         if process:
@@ -345,7 +345,7 @@ class ProcessManager:
         for owner in owners:
             try:
                 owner.on_failed(error)
-            except Exception:  # the others must hear of it as well
+            except Exception:  # the others must be told as well
                 logger.exception("an owner could not be told that its session has failed")
 
     # Implementation

@@ -239,7 +239,7 @@ class Session:
     def find_service(self, entry: str, unanswered: str = "") -> str:
         """Return the address of the process that serves this host with `entry`.
 
-        In a launcher, of one that serves any host.
+        In a launcher, that is a process that serves any host.
 
         Waits until it is up; a session that ends meanwhile is an error.
 

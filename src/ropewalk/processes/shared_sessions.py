@@ -57,7 +57,7 @@ def leased(session: Session | None = None, *, engine: str | None = None, setting
 def session_of(context: Any) -> Session | None:
     """Return the session of a context of ours, as programs for multiprocessing pass them.
 
-    None for one of multiprocessing.
+    Returns None for a context of multiprocessing.
     """
     return getattr(context, "session", None)
 

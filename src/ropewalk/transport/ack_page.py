@@ -74,7 +74,7 @@ class AckPage:
     def note(self, number: int) -> bool:
         """Note that the answer to call `number` has arrived.
 
-        False if its slot holds another number that was not seen yet.
+        Returns False if its slot holds another number that was not seen yet.
         """
         slot = number % _NUM_SLOTS
         if self._slots[slot]:

@@ -175,7 +175,7 @@ class FrameReader:
     def _parse_alone(self, count: int) -> Frame | None:
         """Parse the bytes if they are a single frame with at most one small part, as most calls and answers are.
 
-        Else None.
+        Returns None for other frames.
         """
         if count < _PREFIX.size:
             return None

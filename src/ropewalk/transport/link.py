@@ -228,7 +228,7 @@ class Link:
     def write_ready(self) -> bool:
         """Send waiting bytes until the kernel takes no more or other links must get their turn.
 
-        True when none are left.
+        Returns True when none are left.
         """
         with self._sending:
             if self.closed:
@@ -315,7 +315,7 @@ class Link:
     def _push(self) -> bool:
         """Hand waiting bytes to the kernel until it takes no more or other links must get their turn.
 
-        True when none are left.
+        Returns True when none are left.
         """
         done = self.stream.flush()
         left = TURN_BYTES

@@ -51,7 +51,7 @@ def one_traceback(error: BaseException, *ours: str) -> str:
 
 
 def without_our_frames(error: BaseException) -> BaseException:
-    """An exception that arrived from another process, to be raised to the user: none of our frames tells anything.
+    """Prepare an exception from another process to be raised to the user, without our frames.
 
     Any other exception is left as it is.
     """

@@ -23,7 +23,7 @@ class Passport:
     detour: Callable[[HostAddress, float], socket.socket] | None = field(default=None, repr=False)
     """Asks the agents for a connection to a process through a relay, with a timeout in seconds.
 
-    None if there is no agent.
+    It is None if there is no agent.
 
     Raises `TransportError` or `OSError`.
     """

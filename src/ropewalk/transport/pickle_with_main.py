@@ -62,7 +62,7 @@ _kept: dict[frozenset[str], tuple[list[object], _Definitions]] = {}
 def _definitions(names: frozenset[str]) -> _Definitions:
     """Return the definitions of these names of `__main__`.
 
-    Cached while they mean the same objects: classes are slow to pickle.
+    The result is cached while they mean the same objects: classes are slow to pickle.
     """
     main = main_globals()
     meanings: list[object] = [main.get(name) for name in sorted(names)]

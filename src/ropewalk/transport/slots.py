@@ -263,7 +263,7 @@ class PeerSlots:
 
 
 class Doorbell:
-    """Where records arrive, of messages and of rings; a pipe.
+    """A pipe in which records of messages and of rings arrive.
 
     One thread listens. Any thread may `ring`.
     """

@@ -42,10 +42,7 @@ class TokenList(AllowList):
             self._retired_certificates.add(fingerprint)
 
     def check_fingerprint(self, fingerprint: str) -> str | None:
-        """Return a placeholder for a process of the run, as TLS has checked its certificate's signature.
-
-        None if retired.
-        """
+        """Return "" for a process of the run, whose certificate TLS has verified; None if it is retired."""
         return None if fingerprint in self._retired_certificates else ""
 
     def owns(self, process_id: str, fingerprint: str) -> bool:
