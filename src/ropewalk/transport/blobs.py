@@ -29,7 +29,7 @@ _ALIGN = 64
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """The name of a blob and how its parts lie in it."""
+    """The name of a blob, and the layout of its parts."""
 
     id: str
     lengths: tuple[int, ...]

@@ -25,7 +25,7 @@ def dumps_with_code(value: Any, *, what: str = "item") -> Payload:
 
     Raises:
         NotPicklable: a part of the value cannot be sent; `path` says which.
-        Exception: what a `__reduce__` or `__getstate__` of the user raised.
+        Exception: whatever a user's `__reduce__` or `__getstate__` raised.
     """
     payload = dumps(value, what=what)
     if not payload.names:
