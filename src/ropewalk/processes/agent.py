@@ -1,19 +1,17 @@
-"""The agent: hosts the processes of one host share, and outlives none of its owners.
+"""The agent: hosts the processes of one host share, and ends with its launcher.
 
     launcher ◀── control link ──▶ agent ◀── channel ──▶ fork servers
                                     │  ├─ worker   (its child: sees the death, holds its pipes and its page)
        nested session ◀── link ─────┘  └─ worker
 
-The launcher may be on another host. Then the agent has a folder of its own, speaks TLS
-with the launcher or is dialled by it (`agent_connect.py`), unpacks the project's files, ends when the
-launcher falls silent, and tells when the host is about to be taken away.
+The launcher may be on another host. Then the agent has a folder of its own, speaks TLS with the launcher or is dialled
+by it (`agent_connect.py`), unpacks the project's files, ends when it receives nothing from the launcher any more, and
+reports when the host is about to be taken away.
 
-One thread, one loop. The agent never unpickles anything and never runs user code. It
-starts processes through a fork server, relays their output, samples what they use,
-ends those that hang or were stopped, holds the host's blobs, and on a death reports
-everything known of the cause. Whoever asked for a process is its owner: when the
-owner is gone, so are its processes. The first owner is the launcher; without it the
-agent ends.
+One thread, one loop. The agent never unpickles anything and never runs user code. It starts processes through a fork
+server, relays their output, samples their resource use, ends processes that hang or were stopped, holds the host's
+blobs, and on a death reports everything known of the cause. The process that asked for a process is its owner: when the
+owner is gone, its processes are ended. The first owner is the launcher; without it the agent ends.
 """
 
 from __future__ import annotations
@@ -97,23 +95,23 @@ from ropewalk.trusted_files import make_folder
 
 _SAMPLE_S = 1.0
 _LIMIT_CHECK_S = 0.05
-#: A process that stays stopped (SIGSTOP) this long is replaced.
+#: A process that stays stopped (SIGSTOP) this long is killed and replaced (seconds).
 STOPPED_LIMIT_S = 3.0
-#: What runs on a host that is about to be taken away is given so long; Slurm and Kubernetes give 30 s.
+#: Time that processes get on a host that is about to be taken away, in seconds; Slurm and Kubernetes give 30 s.
 DRAIN_S = 25.0
-#: A process whose task ran out of time has this long to print its stacks.
+#: Time that a process gets to print its stacks when its task timed out, in seconds.
 _STACK_DUMP_S = 0.1
-#: At its own end, an agent takes so long at most to see the last of its descendants go.
+#: Timeout within which an agent that ends waits for its last descendants to end, in seconds.
 _END_S = 1.0
 _READ_BYTES = 64 * 1024
-#: More than a pipe can hold (a mebibyte) is not read after the end of its process.
+#: Number of reads after the end of a process: more than a pipe can hold (a mebibyte) is not read.
 _LAST_READS = 17
-#: This much output of one owner may be under way before its processes wait.
+#: Bytes of output of one owner that may be in transit before its processes wait.
 _OUTPUT_CREDIT = 1 << 20
 
 
 class Agent:
-    """One agent and what it hosts."""
+    """One agent and the processes that it hosts."""
 
     def __init__(self, boot: AgentBoot) -> None:
         self._boot = boot
@@ -130,7 +128,7 @@ class Agent:
         self._output_under_way: dict[Link, int] = {}
         self._output_problem = ""
         self._overbearing: WeakSet[Link] = WeakSet()
-        """Those that have said what they may not."""
+        """Links that have sent a message for which they have no right."""
         self._asking: dict[str, Link] = {}
         self._orphans_wait = False
         self._last_sample = time.monotonic()
@@ -184,7 +182,7 @@ class Agent:
             self._join_launcher()
             self._loop.call_later(_SAMPLE_S, self._sample)
             self._loop.run()
-        finally:  # also if the launcher is gone before we met it
+        finally:  # also if the launcher is gone before we connected to it
             self._end_everything()
 
     def _join_launcher(self) -> None:
@@ -199,8 +197,8 @@ class Agent:
         self._meeting.begin()
 
     def _met(self, launcher: Link) -> None:
-        """The launcher is there."""
-        if self._launcher:  # it came twice: the first time stands
+        """Take over the control link to the launcher."""
+        if self._launcher:  # it connected twice: the first link stays
             launcher.close()
             return
         self._launcher = launcher
@@ -248,7 +246,7 @@ class Agent:
         self._owner_gone(link)
 
     def _asked_to_leave(self, number: int) -> None:
-        """A signal to the agent itself: on the launcher's host an order, elsewhere the engine's notice."""
+        """Handle a signal to the agent itself: on the launcher's host an order, elsewhere the engine's notice."""
         if self._launcher is None or self._boot.launcher_pid:
             self._loop.stop()
         elif not self._draining:
@@ -266,7 +264,7 @@ class Agent:
 
     @property
     def _own_name(self) -> str:
-        """What addresses here call this host; empty in a run of one host."""
+        """Return the name of this host in addresses; empty in a run of one host."""
         return self._boot.agent_id if self._meeting else ""
 
     def _watch_launcher(self) -> None:
@@ -283,7 +281,7 @@ class Agent:
             self._loop.stop()
 
     def _look_at_launcher(self, launcher: psutil.Process) -> None:
-        """Ask again and again whether it is there, as this kernel does not say when it ends."""
+        """Check periodically whether the launcher is alive, where this kernel does not report its end."""
         with contextlib.suppress(psutil.NoSuchProcess):
             if launcher.is_running() and launcher.status() != psutil.STATUS_ZOMBIE:
                 self._loop.call_later(_SAMPLE_S, lambda: self._look_at_launcher(launcher))
@@ -292,7 +290,7 @@ class Agent:
 
     def _tell(self, link: Link | None, message: msgspec.Struct) -> None:
         if link:
-            with contextlib.suppress(LinkClosed):  # the loop notices by itself
+            with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself
                 link.send(message)
 
     # Starting
@@ -319,7 +317,10 @@ class Agent:
         self._code.when_there(start.code, lambda problem: self._fork(process, bound, problem))
 
     def _fork(self, process: HostedProcess, start: StartProcess, problem: str) -> None:
-        """Start it, in terms of this host: on its CPUs and GPUs, and where the project's files are here."""
+        """Fork a process, with its request in terms of this host.
+
+        These are its CPUs and GPUs, and the place of the project's files here.
+        """
         if reason := problem or process.ended_by:
             self._forget(process)
             self._tell(process.owner, NotStarted(start.id, reason))
@@ -341,11 +342,11 @@ class Agent:
     def _need_service(self, link: Link, received: Received) -> None:
         self._asking = {ticket: asks for ticket, asks in self._asking.items() if not asks.closed}
         if self._asking.setdefault(received.message.ticket, link) is not link:
-            return  # somebody else's ticket
+            return  # the ticket of another process
         self._tell(self._launcher, received.message)
 
     def _need_token(self, link: Link, received: Received) -> None:
-        """A process wants to call a service: of this host, or of another one, whose key the launcher has."""
+        """Answer a process that wants to call a service of this host, or of another one, whose key the launcher has."""
         need: NeedToken = received.message
         process = self._processes.get(link.peer)
         if process is None:
@@ -362,11 +363,11 @@ class Agent:
             self._tell(link, TokenIs(need.ticket, "", str(error)))
 
     def _answered(self, _link: Link, received: Received) -> None:
-        """The launcher answers a question of a process of ours."""
+        """Pass on the launcher's answer to a question of a process of ours."""
         self._tell(self._asking.pop(received.message.ticket, None), received.message)
 
     def _retired(self, launcher: Link, received: Received) -> None:
-        """Sessions inside of processes have services that must know."""
+        """Pass retirements on to sessions inside of processes, which have services that must know."""
         for owner in {process.owner for process in self._processes.values()} - {launcher}:
             self._tell(owner, received.message)
 
@@ -420,11 +421,11 @@ class Agent:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(reply.pid, number)
         if process.ended_by:
-            self._kill(process, process.ended_by)  # the wish came before the pid was known
+            self._kill(process, process.ended_by)  # the request to end it came before its pid was known
         if reply.pid in self._early_exits:
             self._ended([(process, self._early_exits.pop(reply.pid))])
         if all(other.pid is not None for other in self._processes.values()):
-            self._early_exits.clear()  # these were orphans; their numbers may be given out again
+            self._early_exits.clear()  # these were orphans; their pids may be reused
             if self._orphans_wait:
                 self._orphans_wait = False
                 self._end_orphans()
@@ -445,7 +446,7 @@ class Agent:
 
     def _kill(self, process: HostedProcess, why: str) -> None:
         process.ended_by = process.ended_by or why
-        if process.pid in self._by_pid:  # else it is dead, and its number may be another's
+        if process.pid in self._by_pid:  # else it is dead, and its pid may belong to another process
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
 
@@ -464,15 +465,16 @@ class Agent:
                 ended.append((process, code))
                 continue
             was_fork_server = any(channel.ended(pid, code) for channel in self._fork_channels.values())
-            # An orphan of a process of ours, or a process whose fork reply is still under way.
+            # An orphan of a process of ours, or a process whose fork reply is still in transit.
             if not was_fork_server and any(other.pid is None for other in self._processes.values()):
                 self._early_exits[pid] = code
         self._ended(ended)
 
     def _ended(self, ended: Sequence[tuple[HostedProcess, int]]) -> None:
-        """Processes are dead, with their exit codes: end what they left behind, and tell their owners."""
+        """Handle the end of processes, with their exit codes: end their descendants, and tell their owners."""
         if ended:
-            # First, because it may go on printing for ever. All in one look: it goes through the processes of the host.
+            # First, because descendants may go on printing without end. All together: it goes through the processes of
+            # the host.
             self._end_groups([process for process, _ in ended])
         for process, code in ended:
             self._report_end(process, code)
@@ -517,7 +519,7 @@ class Agent:
         process.close()
 
     def _end_groups(self, dead: Iterable[HostedProcess]) -> None:
-        """End what dead processes left: their groups, and orphans that came to us from them."""
+        """End what dead processes left behind: their groups, and orphans that became our children."""
         for process in dead:
             assert process.pid is not None
             self._by_pid.pop(process.pid, None)
@@ -535,16 +537,16 @@ class Agent:
                 _kill_tree(orphan)
 
     def _is_expected(self, pid: int, names: set[str]) -> bool:
-        """Whether a child of ours is a process of ours, or an orphan of one that still runs."""
+        """Return whether a child of ours is a process that we started, or an orphan of one that is still running."""
         if pid in self._by_pid or any(pid == channel.pid for channel in self._fork_channels.values()):
             return True
         try:
             leader = os.getsid(pid)
         except ProcessLookupError:
-            return True  # it ended, and is reaped in a moment
+            return True  # it has ended, and is reaped in a moment
         if leader in self._by_pid or _process_name(pid) in names:
             return True
-        # Perhaps a worker whose fork reply is still under way; if it is not, the reply calls us again.
+        # Perhaps a worker whose fork reply is still in transit; if it is not, the reply calls us again.
         return leader in (pid, os.getsid(0)) and any(process.pid is None for process in self._processes.values())
 
     def _end_everything(self) -> None:
@@ -555,14 +557,14 @@ class Agent:
         self._code.close()
         deadline = time.monotonic() + _END_S
         while (children := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
-            for child in children:  # again and again: what they leave behind becomes ours
+            for child in children:  # repeatedly: children that they leave behind become ours
                 with contextlib.suppress(psutil.Error):
                     child.kill()
             self._wait_for_some()
         if self._meeting:
             self._meeting.close()
         if not self._boot.folder or (not self._told_to_end and _ends_soon(self._boot.launcher_pid)):
-            shutil.rmtree(self._folder, ignore_errors=True)  # ours, or nobody else is left to do it
+            shutil.rmtree(self._folder, ignore_errors=True)  # ours, or no other process is left to do it
 
     def _wait_for_some(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -580,7 +582,7 @@ class Agent:
         task = process.page.words[CURRENT]
         if process.running_s() > limit_s and process.pid:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGUSR2)  # its stacks become the last output
+                os.kill(process.pid, signal.SIGUSR2)  # its stacks become its last output
             self._loop.call_later(_STACK_DUMP_S, lambda: self._end_overrun(process, task))
             return
         self._loop.call_later(_LIMIT_CHECK_S, lambda: self._check_limit(process))
@@ -588,7 +590,7 @@ class Agent:
     def _end_overrun(self, process: HostedProcess, task: int) -> None:
         if process.start.id not in self._processes or process.ended_by:
             return
-        if process.page.words[CURRENT] != task:  # it ended meanwhile, and the next one must not pay for it
+        if process.page.words[CURRENT] != task:  # the task ended meanwhile, and the next one must not be blamed
             self._check_limit(process)
             return
         process.overran = task
@@ -596,7 +598,7 @@ class Agent:
 
     def _sample(self) -> None:
         now = time.monotonic()
-        was_away = now - self._last_sample > 2 * _SAMPLE_S + 0.5  # stopped ourselves: what we saw before is stale
+        was_away = now - self._last_sample > 2 * _SAMPLE_S + 0.5  # the agent was stopped: what it saw is stale
         self._last_sample = now
         samples: dict[Link, list[Sample]] = {self._launcher: []} if self._launcher else {}
         for process in list(self._processes.values()):
@@ -614,7 +616,7 @@ class Agent:
             self._tell(link, Samples(those))
         self._end_overuse()
         if self._lease and self._launcher and self._launcher.received_bytes != self._num_bytes:
-            self._num_bytes = self._launcher.received_bytes  # also of a large message that is not whole yet
+            self._num_bytes = self._launcher.received_bytes  # also of a large message that is not complete yet
             self._lease.heard(now)
         if self._lease and self._lease.state(now) is Liveness.LOST:
             print(f"the launcher was silent for {self._lease.silent_s(now):.0f} s; this agent ends", flush=True)
@@ -663,7 +665,7 @@ class Agent:
 
     def _notice_output_problem(self, process: HostedProcess) -> None:
         problem = process.output_problem()
-        if problem and not self._output_problem:  # a full disk concerns all of them: one event
+        if problem and not self._output_problem:  # a full disk affects all of them: one event
             self._output_problem = problem
             self._host_event(f"the output of {process.start.name} {problem}")
 
@@ -684,7 +686,7 @@ class Agent:
 
 
 def _process_name(pid: int) -> str:
-    """The name of the process that a program was started by, if it was one of ours and the kernel tells."""
+    """Return the name of the process of ours that started a program, where the kernel tells."""
     with contextlib.suppress(OSError):
         for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if variable.startswith(b"ROPEWALK_PROCESS="):
@@ -700,7 +702,7 @@ def _kill_tree(root: psutil.Process) -> None:
 
 
 def _ends_soon(pid: int) -> bool:
-    """Whether a process is gone, or will be within two seconds (its descriptors close before it is)."""
+    """Return whether a process is gone, or will be within two seconds (its descriptors close before it is gone)."""
     deadline = time.monotonic() + 2
     while pid and time.monotonic() < deadline:
         try:
@@ -713,7 +715,7 @@ def _ends_soon(pid: int) -> bool:
 
 
 def main() -> None:
-    """Run an agent: its boot facts come on standard input, so that no secret is in argv."""
+    """Run an agent: its boot configuration comes on standard input, so that no secret is in argv."""
     boot = msgspec.json.decode(sys.stdin.buffer.read(), type=AgentBoot)
     injection.load("agent")
     try:
@@ -723,7 +725,7 @@ def main() -> None:
     except TransportRefused as error:
         print(f"this agent on {platform.node()} cannot run: {error}", file=sys.stderr)
         sys.exit(REFUSED_EXIT_CODE)
-    except (RopewalkError, OSError) as error:  # its launcher shows it to people as what the agent said last
+    except (RopewalkError, OSError) as error:  # its launcher shows it to the user as the last output of the agent
         sys.exit(f"this agent on {platform.node()} cannot run: {error}")
 
 

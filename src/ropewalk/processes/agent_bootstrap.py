@@ -1,4 +1,4 @@
-"""How agents come up: from the job that starts one to its first word, whoever dials whom.
+"""How agents come up: from the job that starts an agent to its first message, whichever side dials.
 
 prepare ─▶ (submitted) ─▶ queued ─▶ runs ─▶ dials the launcher ─────────────▶ linked
                             │        │ └──▶ prints where it listens ─▶ dial ──▲
@@ -32,51 +32,52 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.relay import Socket, join, new_ticket
 from ropewalk.transport.tokens import key_of_host
 
-#: An agent ends when it has heard nothing of its launcher for so long. Patient, because a launcher that stands still
-#: for a moment must not lose all its agents by it; results that come too late are refused anyway.
+#: Lease: an agent ends when it has received nothing from its launcher for this long, in seconds. Generous, because a
+#: launcher that stands still for a moment must not lose all its agents; results that come too late are refused anyway.
 _LAUNCHER_LEASE_S = 30.0
-#: An agent gets this long from the moment in which its job runs to its first word.
+#: Timeout of an agent, from the start of its job to its first message, in seconds.
 _AGENT_START_S = 60.0
-#: An agent that waits where the launcher can dial it is tried for so long, and each time for so long.
+#: Timeout of dialling an agent that waits at its relay: of all attempts, and of each, in seconds.
 _BOARD_S, _TRY_S = 6.0, 2.0
-#: A job may be queued for so long before people are told why.
+#: A job that is queued for longer than this is reported to the user with the reason, in seconds.
 _PATIENCE_S = 5.0
-#: How often the engine is asked about agents that have not spoken yet.
+#: How often the engine is asked about agents that have not connected yet, on this host and elsewhere, in seconds.
 _CHECK_HERE_S, _CHECK_S = 0.5, 1.0
-#: What an agent prints that could not reach the launcher and waits to be dialled.
+#: The line that an agent prints if it could not reach the launcher and waits to be dialled.
 LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:; (.*))?$", re.MULTILINE)
 
 
-#: How an agent ends that was refused, or whose Python is not there or cannot be run: the next one would, too.
+#: Exit codes of an agent that was refused, or whose Python is missing or cannot be run: another agent would end
+#: likewise.
 _FATAL = (REFUSED_EXIT_CODE, 126, 127)
 _FATAL_WORDS = ("No module named", "Unknown option: -P")
 
 
 class Port(Protocol):
-    """Where agents arrive. Called on the loop's thread, but for `expects`."""
+    """The part of a fleet to which agents connect. Called on the loop's thread, except `expects`."""
 
     def expects(self, agent: AgentRecord) -> bool:
-        """Whether an agent is still to come; from any thread."""
+        """Return whether an agent has not connected yet; from any thread."""
         ...
 
     def linked(self, agent: AgentRecord, link: Link) -> None:
-        """Its control link is up."""
+        """Called when the control link of an agent is up."""
 
     def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False) -> None:
-        """It will not come. Hopeless: another one would fare no better."""
+        """Called when an agent will not come up. `hopeless`: another one would fail likewise."""
 
     def happened(self, text: str) -> None:
-        """Something that people should know."""
+        """Called with an event that the user should know."""
 
 
 class AgentBootstrap:
-    """Makes agents, and sees them through until they are linked or lost.
+    """Makes agents, and follows them until they are linked or lost.
 
     Args:
-        desk: of the engine.
-        home: of the launcher.
-        loop: whose thread calls everything here that is not said to be for any thread.
-        members: who may speak in the run.
+        desk: client of the engine.
+        home: what a fleet needs to know of its launcher.
+        loop: its thread calls everything here that is not said to be for any thread.
+        members: the processes that may connect in the run.
         port: is told what becomes of agents.
     """
 
@@ -90,7 +91,7 @@ class AgentBootstrap:
         self._here = desk.reach is Reach.HERE
 
     def prepare(self, share: Share) -> tuple[AgentRecord, JobSpec]:
-        """A new agent with the job that starts it; admits it to the run. From any thread."""
+        """Make an agent with the job that starts it, and admit it to the run. From any thread."""
         home, settings = self._home, self._home.settings
         id = f"agent-{next(self._numbers)}"
         credentials = Credentials.create(home.run_id, id)
@@ -140,7 +141,7 @@ class AgentBootstrap:
         return agent, spec
 
     def look_at(self, agent: AgentRecord, now: float) -> None:
-        """An agent that has not spoken yet may be queued, may have died on the way, or may wait to be dialled."""
+        """Check an agent that has not connected yet: it may be queued, may have died, or may wait to be dialled."""
         if not agent.job or now - agent.checked < (_CHECK_HERE_S if self._here else _CHECK_S) or agent.dialling:
             return
         agent.checked = now
@@ -153,7 +154,7 @@ class AgentBootstrap:
         self._desk.in_thread(look)
 
     def dial(self, agent: AgentRecord) -> None:
-        """Meet an agent that waits for the launcher."""
+        """Dial an agent that waits for the launcher."""
         agent.dialling = True
         self._desk.in_thread(lambda: self._dial(agent))
 
@@ -193,16 +194,17 @@ class AgentBootstrap:
             self._port.lost(agent, words)
 
     def reach_board(self, agent: AgentRecord, ticket: str, timeout_s: float) -> Socket:
-        """A connection to the switchboard of an agent that has to be dialled; in a thread that may block.
+        """Connect to the relay of an agent that has to be dialled; in a thread that may block.
 
         Raises:
-            TransportError, EngineError: there is no way to it.
+            TransportError, EngineError: the relay cannot be reached.
         """
         return join(agent.board or UnixAddress(self._desk.door(agent.job)), ticket, timeout_s)
 
     def _dial(self, agent: AgentRecord) -> None:
-        """Meet an agent that waits for the launcher; in a thread."""
-        # One with a board has said that it waits there; behind the engine's door, its job may only be starting.
+        """Dial an agent that waits for the launcher; in a thread."""
+        # An agent with a relay has said that it waits there; one that is reached through the engine may only be
+        # starting its job.
         deadline = time.monotonic() + (_BOARD_S if agent.board else _AGENT_START_S)
         why = ""
         while time.monotonic() < deadline and self._port.expects(agent):
@@ -232,7 +234,7 @@ class AgentBootstrap:
         self._loop.call_soon(lambda: self._never_met(agent, failure))
 
     def _obstacle(self, agent: AgentRecord, error: Exception) -> str:
-        from ropewalk.transport.probe import unreached  # only a run with such a host loads it
+        from ropewalk.transport.probe import unreached  # only a run with such a host imports it
 
         assert agent.board
         return unreached(*agent.board, error, _TRY_S).explain("the launcher", agent.id)

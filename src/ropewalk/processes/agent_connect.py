@@ -1,11 +1,10 @@
-"""How an agent and a launcher on different hosts meet, and how their processes do.
+"""How an agent and a launcher on different hosts connect, and how their processes do.
 
     dials back:    agent ──TLS──▶ launcher
-    is dialled:    agent: a switchboard at its own address, or behind the engine's door ◀── launcher
+    is dialled:    agent: a relay at its own address, or the engine's connection ◀── launcher
 
-An agent that cannot reach the launcher prints where it waits; the launcher reads that in
-the log of its job. Processes that cannot reach each other meet at a switchboard, too: see
-`relay_routing.py` for who decides where.
+An agent that cannot reach the launcher prints where it waits; the launcher reads that in the log of its job. Processes
+that cannot reach each other connect through a relay, too: `relay_routing.py` decides through which.
 """
 
 from __future__ import annotations
@@ -29,24 +28,25 @@ from ropewalk.transport.passport import Passport
 from ropewalk.transport.relay import Relay, Socket, join
 from ropewalk.transport.server import Listener, UnixListener
 
-#: The launcher is tried for so long; a firewall that drops packets answers nothing.
+#: Timeout of dialling the launcher, in seconds; a firewall that drops packets answers nothing.
 _DIAL_S = 4.0
-#: An agent that waits to be dialled ends if nobody comes for so long.
+#: An agent that waits to be dialled ends after this many seconds without a connection.
 _WAIT_S = 120.0
-#: Two sides have this long to come to a switchboard.
+#: Timeout within which both sides must come to a relay, in seconds.
 _MEET_S = 15.0
 _LAUNCHER = "launcher"
 
 
 class AgentConnector:
-    """The agent's side of meeting its launcher, and of bringing processes of this host together with others.
+    """The agent's side of connecting to its launcher, and of connecting processes of this host to others.
 
     Args:
-        boot: what the agent was told.
-        loop: of the agent; its thread calls everything here.
-        folder: for sockets.
-        door: where to listen for the launcher, in a folder that the engine has made; "" if it carries no connections.
-        on_met: gets the control link.
+        boot: boot configuration of the agent.
+        loop: loop of the agent; its thread calls everything here.
+        folder: folder for sockets.
+        door: path at which to listen for the launcher, in a folder that the engine has made; "" if the engine carries
+            no connections.
+        on_met: called with the control link.
     """
 
     def __init__(self, boot: AgentBoot, loop: Loop, folder: str, door: str, on_met: Callable[[Link], None]) -> None:
@@ -62,7 +62,7 @@ class AgentConnector:
         self._asked: dict[str, Link] = {}
         self.launcher: Link | None = None
         self.ip = ""
-        """Where other hosts reach this one; empty if only the launcher does, through the engine's door."""
+        """The address at which other hosts reach this one; empty if only the launcher does, through the engine."""
         self.dialled = False
         self.actions: dict[type, Callable[[Link, Received], None]] = {
             NeedWay: lambda link, received: self._need_way(link, received.message),
@@ -72,22 +72,22 @@ class AgentConnector:
         }
 
     def begin(self) -> None:
-        """Meet the launcher: dial it, or wait for it.
+        """Connect to the launcher: dial it, or wait for it.
 
         Raises:
-            TransportRefused: the launcher is there and does not accept us.
+            TransportRefused: the launcher answered and does not accept us.
         """
         launcher = parse_address(self._boot.address)
         assert isinstance(launcher, HostAddress)
         if self._door:
             self._wait_to_be_dialled("")
             return
-        from ropewalk.transport.interfaces import local_ips, source_ip_towards  # only a run of several hosts loads it
+        from ropewalk.transport.interfaces import local_ips, source_ip_towards  # only a run of several hosts imports it
 
         assert launcher.tls
         try:
             self.ip = source_ip_towards(launcher.tls.ip)
-        except OSError:  # no route: the launcher may find one in the other direction
+        except OSError:  # no route: the launcher may have one in the other direction
             self.ip = next(iter(local_ips()), "127.0.0.1")
         credentials = Credentials(self._boot.run_id, self._boot.agent_id, self._boot.secret)
         passport = Passport(self._boot.agent_id, self.ip, self._certificate)
@@ -145,16 +145,16 @@ class AgentConnector:
         return self._board
 
     def _board_at(self) -> tuple[str, int]:
-        """Where other hosts find the switchboard; it listens there from now on."""
+        """Return where other hosts reach the relay; it listens there from now on."""
         board = self._open_board()
         if self._tcp is None:
             self._tcp = board.listen_tcp(self.ip)
         return self._tcp
 
     def _need_way(self, link: Link, wish: NeedWay) -> None:
-        """A process of ours cannot reach another host: the launcher knows the ways."""
+        """Ask the launcher for a route for a process of ours that cannot reach another host."""
         if self._asked.setdefault(wish.ticket, link) is not link:
-            return  # somebody else's ticket
+            return  # the ticket of another process
         if self.dialled:
             self._open_board().expect(wish.ticket, _MEET_S)
         self._tell(wish)
@@ -162,7 +162,7 @@ class AgentConnector:
     def _answer(self, answer: MeetAt | NoWay) -> None:
         link = self._asked.pop(answer.ticket, None)
         if link:
-            with contextlib.suppress(LinkClosed):  # it gave up
+            with contextlib.suppress(LinkClosed):  # it stopped waiting
                 link.send(answer)
 
     def _open_relay(self, ticket: str) -> None:
@@ -184,7 +184,7 @@ class AgentConnector:
         board.expect(place.ticket, _MEET_S)
 
         def fetch() -> None:
-            """In a thread, because others may be slow."""
+            """Run in a thread, because other hosts may be slow."""
             sides: list[Socket] = []
             try:
                 sides.append(connect_to_neighbour(target))
@@ -200,16 +200,16 @@ class AgentConnector:
         threading.Thread(target=fetch, name="rw-meet", daemon=True).start()
 
     def _is_ours(self, target: HostAddress) -> bool:
-        """Whether an address, which another host has named, can be that of a process of ours, and of nothing else."""
+        """Return whether an address from another host can be that of a process of ours, and of nothing else."""
         is_in_folder = os.path.dirname(target.unix.path) == self._folder
         return is_in_folder and (target.tls is None or target.tls.ip == self.ip)
 
     def _tell(self, message: msgspec.Struct) -> None:
         if self.launcher:
-            with contextlib.suppress(LinkClosed):  # the loop notices by itself
+            with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself
                 self.launcher.send(message)
 
     def close(self) -> None:
-        """End what is spliced; the folder goes with the agent."""
+        """End all splices; the folder is removed with the agent."""
         if self._board:
             self._board.close()

@@ -1,6 +1,6 @@
-"""What agents say to a session, and what happens to them: each message goes to the part that it concerns.
+"""Messages of agents to a session: each is checked and passed to the part that handles it.
 
-agent ─▶ may it say this of this process? ─▶ processes | services | tokens | ways | retirements | output
+agent ─▶ has it the right to send this? ─▶ processes | services | tokens | relay routes | retirements | output
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from ropewalk.processes.rights import TO_SESSION, guest_mark, may_say
 from ropewalk.transport.link import Received
 from ropewalk.transport.tokens import host_of, key_of_host, token_for
 
-#: What a service may run that another host asks for; people see a part of it in front of what the service prints.
+#: The entry of a service that another host may ask for; the user sees a part of it in front of the service's output.
 _ENTRY = re.compile(r"(?=.{1,200}$)[A-Za-z_]\w*(\.\w+)*:\w+", re.ASCII)
 
 
 class AgentMessages:
-    """The `Crew` of a session's fleet. Everything is called on the loop's thread.
+    """The `FleetListener` of a session's fleet. Everything is called on the loop's thread.
 
     Args:
         home: of the launcher, or of the process that has joined a session.
-        processes: of the session.
-        services: of its hosts.
-        retirements: of the run.
-        output: where what processes print is shown.
-        is_joined: whether this session has joined that of a launcher, which then decides who is retired.
+        processes: the processes of the session.
+        services: the services of its hosts.
+        retirements: the retirements of the run.
+        output: shows the output of processes.
+        is_joined: whether this session has joined that of a launcher, which then decides which processes are retired.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class AgentMessages:
         is_joined: bool,
     ) -> None:
         self.ways: RelayRouter | None = None
-        """Brings hosts together, in a run of several."""
+        """Connects processes of different hosts, in a run of several."""
         self.is_closing = False
-        """Whether it is the end of the session that takes hosts away."""
+        """Whether hosts go away because the session is ending."""
         self._home = home
         self._processes = processes
         self._services = services
@@ -75,14 +75,14 @@ class AgentMessages:
         self._output = output
         self._is_joined = is_joined
         self._overbearing: set[AgentRecord] = set()
-        """Those that have spoken for processes of others."""
+        """Agents that have sent messages about processes of others."""
 
     def on_agent_up(self, agent: AgentRecord) -> None:
         self._services.agent_is_up()
         self._processes.look(has_new_agent=True)
 
     def on_agent_lost(self, agent: AgentRecord, why: str) -> None:
-        """One event, however many processes it takes with it."""
+        """Handle the loss of an agent: one event for all of its processes."""
         num = len(agent.processes)
         whose = f"; its {num} process{'es are' if num > 1 else ' is'} replaced" if num else ""
         self._processes.tell_owners(f"{why}{whose}")
@@ -130,7 +130,7 @@ class AgentMessages:
             case NeedToken():
                 self._need_token(agent, message)
             case Retired():
-                if self._is_joined:  # the launcher says so, through the agent
+                if self._is_joined:  # the launcher reports it, through the agent
                     self._retirements.tell_listeners(message)
                 else:
                     self._guests_gone(agent, message)
@@ -152,18 +152,21 @@ class AgentMessages:
         return is_hosted
 
     def _is_guest(self, agent: AgentRecord, id: str) -> bool:
-        """Whether a process was started by a session inside of a process on the host of an agent."""
+        """Return whether a process was started by a session inside of a process on the host of an agent."""
         return id.endswith(guest_mark(agent.id if self._home.passport else ""))
 
     def _guests_gone(self, agent: AgentRecord, news: Retired) -> None:
-        """Processes have ended that sessions inside of processes have started, which do not know our services."""
+        """Retire processes that sessions inside of processes have started.
+
+        Those sessions do not know our services, and cannot tell them.
+        """
         for process in news.processes:
             if self._is_guest(agent, process.id):
                 agent.guests.discard(process.id)
                 self._retirements.note(process.id, None, is_cut=False)
 
     def _need_service(self, agent: AgentRecord, need: NeedService) -> None:
-        """A process on a host wants one that serves it."""
+        """Find or start a service for a process on a host."""
 
         def tell(address: str, problem: str) -> None:
             if agent.link:
@@ -176,12 +179,12 @@ class AgentMessages:
             tell("", f"{need.entry[:100]!r} is no entry; write module:function")
 
     def _need_token(self, agent: AgentRecord, need: NeedToken) -> None:
-        """A process on a host wants to call a service on another one."""
+        """Answer a process on a host that wants to call a service on another one."""
         token = problem = ""
         if need.id in self._retirements.ids:
             problem = f"{need.id} was retired from the run"
         else:
-            if self._processes.spec_of(need.id) is None:  # a session inside of a process there has started it
+            if self._processes.spec_of(need.id) is None:  # it was started by a session inside of a process there
                 agent.guests.add(need.id)
             try:
                 key = key_of_host(self._home.run_key, host_of(need.address))

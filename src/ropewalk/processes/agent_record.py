@@ -1,4 +1,4 @@
-"""An agent as its launcher knows it, and what agents need to know of their launcher."""
+"""The launcher's record of an agent, and what agents need to know of their launcher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ropewalk.transport.credentials import Credentials, ProcessCertificate
 from ropewalk.transport.link import Link
 from ropewalk.transport.passport import Passport
 
-#: What the launcher calls itself in a run.
+#: The id of the launcher in a run.
 LAUNCHER = "launcher"
 
 
@@ -35,39 +35,39 @@ class AgentRecord:
     host: str = ""
     ip: str = ""
     launcher_secret: str = field(default="", repr=False)
-    """What the launcher proves that it knows when it dials this agent, and no other one."""
+    """The secret that the launcher proves when it dials this agent, and no other one."""
     launcher_ticket: str = field(default="", repr=False)
-    """What it shows at the agent's switchboard then."""
+    """The ticket that the launcher shows at the agent's relay then."""
     dialled: bool = False
-    """Whether it waits for the launcher instead of dialling it."""
+    """Whether the agent waits for the launcher instead of dialling it."""
     board: tuple[str, int] | None = None
-    """Where it waits; None behind the engine's door."""
+    """Address of the relay at which it waits; None if it is reached through the engine."""
     dialling: bool = False
     submitted: float = field(default_factory=time.monotonic)
     running_since: float | None = None
     checked: float = 0.0
     said: str = ""
-    """What the engine said last of a job that is pending, or the agent of why it has to be dialled."""
+    """What the engine last said of a pending job, or the agent of why it has to be dialled."""
     num_bytes: int = 0
     pinged: float | None = None
     """When the ping was sent that has not been answered yet."""
     round_trip_s: float = 0.0
-    """The quickest answer to a ping so far; 0 on this host."""
+    """The shortest round trip of a ping so far, in seconds; 0 on this host."""
     draining: str = ""
-    """Why it takes nothing new; empty while it does."""
+    """Why it takes no new processes; empty while it does."""
     idle_since: float | None = None
     is_crowded: bool = False
-    """Whether people were told that it hosts more than it has room for."""
+    """Whether the user was told that it hosts more than it has room for."""
     blobs: dict[str, list[object]] = field(default_factory=dict[str, list[object]])
-    """Blobs that were sent there, with those who need them."""
+    """Blobs that were sent to it, with the owners that need them."""
     codes: set[str] = field(default_factory=set[str])
-    """Project files that were sent there."""
+    """Ids of project files that were sent to it."""
     processes: dict[str, Resources] = field(default_factory=dict[str, Resources])
-    """What it hosts, and what each asked for."""
+    """The processes that it hosts, with the resources of each."""
     environment: Mapping[str, str] | None = None
-    """What its processes inherit; None if it is on another host, whose variables are its own affair."""
+    """The variables that its processes inherit; None if it is on another host, which does not report its variables."""
     guests: set[str] = field(default_factory=set[str])
-    """Processes that sessions inside of its processes have started, as far as they have asked for tokens."""
+    """Processes that sessions inside of its processes have started, if they have asked for tokens."""
     services: set[str] = field(default_factory=set[str])
     """Processes of ours that serve this host; they take no room."""
 
@@ -78,7 +78,7 @@ class AgentRecord:
 
     @property
     def label(self) -> str:
-        """What people read."""
+        """Its name for the user."""
         return f"{self.id} on {self.host}" if self.host else self.id
 
 
@@ -92,6 +92,6 @@ class Home:
     address: Address
     passport: Passport | None
     issue: Callable[[str], ProcessCertificate] | None
-    """Makes certificates; None if no host speaks TLS."""
+    """Issues certificates; None if no host speaks TLS."""
     run_key: str = field(default="", repr=False)
-    """From which the keys of all services of the run follow; see `transport/tokens.py`."""
+    """The key from which the keys of all services of the run follow; see `transport/tokens.py`."""

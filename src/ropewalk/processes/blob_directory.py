@@ -1,4 +1,4 @@
-"""Which hosts have which blobs, and for whom: each blob is sent at most once to each host."""
+"""Which hosts have which blobs, and for which processes: each blob is sent at most once to each host."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class BlobDirectory:
     """The blobs that a session has sent to its hosts. For any thread.
 
     Args:
-        processes: those that need them.
-        agents: all agents of the session, as they are now.
+        processes: the processes that need them.
+        agents: returns all agents of the session.
     """
 
     def __init__(self, processes: ProcessManager, agents: Callable[[], Iterable[AgentRecord]]) -> None:
@@ -32,15 +32,15 @@ class BlobDirectory:
         """Make sure that the host of a process has a blob.
 
         Args:
-            id: of the process; one without a host needs nothing yet.
-            ref: of the blob.
-            fd: of the memory file it lies in; stays the caller's.
+            id: id of the process; one without a host needs nothing yet.
+            ref: name of the blob and the layout of its parts.
+            fd: descriptor of the memory file with its bytes; stays the caller's.
         """
         found = self._processes.hosted(id)
         if found is None:
             return
         agent, owner = found
-        with self._lock:  # until it is sent, or what another owner drops just now could overtake it
+        with self._lock:  # until it is sent, or a concurrent drop by another owner could overtake it
             if agent.link is None:
                 return
             holders = agent.blobs.setdefault(ref.id, [])
@@ -54,7 +54,7 @@ class BlobDirectory:
                 holders.append(owner)
 
     def drop(self, blob_id: str, owner: Owner) -> None:
-        """An owner's processes need a blob no more; hosts forget it with its last owner."""
+        """Note that an owner's processes need a blob no more; hosts forget it with its last owner."""
         with self._lock:
             for agent in self._agents():
                 holders = agent.blobs.get(blob_id)

@@ -1,10 +1,10 @@
-"""The blobs an agent holds for its host: who still needs each, and who waits for one.
+"""The blobs that an agent holds for its host: which owners still need each, and which processes wait for one.
 
-put ─▶ blob ─▶ get                    sent by owners, who say when they need it no longer
+put ─▶ blob ─▶ get                    sent by owners, which say when they need it no longer
 
-get_made ─ nobody has it ─▶ Make      made by the first process that asks; the others wait for that, and if it dies,
-         ─ it is made ────▶ wait      the next one makes it. Each owns it for as long as its link is up
-         ─ it is there ───▶ blob
+get_made ─ no blob yet ──▶ Make      made by the first process that asks; the others wait, and if it dies,
+         ─ being made ───▶ wait      the next one makes it. Each owns it for as long as its link is up
+         ─ present ──────▶ blob
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ropewalk.processes.messages import BlobHere, Make, PutBlob
 from ropewalk.transport.blobs import BlobRef, pack
 from ropewalk.transport.link import Link, Received
 
-#: What was made here stays for so long without an owner: processes that died are replaced, and the new ones want it.
+#: A blob that was made here is kept this long without an owner, in seconds: processes that died are replaced, and their
+#: successors need it.
 SPARE_S = 30.0
 
 
@@ -34,10 +35,10 @@ class _Blob:
 
 
 class BlobShelf:
-    """One copy of each blob, however many owners name it; gone with its last owner.
+    """One copy of each blob, however many owners name it; removed with its last owner.
 
     Args:
-        call_later: calls something after so many seconds.
+        call_later: makes a call after a delay in seconds.
     """
 
     def __init__(self, call_later: Callable[[float, Callable[[], object]], object]) -> None:
@@ -45,7 +46,7 @@ class BlobShelf:
         self._blobs: dict[str, _Blob] = {}
         self._waiting: dict[str, list[Link]] = {}
         self._making: dict[str, list[Link]] = {}
-        """For each blob that is being made, who makes it, and behind it who waits for that."""
+        """For each blob that is being made: the link of its maker, followed by those that wait for it."""
 
     def put(self, owner: Link, received: Received) -> None:
         """Keep a blob for an owner; a copy that is here already is used instead."""
@@ -62,7 +63,7 @@ class BlobShelf:
             self.get(link, id)
 
     def get(self, link: Link, id: str) -> None:
-        """Hand a blob to a process, now or when it has come."""
+        """Send a blob to a process, now or when it has arrived."""
         held = self._blobs.get(id)
         if held is None:
             self._waiting.setdefault(id, []).append(link)
@@ -71,7 +72,10 @@ class BlobShelf:
             link.send(BlobHere(held.ref), fds=[held.fd])
 
     def get_made(self, link: Link, id: str) -> None:
-        """As `get`, for a blob that this process makes itself if nobody else does; it is one of its owners."""
+        """As `get`, for a blob that this process makes itself if no other does.
+
+        The process becomes one of its owners.
+        """
         held = self._blobs.get(id)
         if held:
             held.owners.add(link)
@@ -83,7 +87,7 @@ class BlobShelf:
             _tell(link, Make(id))
 
     def drop(self, owner: Link, id: str) -> None:
-        """An owner needs a blob no longer; may be called twice."""
+        """Note that an owner needs a blob no longer; may be called twice."""
         held = self._blobs.get(id)
         if held is None or owner not in held.owners:
             return
@@ -94,7 +98,7 @@ class BlobShelf:
             self._free_if_unowned(id)
 
     def forget(self, link: Link) -> None:
-        """A link is gone: it owns nothing, waits for nothing, and makes nothing."""
+        """Forget a link that is gone: it owns nothing, waits for nothing, and makes nothing."""
         for id in list(self._blobs):
             self.drop(link, id)
         for waiting in self._waiting.values():
@@ -117,5 +121,5 @@ class BlobShelf:
 
 
 def _tell(link: Link, message: msgspec.Struct) -> None:
-    with contextlib.suppress(LinkClosed):  # the loop notices by itself, and forgets it
+    with contextlib.suppress(LinkClosed):  # the loop notices the end of the link by itself, and forgets it
         link.send(message)

@@ -1,4 +1,4 @@
-"""The first moments of a process: from the fork to its entry function, and its end.
+"""The start of a process, from the fork to its entry function, and its end.
 
 1. lead a session and a process group of its own (the agent ends whole groups)
 2. wait to become the agent's child, then die with it (PR_SET_PDEATHSIG; the
@@ -36,7 +36,7 @@ from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.kernel import die_with_parent, name_thread
 from ropewalk.transport.passport import Passport
 
-#: A process that is not the agent's child by then never will be.
+#: Timeout within which the process must become the agent's child, in seconds; after that it never will.
 _JOIN_S = 60.0
 
 
@@ -55,19 +55,19 @@ class ProcessContext:
     passport: Passport | None = None
     """Where this process is, in a run of several hosts."""
     service_key: str = field(default="", repr=False)
-    """By which this process, if it serves others, knows them; see `transport/tokens.py`."""
+    """The key by which this process, if it serves others, checks their tokens; see `transport/tokens.py`."""
 
 
 #: The context of this process if an agent started it; None in a launcher.
 current: ProcessContext | None = None
 #: In a process that an agent started: the environment variables of that agent, which all of its processes begin with.
 inherited: dict[str, str] = {}
-#: The numbers of threads among its variables that nobody has asked for.
+#: The default thread limits in its environment, where the user has set none.
 default_threads: dict[str, str] = {}
 
 
 def run(request: ForkRequest, fds: list[int]) -> NoReturn:
-    """Become the process that was asked for; never returns."""
+    """Become the process of a request; never returns."""
     code = 1
     try:
         os.setsid()
@@ -76,14 +76,14 @@ def run(request: ForkRequest, fds: list[int]) -> NoReturn:
         code = _call_entry(request, fds[2])
     except SystemExit as stop:
         code = _exit_code(stop)
-    except BaseException:  # the last place where it can be seen: the agent keeps what is printed here
+    except BaseException:  # the last place that can report it: the agent keeps this output
         traceback.print_exc()
     finally:
         leave(code)
 
 
 def leave(code: int) -> NoReturn:
-    """End this process: threads, exit handlers, streams, and then without the fork server's own leftovers."""
+    """End this process: threads, exit handlers and streams; then leave without the exit handlers of the fork server."""
     with contextlib.suppress(BaseException):
         threading._shutdown()  # type: ignore[attr-defined]
     with contextlib.suppress(BaseException):
@@ -93,7 +93,7 @@ def leave(code: int) -> NoReturn:
 
 
 def flush_output() -> None:
-    """Print what has been written without an end of line."""
+    """Flush stdout and stderr."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # the user may have closed or replaced it
             stream.flush()
@@ -115,7 +115,7 @@ def _join_agent(agent_pid: int) -> None:
         if time.monotonic() > deadline or not _exists(agent_pid):
             os._exit(1)
         time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.05)  # with hundreds of processes at once, what they wait for needs the CPU
+        pause_s = min(2 * pause_s, 0.05)  # with hundreds of processes at once, the agent needs the CPU
     die_with_parent()
     if os.getppid() != agent_pid:
         os._exit(1)
@@ -139,7 +139,7 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
         os.close(fd)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    faulthandler.enable(sys.__stderr__ or 2)  # a segfault leaves a stack in the last output
+    faulthandler.enable(sys.__stderr__ or 2)  # a segmentation fault leaves a stack in the last output
     faulthandler.register(signal.SIGUSR2, all_threads=True)  # the agent asks for stacks before it ends a hung task
     _set_environment(start)
     injection.load(start.name)
@@ -152,7 +152,7 @@ def _arrange(request: ForkRequest, fds: list[int]) -> None:
         limit_this_process(start.memory_limit_bytes)
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # forked children would draw the same numbers
-    with contextlib.suppress(OSError):  # then nobody takes back what this process was given
+    with contextlib.suppress(OSError):  # then the tasks of this process cannot be taken back
         join_barriers()
 
 
@@ -162,7 +162,7 @@ def _set_environment(start: StartProcess) -> None:
     default_threads = blas_threads_environment(start.cpus, asked) if start.limits_threads else {}
     environment.become(default_threads | asked | {"ROPEWALK_PROCESS": start.name})
     torch: Any = sys.modules.get("torch")
-    if torch:  # it was imported beforehand, where it was held to one thread
+    if torch:  # it was imported before the fork, limited to one thread
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or usable_cpus()))
 
 

@@ -1,9 +1,9 @@
-"""What a host gives its processes: GPUs of their own; and to bound ones CPUs, and nothing but what they asked for.
+"""What a host gives its processes: GPUs of their own; and to bounded ones CPUs, and no more than they asked for.
 
     StartProcess(bounded, cpus, gpus) ──▶ refusal: "asks for 8 CPUs, n1 has 2"
                                      └──▶ given: cpu_numbers, CUDA_VISIBLE_DEVICES
 
-Memory is only counted here; `memory_limit.py` holds processes to it.
+Memory is only counted here; `memory_limit.py` enforces its limits.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LARGER = "ask for less, or use an engine whose hosts have more"
 
 
 class Bounds:
-    """The CPUs, GPUs and memory of a host share, and who has which of them.
+    """The CPUs, GPUs and memory of a host share, and which process has which of them.
 
     Args:
-        host: its name.
-        cpus: to bind processes to.
-        gpus: to give away.
+        host: name of the host.
+        cpus: the CPUs to bind processes to.
+        gpus: the GPUs to give to processes.
         num_cpus: how many of the CPUs may be kept busy.
-        memory_bytes: how much there is.
+        memory_bytes: size of the memory.
     """
 
     def __init__(self, host: str, cpus: Cpus, gpus: Gpus, num_cpus: int, memory_bytes: int) -> None:
@@ -42,14 +42,14 @@ class Bounds:
 
     @classmethod
     def here(cls, host: str) -> Bounds:
-        """Those of this process, by its affinity, its control groups and its environment."""
+        """Return the bounds of this process, by its affinity, its control groups and its environment."""
         return cls(host, Cpus(os.sched_getaffinity(0)), Gpus(os.environ), usable_cpus(), usable_memory())
 
     def refusal(self, start: StartProcess) -> str:
-        """Why a process cannot have what it asks for here; "" if it can, or is not bound to it."""
+        """Return why a process cannot have what it asks for here; "" if it can, or is not bounded."""
         if not start.bounded:
             return ""
-        if math.floor(start.cpus) > self._num_cpus:  # half a CPU more is a quota that was counted in whole ones
+        if math.floor(start.cpus) > self._num_cpus:  # half a CPU more is a quota that was counted in whole CPUs
             return self._missing(start, "cpus", f"{start.cpus:g} CPUs", f"{self._num_cpus}; {_LARGER}")
         if start.memory_limit_bytes > self._memory_bytes:
             asked, has = shown_size(start.memory_limit_bytes), shown_size(self._memory_bytes)
@@ -65,14 +65,14 @@ class Bounds:
         return ""
 
     def give(self, start: StartProcess) -> StartProcess:
-        """The request with the CPUs and GPUs that the process gets."""
+        """Return the request with the CPUs and GPUs that the process gets."""
         start = self._gpus.give(start)
         if start.bounded:
             start = msgspec.structs.replace(start, cpu_numbers=self._cpus.give(start.id, start.cpus))
         return start
 
     def take_back(self, id: str) -> None:
-        """A process has ended; may be called twice."""
+        """Take back the CPUs and GPUs of a process that has ended; may be called twice."""
         self._cpus.take_back(id)
         self._gpus.take_back(id)
 

@@ -1,14 +1,14 @@
-"""The user's code on its way to other hosts: a project folder as one content-addressed block of bytes.
+"""The user's code for other hosts: a project folder as one content-addressed block of bytes.
 
     launcher                                        host
     find_project ─▶ make_bundle ──── CodeBundle.data ──▶ unpack ─▶ <folder>/<id>/...
                         │                               │
                      root ───────── travels beside ──▶ remap, remap_paths
 
-A bundle is a compressed tar archive without times and owners, so that equal code has an equal id, and a host unpacks
-it once. The reader trusts nothing: it accepts files, folders and links that stay inside, checks every name and counts
+A bundle is a compressed tar archive without times and owners, so that equal code has an equal id, and a host unpacks it
+once. The reader trusts nothing: it accepts files, folders and links that stay inside, checks every name and counts
 every byte, and a folder appears whole or not at all. It reads the headers itself, because `tarfile` holds long names in
-memory whatever their size, and its filters came only with Python 3.11.4 and had holes (CVE-2025-4517 and its kin).
+memory whatever their size, and its filters came only with Python 3.11.4 and had holes (such as CVE-2025-4517).
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ _PIECE = 1 << 20
 _INPUT_BYTES = 1 << 16
 #: Longer than any path of Linux (4096).
 _MAX_NAME_BYTES = 8192
-#: Of Linux, less the folder that a bundle is unpacked into.
+#: Limits of Linux, less the folder into which a bundle is unpacked.
 _MAX_PATH_BYTES, _MAX_PART_BYTES = 3500, 255
-_ENCODING = ("utf-8", "surrogateescape")  # names of files are bytes; these are not lost
-#: What changed this short a time ago may change again without a new time stamp (FAT has steps of two seconds).
+_ENCODING = ("utf-8", "surrogateescape")  # file names are bytes; this encoding loses none
+#: A file that changed less than this many seconds ago may change again without a new time stamp (FAT has steps of two
+#: seconds).
 _SETTLED_S = 2.0
 _NUM_SHOWN = 8
 
@@ -61,14 +62,14 @@ class CodeBundle:
     """The code of a project, ready to be sent."""
 
     id: str
-    """SHA-256 of the data, in hex."""
+    """SHA-256 of the data, in hexadecimal digits."""
     data: bytes
     root: str
     """The project's folder on this machine; `remap` takes it."""
     size_bytes: int
-    """Of all files, unpacked."""
+    """Size of all files, unpacked, in bytes."""
     left_out: tuple[str, ...] = ()
-    """What could not be taken along, with the reason."""
+    """Files that could not be included, with the reason."""
 
 
 #: The last bundle of this process, with what it was made from: programs of one script share it.
@@ -76,14 +77,14 @@ _last: tuple[Project, Listing, CodeBundle] | None = None
 
 
 def make_bundle(project: Project, limit_bytes: int) -> CodeBundle:
-    """Pack the code of a project; the same as last time if no file has changed since.
+    """Pack the code of a project; returns the last bundle again if no file has changed since.
 
     Args:
         project: see `find_project`.
         limit_bytes: the most bytes that its files may have together; the setting `code_limit`.
 
     Raises:
-        CodeRefused: it is too large or cannot be read; names the files, and what to do.
+        CodeRefused: the project is too large or cannot be read; names the files, and what to do.
     """
     global _last
     listing = list_files(project)
@@ -101,7 +102,7 @@ def make_bundle(project: Project, limit_bytes: int) -> CodeBundle:
 
 def _too_large(project: Project, entries: Iterable[ProjectEntry], size_bytes: int, limit_bytes: int) -> CodeRefused:
     files = sorted((entry for entry in entries if not stat.S_ISDIR(entry.mode)), key=lambda entry: -entry.size_bytes)
-    # Not those that make no difference, but one in any case.
+    # Files that make no difference are left out, but at least one is shown.
     large = [entry for entry in files[:_NUM_SHOWN] if 100 * entry.size_bytes >= limit_bytes] or files[:1]
     largest = ", ".join(f"{entry.path} {_shown(entry.size_bytes)}" for entry in large)
     ignore_file = project.root / IGNORE_FILE
@@ -160,26 +161,26 @@ def _read(path: Path) -> bytes:
 # --- unpacking --------------------------------------------------------------------------------------------------------
 
 
-#: How the name of a folder begins that a bundle is being unpacked into.
+#: Prefix of the name of a folder into which a bundle is being unpacked.
 _UNPACKING = ".unpacking-"
 
 
 def unpack(
     data: bytes, into: Path, limit_bytes: int = UNPACK_LIMIT_BYTES, stopped: Callable[[], bool] = lambda: False
 ) -> Path:
-    """Unpack a bundle into a folder of its own, named by its id; nothing happens if that is there already.
+    """Unpack a bundle into a folder of its own, named by its id; does nothing if the folder is there already.
 
     Args:
-        data: of a `CodeBundle`, from whoever may be trusted to run code here, but with less care than code needs.
+        data: data of a `CodeBundle`, from a process that is trusted to run code here, but not to be free of errors.
         into: a private folder of this user; made if it is missing. Several processes may unpack into it at once.
-        limit_bytes: the most bytes that may come out of it.
-        stopped: asked before each file; what is half unpacked goes away again.
+        limit_bytes: the most bytes that may be unpacked.
+        stopped: called before each file; on True, a partly unpacked bundle is removed again.
 
     Returns:
         The folder of the code, mode 0700.
 
     Raises:
-        CodeRefused: it is damaged, too large, or would write elsewhere; or this was stopped.
+        CodeRefused: the bundle is damaged, too large, or would write elsewhere; or unpacking was stopped.
         OSError: the disk is full, or `into` cannot be written to.
     """
     folder = into / hashlib.sha256(data).hexdigest()
@@ -199,7 +200,7 @@ def unpack(
 
 
 def _make_private(folder: Path) -> None:
-    make_folder(folder)  # those above it are closed to others, too
+    make_folder(folder)  # the folders above it are closed to other users, too
     facts = os.lstat(folder)
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:
         raise CodeRefused(
@@ -208,7 +209,7 @@ def _make_private(folder: Path) -> None:
 
 
 class _Inflating:
-    """The bytes of an archive as they are asked for; never many of them at once, and never more than the limit."""
+    """The bytes of an archive, decompressed as they are read; never many at once, and never more than the limit."""
 
     def __init__(self, data: bytes, limit_bytes: int) -> None:
         self._data = memoryview(data)
@@ -218,13 +219,13 @@ class _Inflating:
         self._left = self._limit_bytes = limit_bytes
 
     def read(self, num_bytes: int) -> bytes:
-        """Exactly so many bytes."""
+        """Return exactly `num_bytes` bytes."""
         self._left -= num_bytes
         if self._left < 0:
             raise CodeRefused(f"a bundle of code is refused: it unpacks to more than {_shown(self._limit_bytes)}")
         pieces: list[bytes] = []
         while num_bytes:
-            if not self._rest:  # in pieces, because what is left of its input is copied with every call
+            if not self._rest:  # in pieces, because the rest of its input is copied with every call
                 self._rest, self._data = self._data[:_INPUT_BYTES], self._data[_INPUT_BYTES:]
             try:
                 piece = self._inflate.decompress(self._rest, num_bytes)
@@ -262,14 +263,14 @@ def _extract(archive: _Inflating, folder: Path, stopped: Callable[[], bool]) -> 
             links[name] = info.linkname
         else:
             raise _refused(info.name, "it is neither a file nor a folder nor a symbolic link")
-    # Last, so that nothing is written through one.
+    # Last, so that nothing is written through a link.
     for name, target in links.items():
         _check_link(name, target)
         os.symlink(target, folder / name)
 
 
 def _next_header(archive: _Inflating) -> tarfile.TarInfo | None:
-    """The next member, with its long name if it has one; None at the end."""
+    """Return the next member, with its long name if it has one; None at the end."""
     long: dict[bytes, str] = {}
     while True:
         block = archive.read(_BLOCK)
@@ -299,7 +300,7 @@ def _inside(name: str) -> PurePosixPath:
 
 
 def _check_link(name: PurePosixPath, target: str) -> None:
-    """Up along folders, which are real, and then down: so no chain of links leads out."""
+    """Check that a link goes up along real folders, and then down: so no chain of links leads out."""
     parts = target.split("/")
     num_up = next((index for index, part in enumerate(parts) if part != ".."), len(parts))
     if num_up > len(name.parts) - 1 or ".." in parts[num_up:] or "" in parts or "\0" in target:
@@ -332,7 +333,7 @@ def _refused(name: str, why: str) -> CodeRefused:
 
 
 def remap(path: str, root: str, new_root: str) -> str:
-    """Where a path of the launcher is here: below `new_root` if it was below the project's root, else where it was."""
+    """Map a path of the launcher to this host: below `new_root` if it was below the root, else unchanged."""
     if path == root:
         return new_root
     prefix = root.rstrip("/") + "/"
@@ -340,16 +341,16 @@ def remap(path: str, root: str, new_root: str) -> str:
 
 
 def remap_paths(sys_path: Sequence[str], root: str, new_root: str, own: Sequence[str] | None = None) -> list[str]:
-    """The import path of a process on another host than the launcher's.
+    """Return the import path of a process on another host than the launcher's.
 
-    What lies in the project is found in its bundle. What lies outside, such as a folder of PYTHONPATH, is kept where
-    this host has it too (a shared file system). The launcher's standard library and installed packages are left out,
-    also where they exist: modules come from the interpreter that runs here, whose own path follows in their place.
+    Folders inside the project are mapped to its bundle. Folders outside, such as one of PYTHONPATH, are kept where this
+    host has them too (a shared file system). The launcher's standard library and installed packages are left out, also
+    where they exist: modules come from the interpreter that runs here, whose own path follows in their place.
 
     Args:
-        sys_path: of the launcher, absolute.
-        root: of the project there, as in `CodeBundle.root`.
-        new_root: of the project here.
+        sys_path: import path of the launcher, absolute.
+        root: root of the project there, as in `CodeBundle.root`.
+        new_root: root of the project here.
         own: the import path of the interpreter here; `sys.path` by default.
     """
     own = sys.path if own is None else own

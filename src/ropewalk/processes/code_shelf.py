@@ -14,14 +14,14 @@ from ropewalk.processes.messages import StartProcess
 
 
 class CodeShelf:
-    """Where the files of each project lie here.
+    """Where the files of each project are on this host.
 
-    They are unpacked in a thread: thousands of files take seconds, in which the agent must be heard, or it is taken
-    for lost. Everything else is for the thread of the loop.
+    They are unpacked in a thread: thousands of files take seconds, in which the agent must answer heartbeats, or it
+    counts as lost. Everything else is for the thread of the loop.
 
     Args:
-        folder: in which they are unpacked; made if missing.
-        call_soon: of the loop.
+        folder: folder into which they are unpacked; made if missing.
+        call_soon: `call_soon` of the loop.
     """
 
     def __init__(self, folder: Path, call_soon: Callable[[Callable[[], None]], object]) -> None:
@@ -34,7 +34,7 @@ class CodeShelf:
         self._closed = threading.Event()
 
     def put(self, id: str, data: bytes) -> None:
-        """Begin to unpack a project's files."""
+        """Start unpacking a project's files."""
         if id in self._waiting:
             return
         self._waiting[id] = []
@@ -43,14 +43,17 @@ class CodeShelf:
         thread.start()
 
     def when_there(self, id: str, then: Callable[[str], object]) -> None:
-        """Call this with why there are no such files, or with nothing if they lie here; at once unless they come."""
+        """Call `then` with why there are no such files, or with "" when they are here.
+
+        The call is made at once, unless the files are being unpacked.
+        """
         if id in self._waiting:
             self._waiting[id].append(then)
         else:
             then(self._problems.get(id, ""))
 
     def arrange(self, start: StartProcess) -> StartProcess:
-        """A request with the folder and the import path of this host."""
+        """Return a request with the folder and the import path of this host."""
         root = self._roots.get(start.code)
         if root is None:
             return start
@@ -59,7 +62,7 @@ class CodeShelf:
         return msgspec.structs.replace(start, folder=folder, path=tuple(path))
 
     def close(self) -> None:
-        """Stop unpacking, and wait until nothing is written any more."""
+        """Stop unpacking, and wait until no thread writes any more."""
         self._closed.set()
         for thread in self._threads.values():
             thread.join()

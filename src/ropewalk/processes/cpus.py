@@ -1,4 +1,4 @@
-"""The CPUs of a host share: a process that is bound gets the least used ones. Pure bookkeeping."""
+"""The CPUs of a host share: a bounded process gets the least used ones. Pure bookkeeping."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ class Cpus:
     """Which process is bound to which CPU.
 
     Args:
-        numbers: of the CPUs that there are to give; none where a process cannot be bound.
+        numbers: numbers of the CPUs that can be given; none where a process cannot be bound.
     """
 
     def __init__(self, numbers: Iterable[int]) -> None:
         self._numbers = sorted(numbers)
         self._given: dict[str, tuple[tuple[int, ...], float]] = {}
-        """To each process: its CPUs, and the part of each that it asked for."""
+        """For each process: its CPUs, and the fraction of each that it asked for."""
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """How many CPUs there are."""
         return len(self._numbers)
 
     def give(self, id: str, count: float) -> tuple[int, ...]:
-        """The CPUs for a process: as many as it asks for, rounded up, the least used first.
+        """Choose CPUs for a process: as many as it asks for, rounded up, the least used first.
 
-        A CPU is shared when there are no unused ones, or by processes that ask for a part of it.
-        All of them for a process that asks for more than there are.
+        A CPU is shared when no CPUs are unused, or by processes that ask for a fraction of it. A process that asks for
+        more CPUs than there are gets all of them.
         """
         num_cpus = min(math.ceil(count), self.count)
         if not num_cpus:
@@ -42,5 +42,5 @@ class Cpus:
         return chosen
 
     def take_back(self, id: str) -> None:
-        """A process has ended; may be called twice."""
+        """Take back the CPUs of a process that has ended; may be called twice."""
         self._given.pop(id, None)

@@ -1,4 +1,4 @@
-"""From what an agent tells of an end to the record that people read."""
+"""Makes the record of a death, for the user, from an agent's report."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ropewalk.supervision.failure import DeathRecord
 
 
 def record_of(exited: Exited, *, name: str, host: str, task_index: int | None = None) -> DeathRecord:
-    """The record of a process's death."""
+    """Return the record of a process's death."""
     return DeathRecord.from_exit_code(
         exited.exit_code,
         name=name,

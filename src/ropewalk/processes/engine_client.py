@@ -1,4 +1,4 @@
-"""The engine, as a loop may ask it: from threads, one at a time, because its answers may take long."""
+"""The engine client of a loop: it asks from threads, one at a time, because an engine's answers may take long."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from ropewalk.transport.loop import Loop
 
 logger = logging.getLogger(__name__)
 
-#: How long agents may take to end their processes and themselves when the session ends.
+#: How long agents may take to end their processes and themselves when the session ends, in seconds.
 _END_S = 3.0
-#: Agents on this machine end within milliseconds; those of a cluster are asked about less often.
+#: Poll intervals in seconds: agents on this machine end within milliseconds; those of a cluster are asked about less
+#: often.
 _POLL_HERE_S, _POLL_S = 0.005, 0.2
-#: So much of what a job said is shown.
+#: At most this many characters of a job's output are shown.
 _SAID_CHARS = 2000
 
 
 class EngineClient:
-    """Asks an engine for a fleet. After `close` nothing is asked any more.
+    """Asks an engine on behalf of a fleet. After `close` nothing is asked any more.
 
     Args:
-        engine: is asked by one thread at a time.
-        loop: on which answers are told.
+        engine: the engine, called by one thread at a time.
+        loop: the loop on which callbacks are called.
     """
 
     def __init__(self, engine: Engine, loop: Loop) -> None:
@@ -38,24 +39,24 @@ class EngineClient:
         self.python = engine.python
         self.most_jobs = engine.most_jobs()
         self.per_job: dict[Resources, int | None] = {}
-        """How many processes of a kind fit into one job, as far as the engine was asked."""
+        """How many processes of a kind fit into one job, for the kinds about which the engine was asked."""
         self.places: HostSlots | None = None
         """The engine's hosts, if it has a fixed number of them and was asked about any kind of processes."""
         self.closed = False
         self._lock = threading.Lock()
         self._asking: dict[Resources, list[Callable[[EngineError | None], object]]] = {}
-        """Kinds of processes that the engine is being asked about, with those who wait for its answer."""
+        """Kinds of processes about which the engine is being asked, with the callbacks that wait for its answer."""
         self._asking_lock = threading.Lock()
 
     def in_thread(self, call: Callable[[], None]) -> None:
-        """Do something that asks the engine, away from the loop."""
+        """Run a call that asks the engine, in a thread apart from the loop."""
         threading.Thread(target=call, name="ropewalk-engine", daemon=True).start()
 
     def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
         """Ask the engine how many such processes fit into a job, once for each kind; from any thread.
 
         Args:
-            resources: what each asks for.
+            resources: what each process asks for.
             then: called on the loop, with the engine's error if no host of it can hold even one.
         """
         with self._asking_lock:
@@ -65,7 +66,7 @@ class EngineClient:
             waiting = self._asking.setdefault(resources, [])
             waiting.append(then)
             if len(waiting) > 1:
-                return  # they hear of it together, and so are placed together
+                return  # callbacks are called together, so that their processes are placed together
 
         def ask() -> None:
             num, places, problem = None, None, None
@@ -95,7 +96,7 @@ class EngineClient:
             return "" if self.closed else self._engine.submit(spec, 1, run_id, request_id)[0]
 
     def look(self, job: str) -> tuple[JobStatus, str] | None:
-        """How a job stands and what it said, unless it is only queued; None if the engine does not answer."""
+        """Return the state of a job and its output, unless it is only queued; None if the engine does not answer."""
         with self._lock:
             if self.closed:
                 return None
@@ -108,13 +109,13 @@ class EngineClient:
         return status, said
 
     def has_ended(self, job: str) -> bool:
-        """Whether the engine says that a job is over."""
+        """Return whether the engine says that a job is over."""
         with self._lock, contextlib.suppress(EngineError):
             return self._engine.poll([job])[job].state in (JobState.ENDED, JobState.LOST)
         return False
 
     def door(self, job: str) -> str:
-        """See `Engine.door`; the one thing that engines are asked by several threads at once.
+        """See `Engine.door`; the only method that several threads call at once.
 
         Raises:
             EngineError: the engine's connection to the job is gone.
@@ -122,7 +123,7 @@ class EngineClient:
         return self._engine.door(job)
 
     def end(self, job: str, *, was_told: bool) -> None:
-        """End a job, whatever it is in; one that was told to end gets time to do so, and to tidy up."""
+        """End a job in any state; one that was told to end gets time to do so, and to clean up."""
         deadline = time.monotonic() + _END_S * was_told
         while time.monotonic() < deadline and not self.closed and not self.has_ended(job):
             time.sleep(_POLL_S)
@@ -131,12 +132,12 @@ class EngineClient:
                 self._engine.cancel([job])
 
     def close(self, run_id: str, jobs: Sequence[str], never_up: Sequence[str]) -> None:
-        """Wait until jobs have ended by themselves, end those that do not, and all others of the run.
+        """Wait until jobs have ended by themselves, cancel those that do not, and all others of the run.
 
         Args:
             run_id: the run.
-            jobs: those that were told to end, and `never_up`.
-            never_up: those that cannot be told, and are ended at once.
+            jobs: the jobs that were told to end, and `never_up`.
+            never_up: the jobs that cannot be told, and are cancelled at once.
         """
         self.closed = True
         deadline = time.monotonic() + _END_S
@@ -153,7 +154,7 @@ class EngineClient:
             self._engine.close()
 
     def kill(self, jobs: Sequence[str]) -> None:
-        """End jobs at once, without waiting for anything."""
+        """Cancel jobs at once, without waiting for anything."""
         self.closed = True
         with contextlib.suppress(EngineError):
             self._engine.cancel(jobs)

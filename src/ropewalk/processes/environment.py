@@ -1,11 +1,11 @@
-"""The environment variables of a process: those of the program that started it, as they were in that moment.
+"""The environment variables of a process: those of the program that started it, at that moment.
 
     os.environ at `start` ─┬─ on this host: what differs from the agent's ───────────▶ StartProcess.changes ─▶ process
                            └─ on others: what differs from the program's beginning ──▶
 
 A process inherits the variables of its agent and is told the difference. On the program's host that makes them the same
-as the program's. Another host keeps its own (PATH, HOME, what a scheduler has set), and is told what the program itself
-has changed; of a list of folders, such as PATH, that is what the program has put before and after.
+as the program's. Another host keeps its own (PATH, HOME, variables of a scheduler), and is told what the program itself
+has changed; for a list of folders, such as PATH, those are the folders that the program has put before and after.
 
 Pure, but for `snapshot`, `at_beginning` and `apply`.
 """
@@ -17,27 +17,27 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-#: What a variable becomes: a text, nothing (it is taken away), or a list of folders with some more before and after.
+#: The change of a variable: a new value, None (it is removed), or a list of folders with further ones before and after.
 Change = str | None | tuple[str, str]
 
-#: Who a process is, which the agent says.
+#: Variables that identify a process, set by the agent.
 _IDENTITY = frozenset(("ROPEWALK_PROCESS", "ROPEWALK_RUN_ID", "ROPEWALK_JOB"))
-#: Settings of the place that a program runs in, which another host has its own of.
+#: Prefix of settings of the place in which a program runs; another host has its own.
 _SETTINGS = "ROPEWALK_"
 _PROCESS = Path("/proc/self/environ")
 
 
 def snapshot() -> dict[str, str]:
-    """The variables of this process, as they are now."""
+    """Return the variables of this process, as they are now."""
     while True:
         try:
             return dict(os.environ)
-        except KeyError:  # another thread took one away between two of our steps
+        except KeyError:  # another thread removed one between two of our steps
             continue
 
 
 def at_beginning(file: Path = _PROCESS) -> dict[str, str]:
-    """The variables that this program was started with; where nobody has noted that, those that it has now."""
+    """Return the variables with which this program was started; where that is not known, those that it has now."""
     now = snapshot()
     try:
         entries = file.read_bytes().split(b"\0")
@@ -45,17 +45,17 @@ def at_beginning(file: Path = _PROCESS) -> dict[str, str]:
         return now
     pairs = (entry.partition(b"=") for entry in entries if b"=" in entry)
     then = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-    # A program that shows something else than its arguments in `ps` writes that over its variables.
+    # A program that changes its title in `ps` overwrites this memory.
     is_intact = 2 * len(then.keys() & now.keys()) > len(now)
     return then if is_intact else now
 
 
 def changes_here(now: Mapping[str, str], agent: Mapping[str, str]) -> dict[str, Change]:
-    """What a process on the program's host is told.
+    """Return the changes for a process on the program's host.
 
     Args:
-        now: of the program.
-        agent: what the process inherits.
+        now: variables of the program.
+        agent: variables that the process inherits.
     """
     changes: dict[str, Change] = {name: value for name, value in now.items() if agent.get(name) != value}
     changes |= dict.fromkeys(agent.keys() - now.keys())
@@ -63,11 +63,11 @@ def changes_here(now: Mapping[str, str], agent: Mapping[str, str]) -> dict[str, 
 
 
 def changes_elsewhere(now: Mapping[str, str], beginning: Mapping[str, str]) -> dict[str, Change]:
-    """What a process on another host is told.
+    """Return the changes for a process on another host.
 
     Args:
-        now: of the program.
-        beginning: what it was started with.
+        now: variables of the program.
+        beginning: variables with which it was started.
     """
     changed = {name: value for name, value in changes_here(now, beginning).items() if not name.startswith(_SETTINGS)}
     return {
@@ -76,7 +76,7 @@ def changes_elsewhere(now: Mapping[str, str], beginning: Mapping[str, str]) -> d
 
 
 def _more(before: str | None, after: Change) -> Change:
-    """The change of a list of folders as what was put before and after it, if that is all."""
+    """Return the change of a list of folders as the folders put before and after it, if that is all."""
     if not before or not isinstance(after, str):
         return after
     head, found, tail = f"{os.pathsep}{after}{os.pathsep}".partition(f"{os.pathsep}{before}{os.pathsep}")
@@ -84,7 +84,7 @@ def _more(before: str | None, after: Change) -> Change:
 
 
 def changed(environment: Mapping[str, str], changes: Mapping[str, Change]) -> dict[str, str]:
-    """An environment after changes."""
+    """Return an environment after changes."""
     result = dict(environment)
     for name, change in changes.items():
         if change is None:
@@ -97,7 +97,7 @@ def changed(environment: Mapping[str, str], changes: Mapping[str, Change]) -> di
 
 
 def become(environment: Mapping[str, str]) -> None:
-    """Have these variables, and no others, in this process."""
+    """Set exactly these variables, and no others, in this process."""
     zone = os.environ.get("TZ")
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]

@@ -3,9 +3,8 @@
     demand ──sizing──▶ submit ─▶ (pending) ─▶ up ─▶ heard … heard ─▶ lost ─▶ another one
                          engine            dials back, or is dialled    └ its processes are placed again
 
-The loop's thread has the agents; the engine is asked from threads of its own, because it
-may block. Who is lost is decided by our own heartbeats: engines notice late, and their
-words are only added to what is reported.
+The loop's thread has the agents; the engine is asked from threads of its own, because it may block. Loss is decided by
+our own heartbeats: engines notice late, and their messages are only added to the report.
 """
 
 from __future__ import annotations
@@ -40,17 +39,19 @@ from ropewalk.transport.relay import Socket
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
-#: Leases are looked at more often than they are renewed: who is lost shall be known soon after the end of his lease.
+#: Leases are checked more often (seconds) than they are renewed, so that a loss is known soon after the end of the
+#: lease.
 _LOOK_S = 0.1
-#: An agent without processes is given back after this long, if the engine gives another one when it is needed.
+#: An agent without processes is given back after this long (seconds), if the engine gives another one when it is
+#: needed.
 _IDLE_S = 30.0
-#: Agents of which each comes up within this time of the one before share the processes evenly.
+#: Agents that come up within this time (seconds) of the one before share the processes evenly.
 _SPREAD_S = 5.0
-#: Losses within this time count as one event.
+#: Losses within this time (seconds) count as one event.
 _ONE_EVENT_S = 1.0
-#: Processes are placed one by one; what is said of too many on one host is said when all are.
+#: Processes are placed one by one; a warning of too many on one host waits this long (seconds), until all are placed.
 _CROWD_S = 0.2
-#: No agent is submitted for this long when too many did not stay up, or were refused by the engine.
+#: No agent is submitted for this long (seconds) when too many did not stay up, or were refused by the engine.
 _PAUSE_S, _REFUSED_S = 60.0, 5.0
 
 
@@ -59,41 +60,41 @@ _MAX_HOST_NAME = 255
 
 
 class FleetListener(Protocol):
-    """Who uses a fleet; called on the loop's thread."""
+    """The user of a fleet; called on the loop's thread."""
 
     def on_agent_up(self, agent: AgentRecord) -> None:
-        """It takes processes."""
+        """Called when an agent takes processes."""
 
     def on_heard(self, agent: AgentRecord, received: Received) -> None:
-        """It says something."""
+        """Called with each message of an agent."""
 
     def on_agent_lost(self, agent: AgentRecord, why: str) -> None:
-        """It is gone, with all its processes; one event."""
+        """Called when an agent is gone, with all its processes; one event."""
 
     def on_happened(self, text: str) -> None:
-        """Something that people should know; processes that wait may be placed now."""
+        """Called with an event that the user should know; waiting processes may be placed now."""
 
     def on_look(self) -> None:
-        """Now and then: processes that wait may be placed now."""
+        """Called periodically: waiting processes may be placed now."""
 
     def on_no_agents(self, error: Exception) -> None:
-        """None is left, and none comes any more."""
+        """Called when no agent is left, and none comes any more."""
 
 
 class Fleet:
-    """Submits agents, watches them, replaces those that are lost, and gives back those that idle.
+    """Submits agents, watches them, replaces lost ones, and gives back idle ones.
 
     Args:
-        engine: where they run.
-        home: of the launcher.
-        loop: whose thread calls everything here that is not said to be for any thread.
-        members: who may speak in the run.
-        crew: is told what happens.
+        engine: the engine on which they run.
+        home: what a fleet needs to know of its launcher.
+        loop: its thread calls everything here that is not said to be for any thread.
+        members: the processes that may connect in the run.
+        crew: the listener that is told what happens.
     """
 
     def __init__(self, engine: Engine, home: Home, loop: Loop, members: AllowList, crew: FleetListener) -> None:
         self.agents: dict[str, AgentRecord] = {}
-        """Those that submit add to it in their threads: to be looked through as a list of that moment."""
+        """Agents by id. Submitting threads add to it, so iterate over a copy."""
         self._home = home
         self._loop = loop
         self._members = members
@@ -109,13 +110,15 @@ class Fleet:
         self._paused_until = 0.0
         self._last_loss = -_ONE_EVENT_S
         self._last_news = time.monotonic()
-        """When an agent was submitted or came up last."""
+        """When an agent was last submitted or came up."""
         self._here = engine.reach is Reach.HERE
 
     # Demand
 
     def open(self) -> None:
-        """Submit what is wanted in any case, in this thread: errors of the engine are for whoever opens the session.
+        """Submit the agents that are needed in any case, in this thread.
+
+        Errors of the engine go to the caller that opens the session.
 
         Raises:
             EngineError: the engine refused.
@@ -130,12 +133,12 @@ class Fleet:
         self._desk.prepare(resources, then)
 
     def place(self, id: str, resources: Resources, total: int, beside: AgentRecord | None = None) -> AgentRecord | None:
-        """The agent that shall host a process, or None: it has to wait.
+        """Return the agent for a process, or None if the process has to wait.
 
         Args:
-            id: of the process.
+            id: id of the process.
             resources: what it asks for.
-            total: how many processes there are, with those that wait: agents that come up first leave some to others.
+            total: how many processes there are, waiting ones included: agents that come up first leave some to others.
             beside: the agent that has to host it, because others of its kind are there; crowded or not.
         """
         ready = [agent for agent in list(self.agents.values()) if agent.up]
@@ -161,7 +164,7 @@ class Fleet:
         return fits(agent.share, agent.processes.values(), resources, self._per_job)
 
     def _tell_if_crowded(self, agent: AgentRecord) -> None:
-        """Say that more runs somewhere than there is room for; once for each time that it becomes too much."""
+        """Report that more runs on a host than it has room for; once for each time that it becomes crowded."""
         *others, last = agent.processes.values() or (None,)
         is_crowded = last is not None and not fits(agent.share, others, last, self._per_job)
         if is_crowded and not agent.is_crowded and agent.id in self.agents:
@@ -173,11 +176,11 @@ class Fleet:
         agent.is_crowded = is_crowded
 
     def per_agent(self, resources: Resources) -> int:
-        """How many processes fill a whole agent; 1 where it takes any number, or that is not known yet."""
+        """Return how many processes fill a whole agent; 1 where it takes any number, or that is not known yet."""
         return 1 if self._home.settings.hosts else self._per_job.get(resources) or 1
 
     def want(self, waiting: list[Resources]) -> None:
-        """Submit agents for processes that wait; those that are under way count."""
+        """Submit agents for waiting processes; agents that are being started count."""
         hosts = self._home.settings.hosts
         if self._closed or time.monotonic() < self._paused_until or not (waiting or hosts):
             return
@@ -201,19 +204,25 @@ class Fleet:
             self._desk.in_thread(lambda: self._submit_all(wanted))
 
     def _want_again(self, waiting: list[Resources], problem: EngineError | None) -> None:
-        """The engine has been asked about a kind of processes; with `hosts` and none that wait, the next tick wants."""
+        """Called when the engine has answered about a kind of processes.
+
+        With a fixed number of hosts and no waiting processes, the next tick submits agents.
+        """
         if waiting and problem is None:
             self.want(waiting)
         elif waiting and not self.agents:
             self._crew.on_no_agents(StartFailed(str(problem)))
 
     def refusal(self, processes: Sequence[Resources]) -> str:
-        """Why so many processes can never run at the same time, whatever is submitted; empty if that is not known."""
+        """Return why these processes can never run at the same time, whatever is submitted.
+
+        The text is empty if that is not known.
+        """
         places = self._desk.places
         return too_many(processes, places, self._home.settings.hosts) if places else ""
 
     def _free(self, places: HostSlots) -> dict[str, HostCapacity]:
-        """What no agent has of each place."""
+        """Return what no agent has of each place."""
         free = dict(places.rooms)
         for share in [*(agent.share for agent in list(self.agents.values())), *self._submitting]:
             if share.place in free:
@@ -221,26 +230,26 @@ class Fleet:
         return free
 
     def _make_room(self) -> None:
-        """Give back the agents that idle: what they have may be what others wait for."""
+        """Give back idle agents: other processes may wait for their room."""
         for agent in list(self.agents.values()):
             if agent.up and not agent.processes and not agent.services:
                 self.dismiss(agent)
 
     def release(self, agent: AgentRecord, id: str) -> None:
-        """A process is gone from an agent."""
+        """Note that a process is gone from an agent."""
         agent.processes.pop(id, None)
         agent.services.discard(id)
         if not agent.processes and not agent.services:
             agent.idle_since = time.monotonic()
 
     def _may_come(self, resources: Resources) -> bool:
-        """Whether agents may come that are not up yet, with room for a process of this kind."""
+        """Return whether agents that are not up yet may come, with room for a process of this kind."""
         agents = list(self.agents.values())
         if self._submitting or any(not agent.pid for agent in agents):
             return True
         if self._here or time.monotonic() < self._paused_until:
             return False
-        if self._desk.places:  # also where an agent goes away that idles, or was lost and has not ended yet
+        if self._desk.places:  # also when an idle agent is given back, or a lost one has not ended yet
             idle = any(agent.draining or not (agent.processes or agent.services) for agent in agents)
             return idle or any(room.holds(resources) for room in self._free(self._desk.places).values())
         return self._most is None or sum(not agent.draining for agent in agents) < self._most
@@ -248,7 +257,7 @@ class Fleet:
     # Submission
 
     def _submit_all(self, wanted: list[Share]) -> None:
-        """In a thread of the engine."""
+        """Submit agents in a thread of the engine."""
         for number, share in enumerate(wanted):
             try:
                 self._submit(share)
@@ -293,7 +302,7 @@ class Fleet:
     # Coming up
 
     def linked(self, agent: AgentRecord, link: Link) -> None:
-        """The control link of an agent is up."""
+        """Handle the control link of an agent that has come up."""
         if agent.link is not None or agent.id not in self.agents:
             link.close()
             return
@@ -302,8 +311,8 @@ class Fleet:
         self._loop.add_link(
             link, lambda received: self._heard(agent, received), lambda why: self._link_lost(agent, link, why)
         )
-        self._ping(agent)  # before anything large is under way
-        if self._closed:  # it came up while the session was ending, and would be waited for
+        self._ping(agent)  # before anything large is in transit
+        if self._closed:  # it came up while the session was ending, which would wait for it
             with contextlib.suppress(LinkClosed):
                 link.send(ShutdownMessage())
 
@@ -312,9 +321,9 @@ class Fleet:
         message = received.message
         if isinstance(message, AgentUp):
             if agent.pid:
-                return  # it says that once
+                return  # an agent reports that once
             agent.pid, agent.host, agent.ip = message.pid, escaped(message.host[:_MAX_HOST_NAME]), message.ip
-            if self._here:  # another host would be told all that this one has beyond what it claims
+            if self._here:  # another host would be told all variables of this one
                 agent.environment = message.environment
             agent.idle_since = self._last_news = time.monotonic()
             self._budget.ready(time.monotonic())
@@ -334,7 +343,7 @@ class Fleet:
         if agent.pinged is None or self._here:
             return
         took_s = time.monotonic() - agent.pinged
-        # The quickest one says how far it is; others waited behind large messages.
+        # The shortest one is the distance; others waited after large messages.
         agent.round_trip_s = min(took_s, agent.round_trip_s or took_s)
         agent.pinged = None
 
@@ -374,7 +383,7 @@ class Fleet:
             link = agent.link
             if link is None:
                 continue
-            if link.received_bytes != agent.num_bytes:  # also of a large message that is not whole yet
+            if link.received_bytes != agent.num_bytes:  # also of a large message that is not complete yet
                 agent.num_bytes = link.received_bytes
                 agent.lease.heard(now)
             if agent.lease.state(now) is Liveness.LOST:
@@ -388,7 +397,7 @@ class Fleet:
         return now - agent.idle_since > _IDLE_S and sum(other.up for other in list(self.agents.values())) > 1
 
     def dismiss(self, agent: AgentRecord) -> None:
-        """Give an agent back that is needed no more."""
+        """Give back an agent that is not needed any more."""
         agent.draining = agent.draining or "it is given back"
         if agent.link:
             with contextlib.suppress(LinkClosed):
@@ -399,7 +408,10 @@ class Fleet:
             self.lost(agent, why)
 
     def lost(self, agent: AgentRecord, why: str, *, hopeless: bool = False) -> None:
-        """One event, however many processes it takes with it. Hopeless: another one would fare no better."""
+        """Handle the loss of an agent: one event for all of its processes.
+
+        `hopeless`: another agent would fail likewise.
+        """
         if self.agents.pop(agent.id, None) is None:
             return
         self._members.retire(agent.id)
@@ -425,7 +437,7 @@ class Fleet:
                 self._crew.on_no_agents(StartFailed(f"no agent could join this run. The last one: {why}"))
             return
         if now - self._last_loss < _ONE_EVENT_S:
-            return  # part of what was counted just now: a switch that failed, a partition that was drained
+            return  # part of the event counted just now: a switch that failed, a partition that was drained
         self._last_loss = now
         match self._budget.died(now, healthy=agent.pid != 0, cause=why):
             case StartAgain(delay_s):
@@ -441,7 +453,7 @@ class Fleet:
     # The end
 
     def close(self) -> None:
-        """Have all agents end, and end those that do not; not from the loop's thread."""
+        """Have all agents end, and cancel those that do not; not from the loop's thread."""
         self._closed = self._desk.closed = True
         for agent in list(self.agents.values()):
             if agent.link:
@@ -452,7 +464,7 @@ class Fleet:
         self._desk.close(self._home.run_id, [agent.job for agent in agents], never_up)
 
     def kill(self) -> None:
-        """End all jobs at once, without asking."""
+        """Cancel all jobs at once, without notice."""
         self._closed = True
         agents = list(self.agents.values())
         if not self._here:
@@ -465,5 +477,5 @@ class Fleet:
 
 
 def default_resources(settings: Settings) -> Resources:
-    """What a process asks for that names nothing itself: the settings `cpus`, `gpus` and `memory`."""
+    """Return what a process asks for that names nothing itself: the settings `cpus`, `gpus` and `memory`."""
     return Resources(settings.cpus or 1, settings.gpus or 0, settings.memory)

@@ -18,10 +18,10 @@ from ropewalk.transport.channel import Channel
 from ropewalk.transport.loop import Loop
 
 _REPLIES = msgspec.msgpack.Decoder(ForkReply)
-#: A fork server that dies more often than this in `_WINDOW_S` is given up.
+#: A fork server that dies more often than this within `_WINDOW_S` is not replaced any more.
 _MAX_DEATHS = 5
 _WINDOW_S = 10.0
-#: How long the process between a dead fork server and a worker may take to say which worker it forked.
+#: How long the intermediate process between a dead fork server and a worker may take to report its fork, in seconds.
 _LAST_WORDS_S = 0.5
 
 
@@ -45,13 +45,13 @@ class ForkChannel:
         self._unsent: deque[str] = deque()
         self._ready = False
         self._cannot_import = False
-        """Whether it has said that it cannot import `preload`, and ends."""
+        """Whether it has reported that it cannot import `preload`, and ends."""
         self._num_never_ready = 0
         self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS)
         self._begin()
 
     def request(self, request: ForkRequest, fds: Sequence[int]) -> None:
-        """Ask for a process; the answer comes by `on_reply`. The descriptors stay open until then."""
+        """Request a process; the answer comes by `on_reply`. The descriptors stay open until then."""
         self._asked[request.start.id] = (request, fds)
         self._unsent.append(request.start.id)
         if not self.pid:
@@ -59,7 +59,7 @@ class ForkChannel:
         self._send()
 
     def ended(self, pid: int, exit_code: int) -> bool:
-        """A child of the agent ended; returns whether it was this fork server, which is replaced then."""
+        """Handle the end of a child of the agent; returns whether it was this fork server, which is replaced then."""
         if pid != self.pid:
             return False
         self._read_rest()
@@ -131,7 +131,10 @@ class ForkChannel:
                 self._fail_all(reply.reason)
 
     def _read_rest(self) -> None:
-        """Read all replies up to the end: of a fork that was under way when it died, the process in between tells."""
+        """Read all replies up to the end.
+
+        A fork that was under way when the server died is reported by the intermediate process.
+        """
         self._loop.unwatch(self._channel.fileno())
         self._channel.wait_at_most(_LAST_WORDS_S)
         self._read()
@@ -149,7 +152,7 @@ class ForkChannel:
 
 
 def _become_fork_server(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> NoReturn:
-    """In the forked child of the agent: keep the channel, close everything else, serve, and end."""
+    """Become a fork server, in a forked child: keep the channel, close everything else, serve, and end."""
     code = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

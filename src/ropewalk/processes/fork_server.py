@@ -4,10 +4,9 @@ A fork of a process that has imported what workers need takes about a millisecon
 a fresh interpreter takes a hundred. The fork server has one thread, so forking is
 safe, and it holds nothing but imports.
 
-It forks twice, and the process in between ends at once: so the worker becomes a
-child of the agent (which is a subreaper), the agent sees its death and its exit
-status directly, and the loss of the fork server hurts no running worker. That is
-what the standard library's fork server cannot do: its children are its own.
+It forks twice, and the intermediate process ends at once: so the worker becomes a child of the agent (which is a
+subreaper), the agent sees its death and its exit status directly, and the loss of the fork server affects no running
+worker. The standard library's fork server cannot do that: its children are its own.
 
     agent ──ForkRequest + descriptors──▶ fork server ──fork──▶ ○ ──fork──▶ worker (child of the agent)
       ◀──────────── ForkReply(pid) ─────────────────────────── ┘ exits
@@ -38,17 +37,17 @@ _REQUESTS = msgspec.msgpack.Decoder(ForkRequest)
 
 
 def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> None:
-    """Import what is asked for, say so, then fork until the agent closes the channel.
+    """Import the preloaded modules, report that, then fork until the agent closes the channel.
 
     Args:
-        channel: to the agent.
+        channel: channel to the agent.
         preload: modules that all processes share from the start.
-        path: the import path of those who asked for them.
+        path: the import path of the owner that asked for them.
     """
     kernel.die_with_parent()
     bootstrap.inherited = dict(os.environ)
     os.environ["ROPEWALK_PROCESS"] = "fork server"
-    # What is imported here must not start threads.
+    # Modules that are imported here must not start threads.
     os.environ.update(blas_threads_environment(1, os.environ))
     keep_memory_of_others()
     kernel.name_thread("rw-forkserver")
@@ -67,7 +66,7 @@ def serve(channel: Channel, preload: tuple[str, ...], path: tuple[str, ...]) -> 
         entry = request.start.entry.partition(":")[0]
         if entry not in entries:
             entries.add(entry)
-            with contextlib.suppress(Exception, SystemExit):  # the process itself meets the same, and says it
+            with contextlib.suppress(Exception, SystemExit):  # the process itself meets the same error, and reports it
                 importlib.import_module(entry)  # once, here, instead of in every child
             gc.collect()
             gc.freeze()  # the collector of a child must not touch, and so copy, pages that all children share
@@ -98,18 +97,18 @@ def _fork_twice(channel: Channel, request: ForkRequest, fds: list[int]) -> None:
 
 
 def _reply(channel: Channel, reply: ForkReply) -> None:
-    with contextlib.suppress(LinkClosed):  # the agent is gone: so are we, in a moment
+    with contextlib.suppress(LinkClosed):  # the agent is gone, and so will this process be in a moment
         channel.send(msgspec.msgpack.encode(reply))
 
 
 def _import_all(modules: tuple[str, ...], path: tuple[str, ...]) -> str:
-    """Import modules; returns what is wrong, or nothing."""
+    """Import modules; returns what is wrong, or ""."""
     own = sys.path[:]
     sys.path[:] = path
     try:
         return _import_each(modules)
     finally:
-        sys.path[:] = own  # for the modules of ours that the first of each kind of process needs
+        sys.path[:] = own  # for those modules of ours that the first process of each kind needs
 
 
 def _import_each(modules: tuple[str, ...]) -> str:
@@ -117,7 +116,7 @@ def _import_each(modules: tuple[str, ...]) -> str:
         module = name.removesuffix(IF_THERE)
         try:
             importlib.import_module(module)
-        except BaseException as error:  # whatever a user's module raises ends up as the reason
+        except BaseException as error:  # any exception of a user's module is reported as the reason
             if isinstance(error, ImportError) and name != module:
                 continue
             return f"preload={module!r} cannot be imported:\n{traceback.format_exc()}"

@@ -17,7 +17,7 @@ class Gpus:
     """Which process has which GPU.
 
     Args:
-        environment: of the agent; an engine that gave it some of a host's GPUs has named them there.
+        environment: environment of the agent; an engine that gave it some of a host's GPUs has named them there.
         driver: the folder in which the kernel's driver lists all of them.
     """
 
@@ -28,14 +28,14 @@ class Gpus:
         else:
             self._free = [str(number) for number in range(len(list(driver.iterdir())))] if driver.is_dir() else []
         self.count = len(self._free)
-        """How many there are, free or not."""
+        """How many GPUs there are, free or not."""
         self._given: dict[str, list[str]] = {}
 
     def give(self, start: StartProcess) -> StartProcess:
-        """The request with the process's own GPUs in its environment, as many as are free.
+        """Return the request with the process's own GPUs in its environment, as many as are free.
 
-        None of them if it asks for none and is bound to that. Unchanged if it asks for none without
-        being bound, names some itself, or the host has none.
+        None are visible if a bounded process asks for none. The request is unchanged if a process that is not bounded
+        asks for none, if it names some itself, or if the host has none.
         """
         if not self.count or VISIBLE in start.environment or not (start.gpus or start.bounded):
             return start
@@ -45,13 +45,13 @@ class Gpus:
 
     @property
     def num_free(self) -> int:
-        """How many nobody has."""
+        """Return how many GPUs are free."""
         return len(self._free)
 
     def users(self) -> str:
-        """The names of the processes that have some."""
+        """Return the names of the processes that have GPUs."""
         return ", ".join(sorted(id.rpartition("#")[0] for id, names in self._given.items() if names))
 
     def take_back(self, id: str) -> None:
-        """A process has ended; may be called twice."""
+        """Take back the GPUs of a process that has ended; may be called twice."""
         self._free = sorted([*self._free, *self._given.pop(id, [])])

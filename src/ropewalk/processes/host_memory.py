@@ -1,4 +1,4 @@
-"""Memory that the processes of a host have in common: what was sent to it once, and what they make together, once.
+"""Memory that the processes of a host share: blobs that were sent to it once, and blobs that they make together, once.
 
     launcher ─ PutBlob ─▶ agent      each process ─ GetBlob ─▶ agent ─ BlobHere ─▶ maps the file
 
@@ -30,26 +30,28 @@ from ropewalk.transport.link import Link, Received
 #: Writes the content into memory that is all zeros; keeps no view of it.
 Fill = Callable[[memoryview], object]
 
-#: What this process has mapped, by name, while it is used.
+#: The mappings of this process, by name, while they are used.
 _mapped: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
-"""One to the agent for each of them: it keeps the memory as long as they are up."""
+"""One link to the agent for each mapping: the agent keeps the memory as long as they are up."""
 _asking = threading.Lock()
 
 
 def made_once(name: str, size_bytes: int, fill: Fill) -> memoryview:
-    """Memory with the content that `fill` writes, read-only, the same for all processes of this host that ask for it.
+    """Return read-only memory with the content that `fill` writes.
+
+    All processes of this host that ask for it share it.
 
     Args:
-        name: of the recipe: whatever decides the content is part of it.
-        size_bytes: how much; at least 1.
-        fill: called by the first who asks.
+        name: name of the recipe: everything that determines the content is part of it.
+        size_bytes: size of the memory, at least 1.
+        fill: called in the first process that asks.
 
     Returns:
-        A view. The memory is freed when no process of the host has one, a while after.
+        A view. The memory is freed a while after the last process of the host has dropped its view.
 
     Raises:
-        Exception: what `fill` raised; who asks next tries again.
+        Exception: whatever `fill` raised; the next process that asks tries again.
     """
     if size_bytes < 1:
         raise ValueError(f"size_bytes must be at least 1, not {size_bytes}")
@@ -63,7 +65,7 @@ def made_once(name: str, size_bytes: int, fill: Fill) -> memoryview:
 
 
 def parts_of_host(context: ProcessContext, ref: BlobRef) -> list[memoryview]:
-    """The parts of a blob that the launcher sends to this host; waits until it is there.
+    """Return the parts of a blob that the launcher sends to this host; waits until it is there.
 
     They are this process's own: all processes share the memory that none of them writes to.
 
@@ -78,13 +80,13 @@ def parts_of_host(context: ProcessContext, ref: BlobRef) -> list[memoryview]:
 
 
 def fetch_blob(link: Link, id: str, process: str, *, writable: bool) -> list[memoryview]:
-    """The parts of a blob of this host, over a link to its agent; waits until it is there.
+    """Return the parts of a blob of this host, over a link to its agent; waits until it is there.
 
     Args:
-        link: to the agent.
-        id: of the blob.
+        link: link to the agent.
+        id: id of the blob.
         process: the name of this process.
-        writable: whether this process may write to what it gets, without others seeing it.
+        writable: whether this process may write to the memory, without others seeing it.
     """
     received: Received | None = None
     with contextlib.suppress(LinkClosed):
@@ -136,7 +138,7 @@ def _ask(link: Link, name: str, size_bytes: int, fill: Fill, process: str) -> in
 
 
 def end_with_agent(process: str) -> NoReturn:
-    """The agent is gone, and the kernel ends us with it, in a moment.
+    """Wait to be ended by the kernel with the agent, which is gone.
 
     An error would become the result of tasks that are about to run again elsewhere.
     """
@@ -144,7 +146,7 @@ def end_with_agent(process: str) -> NoReturn:
 
 
 def _forget_links() -> None:
-    """In a forked child: the mappings are its own as well, the links are its parent's."""
+    """Reset in a forked child: the mappings are its own as well, the links are its parent's."""
     global _asking
     _asking = threading.Lock()
     for link in list(_links):

@@ -1,12 +1,13 @@
-"""Processes that serve a whole host: one for each entry and host, started when somebody there asks first.
+"""Processes that serve a whole host: one for each entry and host, started at the first request from there.
 
     process ──NeedService──▶ its agent ──▶ session: is it up there? else start it ──┐
        ▲                                                                           ▼
        └──────ServiceAt──────── agent ◀──────────── its address ◀──ServiceUp── the service
 
-They belong to the launcher, so that they outlive whoever asked for them first; they take no room that other processes
-could have, and end by themselves when nobody needs them. A process may need one in the moment in which it ends, before
-the launcher has heard of that: it says which address does not answer, and hears of the next service.
+They belong to the launcher, so that they outlive the process that asked for them first; they take no room that other
+processes could have, and end by themselves when no process needs them. A process may need a service at the moment when
+that ends, before the launcher has learnt of it: the process reports which address does not answer, and gets that of the
+next service.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class ServiceUp(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """What a service tells the launcher once it can be reached."""
+    """The message of a service to the launcher once it can be reached."""
 
     address: str
 
@@ -42,9 +43,10 @@ class ServiceUp(msgspec.Struct, tag=1, array_like=True, frozen=True):
 #: The protocol between such a service and the launcher.
 SERVICE = Codec(ServiceUp | Retired)
 
-#: Told the address of a service, or why there is none.
+#: Called with the address of a service, or why there is none.
 Then = Callable[[str, str], object]
-#: The launcher hears this soon, in seconds, of the end of a service that does not answer, or it has not ended.
+#: Timeout in seconds: if the launcher has not learnt by then that a service that does not answer has ended, it has not
+#: ended.
 _NEWS_S = 20.0
 
 
@@ -53,12 +55,13 @@ class _Service:
     """One service of one host.
 
     Attributes:
-        entry: what it runs.
-        agent: of its host.
-        address: where it is reached; "" until it is up.
-        link: to its process.
-        asking: told when it is up.
-        doubting: to whom it does not answer, with the host that they ask for: told of the next one.
+        entry: the function that it runs.
+        agent: agent of its host.
+        address: address at which it is reached; "" until it is up.
+        link: link to its process.
+        asking: callbacks to be called when it is up.
+        doubting: callbacks of callers that it does not answer, with the host that they ask for: called with the next
+            one.
     """
 
     entry: str
@@ -79,18 +82,18 @@ class HostServices:
         self._numbers = itertools.count(1)
 
     def ask(self, entry: str, agent: AgentRecord | None, then: Then, unanswered: str = "") -> None:
-        """Find a service, and start it if it is not there.
+        """Find a service, and start it if there is none.
 
         Args:
-            entry: what it runs, as in a `ProcessSpec`.
-            agent: of its host; None: any host, rather one where it runs already.
+            entry: the function that it runs, as in a `ProcessSpec`.
+            agent: agent of its host; None: any host, preferably one where it runs already.
             then: called with its address and "", or "" and why it cannot be had.
-            unanswered: where a service does not answer the caller: as soon as it has ended, `then` gets the address of
-                the next one; the same address if it does not end.
+            unanswered: address at which a service does not answer the caller: as soon as that has ended, `then` gets
+                the address of the next one; the same address if it does not end.
         """
         doubted: _Service | None = None
         for service in self._services.values():
-            fits = service.agent is agent if agent else not service.agent.draining  # who is there has no other host
+            fits = service.agent is agent if agent else not service.agent.draining  # it has no other host
             if service.entry == entry and fits:
                 if not service.address:
                     service.asking.append(then)
@@ -128,14 +131,14 @@ class HostServices:
         self._session.loop.call_later(_NEWS_S, still_there)
 
     def retired(self, news: Retired) -> None:
-        """Some processes are gone, or struck off."""
+        """Tell all services of retired processes."""
         for service in self._services.values():
             if service.address and service.link:
                 with contextlib.suppress(LinkClosed):
                     service.link.send(news)
 
     def agent_is_up(self) -> None:
-        """An agent came up: who takes any can have it."""
+        """Start services that may run on any agent, now that one is up."""
         anywhere, self._anywhere = self._anywhere, []
         for entry, then in anywhere:
             self.ask(entry, None, then)
@@ -156,7 +159,7 @@ class HostServices:
                 then(service.address, "")
 
     def on_report(self, id: str, report: TaskReport) -> None:
-        """It has no tasks."""
+        """Does nothing: a service has no tasks."""
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
         service = self._services.get(id)
@@ -171,10 +174,10 @@ class HostServices:
         self._gone(id, failure.reason)
 
     def on_draining(self, id: str, why: str, left_s: float) -> None:
-        """What it holds goes with its host."""
+        """Does nothing: the objects of a service go with its host."""
 
     def on_event(self, text: str) -> None:
-        """Others tell people of it."""
+        """Does nothing: others report it to the user."""
 
     def on_failed(self, error: Exception) -> None:
         for id in list(self._services):
@@ -198,7 +201,7 @@ def find_through_agent(context: ProcessContext, entry: str, unanswered: str = ""
 
     Args:
         context: of this process.
-        entry: what the service runs.
+        entry: the function that the service runs.
         unanswered: see `HostServices.ask`.
 
     Raises:
@@ -213,7 +216,7 @@ def find_through_agent(context: ProcessContext, entry: str, unanswered: str = ""
 
 
 def _group(entry: str) -> str:
-    """What people call a service: "depot" for `ropewalk.sharing.depot_process:main`."""
+    """Return the name of a service for the user: "depot" for `ropewalk.sharing.depot_process:main`."""
     return entry.partition(":")[0].rpartition(".")[2].removesuffix("_process")
 
 

@@ -1,4 +1,4 @@
-"""A process as its agent sees it: its page, its pipes, its last words."""
+"""The agent's record of a process: its page, its pipes, its last output."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ropewalk.transport.link import Link
 
 
 class HostedProcess:
-    """One process of an agent, from the request to the end."""
+    """One process of an agent, from the request to its end."""
 
     def __init__(self, start: StartProcess, owner: Link, output_folder: Path | None) -> None:
         """Open its page and pipes.
 
         Raises:
-            OSError: out of descriptors or memory.
+            OSError: no descriptors or no memory are left.
         """
         self.start = start
         self.owner = owner
@@ -30,11 +30,11 @@ class HostedProcess:
         self.started = time.monotonic()
         self.ended_by = ""
         self.overran: int | None = None
-        """The number of the task that ran out of time, for which this process was ended."""
+        """The number of the task that exceeded its time limit, for which this process was ended."""
         self.stopped_since: float | None = None
         self.paused: set[int] = set()
         self.early_signals: list[int] = []
-        """Those that came before its pid was known."""
+        """Signals that came before its pid was known."""
         self._child_fds: list[int] = []
         self.pipes: list[int] = []
         self._samples: psutil.Process | None = None
@@ -55,17 +55,17 @@ class HostedProcess:
         self._lines = {self.pipes[0]: LineAssembler(path), self.pipes[1]: LineAssembler(path)}
 
     def child_fds(self) -> list[int]:
-        """What the child inherits: stdout, stderr, page."""
+        """The descriptors that the child inherits: stdout, stderr, page."""
         return self._child_fds
 
     def close_child_fds(self) -> None:
-        """The child has its own copies now."""
+        """Close them here: the child has its own copies now."""
         for fd in self._child_fds:
             os.close(fd)
         self._child_fds = []
 
     def feed(self, fd: int, data: bytes) -> tuple[bool, str]:
-        """Take output from a pipe; returns (is it stderr, the whole lines that are now there)."""
+        """Take output from a pipe; returns whether it is stderr, and the lines that are complete now."""
         return fd == self.pipes[1], self._lines[fd].feed(data)
 
     def output_problem(self) -> str:
@@ -73,22 +73,22 @@ class HostedProcess:
         return next((lines.problem for lines in self._lines.values() if lines.problem), "")
 
     def finish_output(self) -> list[tuple[bool, str]]:
-        """Last lines that nothing ended."""
+        """Return the last lines that have no end of line."""
         rests = [(fd == self.pipes[1], self._lines[fd].finish()) for fd in self.pipes]
         return [(is_error, text) for is_error, text in rests if text]
 
     def last_output(self) -> str:
-        """The last lines it printed: those on stdout, then those on stderr, where its last words mostly are."""
+        """Return the last lines on stdout, then those on stderr, where the cause of death mostly is."""
         return "\n".join(filter(None, (self._lines[fd].tail() for fd in self.pipes)))
 
     def running_s(self) -> float:
-        """Seconds since it began the task it is in; 0 between tasks."""
+        """Seconds since it began its current task; 0 between tasks."""
         if self.page.words[CURRENT] == IDLE:
             return 0.0
         return max(0, time.monotonic_ns() - self.page.words[STARTED_NS]) / 1e9
 
     def sample(self) -> Sample | None:
-        """What it uses now; None if it is not there (yet, or any more)."""
+        """Return its current resource use; None if it does not exist (yet, or any more)."""
         if self.pid is None:
             return None
         with contextlib.suppress(psutil.Error):
@@ -105,7 +105,7 @@ class HostedProcess:
         return None
 
     def close(self) -> None:
-        """Give back descriptors and the page."""
+        """Close its descriptors and the page."""
         self.close_child_fds()
         for fd in self.pipes:
             os.close(fd)

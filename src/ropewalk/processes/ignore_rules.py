@@ -1,7 +1,7 @@
 """Ignore files in the syntax of .gitignore (https://git-scm.com/docs/gitignore), matched as git matches them.
 
-Git itself is the judge in the tests. What git has beyond this (rules of the user, case folding, tracked files that
-stay although they are ignored) does not belong to a bundle. ARCHITECTURE.md says why this is no dependency.
+The tests compare with git itself. What git has beyond this (rules of the user, case folding, tracked files that stay
+although they are ignored) does not belong to a bundle. `docs/internals/choices.md` says why this is no dependency.
 """
 
 from __future__ import annotations
@@ -19,27 +19,30 @@ _CLASSES = {
 class _Rule:
     pattern: re.Pattern[str]
     folder: str
-    """Of the file that the rule stands in: "" for the root, else ending in a slash."""
+    """Folder of the file with the rule: "" for the root, else ending in a slash."""
     by_name: bool
-    """Matches the last part of a path, at any depth."""
+    """Whether it matches the last part of a path, at any depth."""
     ignores: bool
     only_folders: bool
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IgnoreRules:
-    """The rules that hold in a folder: of its own ignore file and of those above it; the last that matches decides."""
+    """The rules of a folder: of its own ignore file and of those above it; the last match decides."""
 
     rules: tuple[_Rule, ...] = ()
 
     def and_those_of(self, text: str, folder: str = "") -> IgnoreRules:
-        """These rules, and those of an ignore file in a folder (relative to the root, "" for the root itself)."""
+        """Return these rules, and those of an ignore file in a folder (relative to the root, "" for the root)."""
         prefix = f"{folder}/" if folder else ""
         read = (_read(line, prefix) for line in text.split("\n"))
         return IgnoreRules((*self.rules, *(rule for rule in read if rule)))
 
     def ignores(self, path: str, *, is_folder: bool) -> bool:
-        """Whether a path is ignored, relative to the root and with slashes; no folder above it may be ignored."""
+        """Return whether a path is ignored, relative to the root and with slashes.
+
+        No folder above it may be ignored.
+        """
         name = path.rpartition("/")[2]
         for rule in reversed(self.rules):
             if (rule.only_folders and not is_folder) or not path.startswith(rule.folder):
@@ -50,7 +53,7 @@ class IgnoreRules:
 
 
 def _read(line: str, folder: str) -> _Rule | None:
-    """The rule of a line; None if it holds none, or one that can match nothing."""
+    """Return the rule of a line; None if it has none, or one that can match nothing."""
     pattern = _without_trailing_spaces(line.removesuffix("\r"))
     if not pattern or pattern.startswith("#"):
         return None
@@ -77,7 +80,7 @@ class _NeverMatches(Exception):
 
 
 def _path(pattern: str) -> str:
-    """A pattern with slashes, where a segment of two stars or more stands for any number of folders."""
+    """Return the regular expression of a pattern with slashes; a segment of two or more stars matches any folders."""
     *front, last = pattern.split("/")
     regex = "".join("(?:.*/)?" if _spans_folders(segment) else f"{_segment(segment)}/" for segment in front)
     return regex + (".+" if _spans_folders(last) else _segment(last))
@@ -88,13 +91,13 @@ def _spans_folders(segment: str) -> bool:
 
 
 def _segment(pattern: str) -> str:
-    """A pattern without slashes."""
+    """Return the regular expression of a pattern without slashes."""
     regex, at = "", 0
     while at < len(pattern):
         letter = pattern[at]
         at += 1
         if letter == "*":
-            regex += "" if regex.endswith("[^/]*") else "[^/]*"  # several are one, and cost no backtracking
+            regex += "" if regex.endswith("[^/]*") else "[^/]*"  # several stars are one, and cost no backtracking
         elif letter == "?":
             regex += "[^/]"
         elif letter == "[":
@@ -111,7 +114,7 @@ def _segment(pattern: str) -> str:
 
 
 def _bracket(pattern: str, at: int) -> tuple[str, int]:
-    """The set of letters that begins behind a bracket, and where it ends."""
+    """Return the set of characters that begins after a bracket, and where it ends."""
     negated = pattern[at : at + 1] in ("!", "^")
     at += negated
     items, first = "", True

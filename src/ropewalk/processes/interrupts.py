@@ -1,12 +1,11 @@
-"""Ctrl-C and other signals wait for a moment while something is changed that other threads use as well.
+"""Ctrl-C and other signals are postponed for a moment while the main thread changes state that other threads use.
 
-Python raises KeyboardInterrupt, and runs handlers of signals, between any two steps of the
-main thread. In the middle of handing out tasks an interrupt would leave some of them
-assigned but never sent, and the next `get` would wait for ever; in the middle of a frame
-it would cut the frame; and a handler that puts into the queue which the main thread is
-just putting into would wait for a lock that the main thread holds. So the few places of
-ours where the main thread changes shared state put signals off until they are through,
-which takes microseconds. Waiting is never protected in this way.
+Python raises KeyboardInterrupt, and runs handlers of signals, between any two steps of the main thread. In the middle
+of handing out tasks an interrupt would leave some of them assigned but never sent, and the next `get` would never
+return; in the middle of a frame it would truncate the frame; and a handler that puts into the queue into which the main
+thread is putting would wait for a lock that the main thread holds. So the few places of ours where the main thread
+changes shared state postpone signals until they are done, which takes microseconds. Waiting is never protected in this
+way.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-# The wrapper, `signal`, turns handlers into enums and back, which takes longer than all the rest.
+# The wrapper module, `signal`, converts handlers into enums and back, which takes longer than all the rest.
 _signal: Any = importlib.import_module("_signal")
 _handler_of: Callable[[int], object] = _signal.getsignal
 _SIGINT = int(_signal.SIGINT)
-#: Signals, besides the interrupt, for which programs have handlers: to raise in the main thread, as time limits do by
-#: SIGALRM, or to use what the main thread uses as well.
+#: Signals, besides SIGINT, for which programs have handlers: to raise in the main thread, as timeouts do with SIGALRM,
+#: or to use objects that the main thread uses as well.
 _HANDLED = [
     int(getattr(_signal, name))
     for name in (
@@ -43,11 +42,14 @@ _main_thread = threading.main_thread().ident
 
 
 class _Deferral:
-    """A context manager; does nothing outside of the main thread, and may be nested. About two microseconds."""
+    """A context manager that postpones signals; does nothing outside of the main thread, and may be nested.
+
+    It takes about two microseconds.
+    """
 
     def __init__(self) -> None:
         self._note_it = self._note
-        self._before: dict[int, Any] = {}  # handlers that ours stands for, in one of their many types
+        self._before: dict[int, Any] = {}  # the handlers that ours replaces, in one of their many types
         self._depth = 0
         self._came: dict[int, FrameType | None] = {}
 
@@ -65,7 +67,10 @@ class _Deferral:
                 self._end()
 
     def suspend(self) -> bool:
-        """Inside the deferral: let signals come for a while; those that are noted come now. Whether it was done."""
+        """Deliver signals for a while, inside the deferral; those that were noted come now.
+
+        Returns whether it was done.
+        """
         if self._depth != 1 or threading.get_ident() != _main_thread:
             return False
         self._depth = 0
@@ -86,14 +91,14 @@ class _Deferral:
             self._stand_for(_SIGINT)
             for number in _HANDLED:
                 self._stand_for(number)
-        except BaseException:  # of a handler
+        except BaseException:  # from a handler
             self._depth = 0
             self._end()
             raise
 
     def _stand_for(self, number: int) -> None:
         handler = _handler_of(number)
-        if callable(handler) and handler is not self._note_it:  # what is not Python's acts at once, or not at all
+        if callable(handler) and handler is not self._note_it:  # other handlers act at once, or not at all
             self._before[number] = handler
             try:
                 _signal.signal(number, self._note_it)
@@ -101,11 +106,11 @@ class _Deferral:
                 del self._before[number]
 
     def _end(self) -> None:
-        """Let handlers be what they were, and call those whose signals came."""
+        """Restore the handlers, and call those whose signals came."""
         while True:
             try:
-                number, handler = self._before.popitem()  # the interrupt last
-            except KeyError:  # also if a handler that has just been put back did the rest
+                number, handler = self._before.popitem()  # SIGINT last
+            except KeyError:  # also if a handler that was just restored did the rest
                 break
             _signal.signal(number, handler)
         if self._came:
@@ -113,7 +118,7 @@ class _Deferral:
             self._tell(sorted(came.items(), key=lambda each: each[0] == _SIGINT))
 
     def _tell(self, came: list[tuple[int, FrameType | None]]) -> None:
-        """Call handlers in this order, each of them whatever the others raise."""
+        """Call handlers in this order, each of them even if others raise."""
         number, frame = came.pop()
         try:
             if came:
@@ -139,7 +144,7 @@ interrupts_deferred = _Deferral()
 
 
 class _Allowance:
-    """A context manager for a wait inside of `interrupts_deferred`."""
+    """A context manager that delivers signals during a wait inside of `interrupts_deferred`."""
 
     def __init__(self) -> None:
         self._suspended: list[bool] = []
@@ -156,10 +161,10 @@ class _Allowance:
 #: `with interrupts_deferred: ... with interrupts_allowed: wait()`.
 interrupts_allowed = _Allowance()
 
-#: Called right before KeyboardInterrupt is raised, by the handlers below; must take no lock.
+#: Called immediately before KeyboardInterrupt is raised, by the handlers below; must take no lock.
 before_interrupt: list[Callable[[], object]] = []
 
-#: The handlers of signals that do so.
+#: The signal handlers that make these calls.
 telling_handlers: list[object] = []
 
 
@@ -170,5 +175,5 @@ def tell_of_interrupt() -> None:
 
 
 def may_serve() -> bool:
-    """Whether nothing can raise in this thread at any moment but an interrupt, which can be put off."""
+    """Return whether nothing but an interrupt, which can be postponed, can raise in this thread at any moment."""
     return threading.get_ident() != _main_thread or not any(map(callable, map(_handler_of, _HANDLED)))

@@ -1,4 +1,4 @@
-"""The agent that a session inside a process of another session joins, instead of a fleet of its own."""
+"""The agent that a session inside a process of another session joins, instead of having a fleet of its own."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ropewalk.transport.client import dial
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 
-#: A process whose agent is gone is given this long to be gone too.
+#: Time that a process has to end after its agent is gone, in seconds.
 _ORPHAN_S = 1.0
-#: There is no lease between neighbours: the kernel tells.
+#: There is no lease on the same host: the kernel reports the end.
 _FOR_EVER_S = 1e9
 
 
 class JoinedAgent:
-    """The agent of this very host, with the interface of a fleet.
+    """The agent of this host, with the interface of a fleet.
 
     Args:
-        parent: the process that we are.
-        loop: of the session.
-        crew: the session.
+        parent: the context of this process.
+        loop: loop of the session.
+        crew: the listener, which is the session.
     """
 
     def __init__(self, parent: ProcessContext, loop: Loop, crew: FleetListener) -> None:
@@ -50,7 +50,7 @@ class JoinedAgent:
         self.agents: dict[str, AgentRecord] = {}
 
     def open(self) -> None:
-        """Join it.
+        """Connect to the agent.
 
         Raises:
             TransportError: it does not answer.
@@ -60,51 +60,51 @@ class JoinedAgent:
         self._loop.call_soon(lambda: self.linked(self._agent, link))
 
     def linked(self, agent: AgentRecord, link: Link) -> None:
-        """It answers."""
+        """Take over the link to the agent."""
         agent.link = link
         self._loop.add_link(link, lambda received: self._crew.on_heard(agent, received), self._lost)
         self._crew.on_agent_up(agent)
 
     def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
-        """Nothing is to be asked of an engine."""
+        """Call `then` at once: there is no engine to ask."""
         self._loop.call_soon(lambda: then(None))
 
     def place(self, id: str, resources: Resources, total: int, beside: AgentRecord | None = None) -> AgentRecord | None:
-        """All processes go to this host."""
+        """Return the agent of this host, to which all processes go."""
         if self._agent.link is None:
             return None
         self._agent.processes[id] = resources
         return self._agent
 
     def per_agent(self, resources: Resources) -> int:
-        """Its size is not ours to change."""
+        """Return 1: the size of the agent cannot be changed from here."""
         return 1
 
     def refusal(self, processes: Sequence[Resources]) -> str:
-        """What the host has room for is known to the launcher alone."""
+        """Return "": only the launcher knows how much room the host has."""
         return ""
 
     def want(self, waiting: list[Resources]) -> None:
-        """No other agent can be had from here."""
+        """Do nothing: no other agent can be had from here."""
 
     def release(self, agent: AgentRecord, id: str) -> None:
-        """A process is gone."""
+        """Note that a process is gone."""
         agent.processes.pop(id, None)
 
     def close(self) -> None:
-        """Have our processes ended; the agent itself is not ours to end."""
+        """Have our processes ended; the agent itself goes on."""
         if self._agent.link:
             with contextlib.suppress(LinkClosed):
                 self._agent.link.send(ShutdownMessage())
 
     def kill(self) -> None:
-        """The agent is not ours to end."""
+        """Do nothing: the agent itself goes on."""
 
     def _lost(self, why: str) -> None:
         text = f"the agent on {self._agent.host or 'a host'} is gone: {why}"
         self.agents.clear()
         self._crew.on_agent_lost(self._agent, text)
-        # The kernel ends us with the agent, in a moment. An error now would become the result of a task that
-        # runs again elsewhere; it is for the case that the agent lives and only its link is lost.
+        # The kernel ends this process with the agent, in a moment. An error now would become the result of a task that
+        # runs again elsewhere; the error is for the case that the agent lives and only its link is lost.
         error = StartFailed(f"{text}; this process ends with it")
         self._loop.call_later(_ORPHAN_S, lambda: self._crew.on_no_agents(error))

@@ -1,9 +1,9 @@
-"""Which launchers of this user live, for whoever finds their jobs on a cluster later.
+"""Which launchers of this user are alive, for commands that find their jobs on a cluster later.
 
-A launcher with jobs elsewhere leaves a file in the state folder and holds a lock on it, which goes with the process
-whatever kills it. The file stays when the launcher is killed: it says that its jobs are left over. Locks mean something
-on the kernel on which they were taken; of a launcher on another host only its name is known (the state folder may be on
-a file system that hosts share).
+A launcher with jobs elsewhere leaves a file in the state folder and holds a lock on it, which the kernel releases
+however the process ends. The file stays when the launcher is killed: it says that its jobs are left over. Locks are
+valid only under the kernel on which they were taken; of a launcher on another host only its name is known (the state
+folder may be on a file system that hosts share).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ropewalk.trusted_files import make_private_folder, read_trusted
 
 
 class LauncherState(enum.Enum):
-    """What is known of the launcher of a run."""
+    """The state of the launcher of a run."""
 
     ALIVE = "alive"
     GONE = "gone"
@@ -41,7 +41,10 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 class LauncherRecord:
-    """This process has jobs of a run on an engine, from now until `close`. A folder that cannot be had is no error."""
+    """Records that this process has jobs of a run on an engine, until `close`.
+
+    A folder that cannot be used is no error.
+    """
 
     def __init__(self, run_id: str, engine: str) -> None:
         self._path = _path(run_id)
@@ -52,7 +55,7 @@ class LauncherRecord:
             self._file = write_locked_file(self._path, msgspec.json.encode(facts))
 
     def close(self) -> None:
-        """Its jobs have ended; may be called twice."""
+        """Remove the record when its jobs have ended; may be called twice."""
         if self._file:
             self._path.unlink(missing_ok=True)
         self.forget()
@@ -65,7 +68,7 @@ class LauncherRecord:
 
 
 def launcher_of(run_id: str) -> tuple[LauncherState, str]:
-    """What is known of the launcher of a run, and in words for people."""
+    """Return the state of the launcher of a run, with a description for the user."""
     facts = _read(_path(run_id))
     if facts is None:
         return LauncherState.UNKNOWN, "no record of its launcher on this machine"
@@ -80,13 +83,13 @@ def launcher_of(run_id: str) -> tuple[LauncherState, str]:
 
 
 def recorded_engines() -> set[str]:
-    """The engines on which launchers of this user have, or had, jobs that nobody has ended."""
+    """Return the engines on which launchers of this user have jobs, or have left some over."""
     found = (_read(file) for file in _folder().glob("*.json"))
     return {facts.engine for facts in found if facts}
 
 
 def forget_run(run_id: str) -> None:
-    """The jobs of a launcher that is gone have ended."""
+    """Remove the record of a run whose launcher is gone and whose jobs have ended."""
     _path(run_id).unlink(missing_ok=True)
 
 
@@ -95,7 +98,7 @@ def _folder() -> Path:
 
 
 def _path(run_id: str) -> Path:
-    # A run is named by whatever a cluster says: a label or a job's name that somebody else may have chosen.
+    # The run's name comes from the cluster: a label or a job's name that another user may have chosen.
     return _folder() / f"{urllib.parse.quote(run_id, safe='', errors='replace')}.json"
 
 

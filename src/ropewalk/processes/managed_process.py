@@ -1,4 +1,4 @@
-"""A process as the session that was asked for it knows it."""
+"""The record of a process in the session that was asked for it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class ManagedProcess:
     owner: Owner
     credentials: Credentials
     environment: Mapping[str, str]
-    """The variables that this process had when it asked for it."""
+    """The variables of this process at the time of the request."""
     certificate: ProcessCertificate | None = None
     agent: AgentRecord | None = None
     link: Link | None = None
-    """Until it ends."""
+    """The link of the process until it ends."""
     pid: int = 0
     sample: Sample | None = None
     exited: Exited | None = None
-    """How it ended, while its last words are still under way."""
+    """How it ended, while its last messages are still in transit."""
     has_taken_leave: bool = False
     is_leaving: bool = False
-    """Whether its owner lets it go, so that another one may be there in its place already."""
+    """Whether its owner has released it, so that another one may be there in its place already."""

@@ -1,8 +1,8 @@
-"""A process's memory limit: the kernel refuses what goes beyond it, and the agent watches it with all that it starts.
+"""A process's memory limit: the kernel refuses allocations beyond it, and the agent watches its whole process tree.
 
-The kernel's limit (RLIMIT_DATA) is on what a process has allocated for itself, used or not, and makes an allocation
-beyond it fail, as MemoryError in Python. It is not on address space, of which CUDA takes more than there is memory.
-Each process that is started by it has such a limit of its own; what they use together, only the agent sees.
+The kernel's limit (RLIMIT_DATA) is on the memory that a process has allocated for itself, used or not, and makes an
+allocation beyond it fail, as MemoryError in Python. It is not on address space, of which CUDA takes more than there is
+memory. Each process that it starts has such a limit of its own; only the agent sees what they use together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PARENT, _SESSION, _RESIDENT = 1, 3, 21
 
 
 def limit_this_process(limit_bytes: int) -> None:
-    """Have allocations fail beyond a limit; processes that this one starts inherit it."""
+    """Make allocations fail beyond a limit; processes that this one starts inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY:
         limit_bytes = min(limit_bytes, hard)
@@ -32,7 +32,7 @@ def limit_this_process(limit_bytes: int) -> None:
 
 
 def explaining(function: Callable[[], T]) -> Callable[[], T]:
-    """The function, whose MemoryErrors say which limit they have met, if this process has one."""
+    """Wrap the function so that its MemoryErrors say which limit they have met, if this process has one."""
     limit_bytes, _ = resource.getrlimit(resource.RLIMIT_DATA)
     if limit_bytes == resource.RLIM_INFINITY:
         return function
@@ -48,11 +48,11 @@ def explaining(function: Callable[[], T]) -> Callable[[], T]:
 
 
 def overuse(limits: Mapping[int, int], proc: Path = Path("/proc")) -> dict[int, str]:
-    """Which processes use more than they may, with all that they started, in words.
+    """Return which processes use more than they may, with all that they started, and a description of each.
 
     Args:
-        limits: in bytes, by the process id of a session's leader.
-        proc: where the kernel tells of processes.
+        limits: limits in bytes, by the process id of a session's leader.
+        proc: folder in which the kernel describes processes.
     """
     if not limits:
         return {}
@@ -60,7 +60,7 @@ def overuse(limits: Mapping[int, int], proc: Path = Path("/proc")) -> dict[int, 
     found: dict[int, str] = {}
     for pid, limit_bytes in limits.items():
         used_bytes = sum(resident[member] for member in families[pid])
-        if used_bytes > limit_bytes:  # perhaps: memory that several share counts once for each
+        if used_bytes > limit_bytes:  # not certain: memory that several share counts once for each
             used_bytes = sum(_own_part(proc / str(member), resident[member]) for member in families[pid])
         if used_bytes > limit_bytes:
             found[pid] = (
@@ -70,13 +70,13 @@ def overuse(limits: Mapping[int, int], proc: Path = Path("/proc")) -> dict[int, 
 
 
 def _families(leaders: Iterable[int], proc: Path) -> tuple[dict[int, list[int]], dict[int, int]]:
-    """The members of each leader's session with all their descendants, and what each process has in memory."""
+    """Return the members of each leader's session with all their descendants, and each process's resident memory."""
     resident: dict[int, int] = {}
     parents: dict[int, tuple[int, int]] = {}
     for folder in os.scandir(proc):
         if not folder.name.isdecimal():
             continue
-        with contextlib.suppress(OSError, ValueError, IndexError):  # it is gone
+        with contextlib.suppress(OSError, ValueError, IndexError):  # the process is gone
             facts = (proc / folder.name / "stat").read_bytes().rpartition(b")")[2].split()
             pid = int(folder.name)
             parents[pid] = int(facts[_PARENT]), int(facts[_SESSION])
@@ -84,7 +84,7 @@ def _families(leaders: Iterable[int], proc: Path) -> tuple[dict[int, list[int]],
     families: dict[int, list[int]] = {leader: [] for leader in leaders}
     for pid in parents:
         at, seen = pid, 0
-        while at in parents and seen < len(parents):  # a number may be given out again while we read
+        while at in parents and seen < len(parents):  # a pid may be reused while we read
             parent, session = parents[at]
             if session in families:
                 families[session].append(pid)
@@ -94,8 +94,11 @@ def _families(leaders: Iterable[int], proc: Path) -> tuple[dict[int, list[int]],
 
 
 def _own_part(process: Path, resident_bytes: int) -> int:
-    """What a process has in memory, of what it shares only its part; slow, so for those that seem to have too much."""
-    with contextlib.suppress(OSError, ValueError):  # it is gone, or somebody else's
+    """Return a process's memory, where shared memory counts in part.
+
+    This is slow, so it is for processes that seem to have too much.
+    """
+    with contextlib.suppress(OSError, ValueError):  # the process is gone, or belongs to another user
         for line in (process / "smaps_rollup").read_text(encoding="ascii", errors="replace").splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) << 10

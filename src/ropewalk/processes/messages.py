@@ -1,4 +1,4 @@
-"""What sessions, agents and processes say to each other on control links.
+"""The messages of sessions, agents and processes on control links.
 
 session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob PutCode OutputSeen Ping ShutdownMessage
                      OpenRelay MeetAt NoWay ServiceAt TokenIs Retired
@@ -20,13 +20,13 @@ from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.credentials import ProcessCertificate
 from ropewalk.transport.link import Codec
 
-#: Of an agent that its launcher refused: another one would be refused as well.
+#: Exit code of an agent that its launcher refused: another one would be refused as well.
 REFUSED_EXIT_CODE = 77
-#: Ends the name of a preloaded module that is left out where it cannot be imported.
+#: Suffix of the name of a preloaded module that is skipped where it cannot be imported.
 IF_THERE = "?"
 
 
-#: The number of one process: to a signal, others would mean whole groups, or all that there are.
+#: A process id: to a signal, other numbers would mean whole groups, or all processes.
 Pid = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -43,11 +43,11 @@ class Certificate(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def of(cls, certificate: ProcessCertificate) -> Certificate:
-        """As it travels."""
+        """Convert a certificate for sending."""
         return cls(certificate.cert_pem, certificate.key_pem, certificate.ca_pem, certificate.fingerprint)
 
     def unpacked(self) -> ProcessCertificate:
-        """As it is used."""
+        """Convert it back after receiving."""
         return ProcessCertificate(self.cert_pem, self.key_pem, self.ca_pem, self.fingerprint)
 
 
@@ -60,31 +60,31 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """`module:function`, called with the process's context and its link to the owner."""
     secret: str
     address: str
-    """Where the owner listens."""
+    """Address at which the owner listens."""
     environment: dict[str, str]
     cpus: float
     preload: tuple[str, ...]
     folder: str
     path: tuple[str, ...]
     task_limit_s: float | None
-    """A task that runs longer ends the process."""
+    """A task that runs longer than this, in seconds, ends the process."""
     gpus: int = 0
     certificate: Certificate | None = None
-    """For speaking with other hosts, in a run that has some."""
+    """Certificate for connections to other hosts, in a run that has several."""
     code: str = ""
-    """The project's files, by the id that `PutCode` gave them; `folder` and `path` are of the launcher's host then."""
+    """Id that `PutCode` gave to the project's files; `folder` and `path` are of the launcher's host then."""
     code_root: str = ""
-    """Where the project lies on the launcher's host."""
+    """Folder of the project on the launcher's host."""
     bounded: bool = False
     """Whether it gets no more CPUs and GPUs than it asks for, and does not start where there are fewer."""
     memory_limit_bytes: int = 0
-    """What it and all that it starts may use, 0 for any amount."""
+    """Memory limit of the process and all that it starts, in bytes; 0 for no limit."""
     cpu_numbers: tuple[int, ...] = ()
     """The CPUs that its agent binds it to."""
     changes: dict[str, Change] = {}
-    """How its environment differs from its agent's; what `environment` says comes on top."""
+    """How its environment differs from its agent's; `environment` is applied on top."""
     limits_threads: bool = True
-    """Whether numerical libraries get as many threads as it has CPUs, where nobody has said how many."""
+    """Whether numerical libraries get as many threads as it has CPUs, where no variable says how many."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -103,7 +103,7 @@ class Recall(msgspec.Struct, tag=3, array_like=True, frozen=True):
 
 
 class Peek(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """Tell what a process is doing and has finished; answered by `TaskReport`."""
+    """Report what a process is doing and has finished; answered by `TaskReport`."""
 
     id: str
 
@@ -121,7 +121,7 @@ class DropBlob(msgspec.Struct, tag=6, array_like=True, frozen=True):
 
 
 class GetBlob(msgspec.Struct, tag=7, array_like=True, frozen=True):
-    """Hand over a blob; answered by `BlobHere` as soon as it is there."""
+    """Send a blob; answered by `BlobHere` as soon as it is there."""
 
     id: str
 
@@ -133,23 +133,23 @@ class PutCode(msgspec.Struct, tag=11, array_like=True, frozen=True):
 
 
 class OpenRelay(msgspec.Struct, tag=12, array_like=True, frozen=True):
-    """Let two processes that come with this ticket meet at your switchboard; answered by `RelayAt`."""
+    """Let two processes that show this ticket be joined at your relay; answered by `RelayAt`."""
 
     ticket: str
 
 
 class MeetAt(msgspec.Struct, tag=13, array_like=True, frozen=True):
-    """Bring your side of a connection: to another switchboard, or (no `ip`) wait at your own."""
+    """Bring your side of a connection: to another relay, or (no `ip`) wait at your own."""
 
     ticket: str
     ip: str
     port: int
     target: str
-    """The address of a process of your host that the connection is for; "" for one that has asked with `NeedWay`."""
+    """The address of the process of your host that the connection is for; "" for the one that asked with `NeedWay`."""
 
 
 class NoWay(msgspec.Struct, tag=14, array_like=True, frozen=True):
-    """There is no way for this ticket."""
+    """There is no route for this ticket."""
 
     ticket: str
     why: str
@@ -164,17 +164,17 @@ class ServiceAt(msgspec.Struct, tag=15, array_like=True, frozen=True):
 
 
 class OutputSeen(msgspec.Struct, tag=8, array_like=True, frozen=True):
-    """So much output was shown; the agent may send as much again."""
+    """This many bytes of output were shown; the agent may send as many again."""
 
     size_bytes: int
 
 
 class Ping(msgspec.Struct, tag=9, array_like=True, frozen=True):
-    """Are you there? Answered by `Pong`."""
+    """A heartbeat, answered by `Pong`."""
 
 
 class ShutdownMessage(msgspec.Struct, tag=10, array_like=True, frozen=True):
-    """End every process of the sender; an agent whose launcher says so ends itself."""
+    """End every process of the sender; an agent whose launcher sends this ends itself."""
 
 
 class AgentUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
@@ -183,18 +183,18 @@ class AgentUp(msgspec.Struct, tag=20, array_like=True, frozen=True):
     pid: Pid
     host: str
     address: str
-    """Where processes of this host reach it."""
+    """The address at which processes of this host reach it."""
     usable_cpus: int
     ip: str = ""
-    """Where other hosts reach processes of this one; "" if only the agent leads here."""
+    """The address at which other hosts reach processes of this one; "" if only the agent can be reached."""
     dialled: bool = False
     """Whether the launcher had to dial, because it could not be reached from here."""
     environment: dict[str, str] | None = None
-    """What its processes inherit, if the launcher is on this host; of others it stays there."""
+    """The variables that its processes inherit, if the launcher is on this host; other hosts do not send them."""
 
 
 class Started(msgspec.Struct, tag=21, array_like=True, frozen=True):
-    """A process runs (its link to the owner may not be up yet)."""
+    """A process is running (its link to the owner may not be up yet)."""
 
     id: str
     pid: Pid
@@ -206,11 +206,11 @@ class NotStarted(msgspec.Struct, tag=22, array_like=True, frozen=True):
     id: str
     reason: str
     limit: bool = False
-    """Whether the host holds as many processes as it may."""
+    """Whether the host has as many processes as it may."""
 
 
 class Exited(msgspec.Struct, tag=23, array_like=True, frozen=True):
-    """A process is gone, with everything known of why."""
+    """A process is gone, with everything known of the cause."""
 
     id: str
     pid: int
@@ -218,9 +218,9 @@ class Exited(msgspec.Struct, tag=23, array_like=True, frozen=True):
     """As in the standard library: negative numbers are signals."""
     out_of_memory: str
     ended_by: str
-    """Why the agent itself ended it ("" if it did not): a time limit, a stop that lasted, the owner's wish."""
+    """Why the agent itself ended it ("" if it did not): a time limit, a stop that lasted, the owner's request."""
     timed_out: bool
-    """Whether its task ran longer than the limit."""
+    """Whether its task exceeded the time limit."""
     ran_s: float
     last_output: str
     page: PageReport
@@ -245,7 +245,7 @@ class Output(msgspec.Struct, tag=25, array_like=True, frozen=True):
 
 
 class Sample(msgspec.Struct, tag=26, array_like=True, frozen=True):
-    """What one process uses."""
+    """The resource use of one process."""
 
     id: str
     memory_bytes: int
@@ -254,17 +254,17 @@ class Sample(msgspec.Struct, tag=26, array_like=True, frozen=True):
 
 
 class Samples(msgspec.Struct, tag=27, array_like=True, frozen=True):
-    """What the processes of a host use."""
+    """The resource use of the processes of a host."""
 
     samples: list[Sample]
 
 
 class Pong(msgspec.Struct, tag=28, array_like=True, frozen=True):
-    """I am here."""
+    """The answer to `Ping`."""
 
 
 class HostEvent(msgspec.Struct, tag=29, array_like=True, frozen=True):
-    """Something happened to the host itself, in words."""
+    """Something happened to the host itself; described in text."""
 
     text: str
 
@@ -274,11 +274,11 @@ class Draining(msgspec.Struct, tag=31, array_like=True, frozen=True):
 
     why: str
     left_s: float
-    """What runs is given so long."""
+    """Seconds that running processes still get."""
 
 
 class NeedWay(msgspec.Struct, tag=32, array_like=True, frozen=True):
-    """A process cannot reach another host directly; whoever comes with the ticket is connected with it."""
+    """A process cannot reach another host directly; the process that shows the ticket is connected with it."""
 
     ticket: str
     to: str
@@ -286,7 +286,7 @@ class NeedWay(msgspec.Struct, tag=32, array_like=True, frozen=True):
 
 
 class RelayAt(msgspec.Struct, tag=33, array_like=True, frozen=True):
-    """Where the switchboard is that two sides may meet at."""
+    """Where the relay is at which two sides can be joined."""
 
     ticket: str
     ip: str
@@ -294,7 +294,7 @@ class RelayAt(msgspec.Struct, tag=33, array_like=True, frozen=True):
 
 
 class Met(msgspec.Struct, tag=34, array_like=True, frozen=True):
-    """Two sides have met at our switchboard."""
+    """Two sides were joined at our relay."""
 
     ticket: str
 
@@ -305,7 +305,7 @@ class NeedService(msgspec.Struct, tag=35, array_like=True, frozen=True):
     ticket: str
     entry: str
     unanswered: str = ""
-    """Where it does not answer any more."""
+    """The address at which it does not answer any more."""
 
 
 class NeedToken(msgspec.Struct, tag=38, array_like=True, frozen=True):
@@ -314,7 +314,7 @@ class NeedToken(msgspec.Struct, tag=38, array_like=True, frozen=True):
     ticket: str
     address: str
     id: str = ""
-    """Who asks; the agent, which knows, says so to the launcher."""
+    """The process that asks; the agent, which knows, sets it for the launcher."""
 
 
 class TokenIs(msgspec.Struct, tag=16, array_like=True, frozen=True):
@@ -329,30 +329,33 @@ class TokenIs(msgspec.Struct, tag=16, array_like=True, frozen=True):
 
 
 class RetiredProcess(msgspec.Struct, array_like=True, frozen=True):
-    """A process that may not speak any more."""
+    """A process that may not connect any more."""
 
     id: str
     fingerprint: str = ""
-    """Of its certificate, if it had one."""
+    """Fingerprint of its certificate, if it had one."""
     is_cut: bool = False
-    """Whether links to it are closed at once: it was struck off, or lost with its host. One that has ended did so."""
+    """Whether links to it are closed at once: it was struck off, or lost with its host.
+
+    A process that has ended has closed them itself.
+    """
 
 
 class Retired(msgspec.Struct, tag=40, array_like=True, frozen=True):
-    """Some processes are gone or struck off: said to all that accept callers, in this protocol and in others."""
+    """Some processes are gone or struck off: sent to all that accept callers, in this protocol and in others."""
 
     processes: list[RetiredProcess]
 
 
 class GetMade(msgspec.Struct, tag=36, array_like=True, frozen=True):
-    """Hand over a blob that processes of this host make: `BlobHere`, or `Make` if there is none and nobody makes it."""
+    """Ask for a blob that processes of this host make: answered by `BlobHere`, or by `Make` if it must be made."""
 
     id: str
     """The name of its recipe."""
 
 
 class Make(msgspec.Struct, tag=37, array_like=True, frozen=True):
-    """Make the blob that you want, and hand it over with `PutBlob`; others wait for it."""
+    """Make the blob that you asked for, and send it with `PutBlob`; others wait for it."""
 
     id: str
 
@@ -403,38 +406,40 @@ CONTROL = Codec(
 
 
 class AgentBoot(msgspec.Struct, frozen=True):
-    """What an agent needs to know before it can dial; handed over on its standard input."""
+    """What an agent needs to know before it can dial; passed on its standard input."""
 
     run_id: str
     agent_id: str
     secret: str
     address: str
-    """Of the launcher."""
+    """Address of the launcher."""
     folder: str
     """The run folder, if this is the launcher's host; else "", and the agent makes one."""
     launcher_pid: int
-    """On this host; 0 if the launcher is on another one."""
+    """Process id of the launcher on this host; 0 if it is on another one."""
     max_processes: int
     log_folder: str = ""
     certificate: Certificate | None = None
     launcher_secret: str = ""
-    """What the launcher shows if it has to dial."""
+    """The secret that the launcher proves if it has to dial."""
     launcher_ticket: str = ""
-    """What it shows at the switchboard then."""
+    """The ticket that the launcher shows at the relay then."""
     launcher_fingerprint: str = ""
     door: bool = False
-    """Whether to wait for the launcher at the door that the engine has made, because it carries the connections."""
+    """Whether to wait for the launcher at the socket that the engine has made, because the engine carries the
+    connections.
+    """
     service_key: str = ""
-    """From which the keys of services on this host follow; see `transport/tokens.py`."""
+    """The key from which the keys of services on this host follow; see `transport/tokens.py`."""
     lease_s: float = 0.0
-    """A launcher on another host that is silent for so long is gone; 0 for one on this host."""
+    """Lease in seconds: a launcher on another host that is silent for longer is gone; 0 for one on this host."""
 
     def __repr__(self) -> str:
         return f"AgentBoot(run_id={self.run_id!r}, agent_id={self.agent_id!r}, address={self.address!r})"
 
 
 class ForkRequest(msgspec.Struct, frozen=True, array_like=True):
-    """One process to fork, as the fork server hears of it (with descriptors: stdout, stderr, page)."""
+    """One process to fork, as it is sent to the fork server (with descriptors: stdout, stderr, page)."""
 
     start: StartProcess
     run_id: str
@@ -442,14 +447,14 @@ class ForkRequest(msgspec.Struct, frozen=True, array_like=True):
     agent_pid: int
     host: str
     service_key: str = ""
-    """Of the socket at which it may serve others."""
+    """Key of the socket at which it may serve others."""
     host_id: str = ""
     """The agent's name in a run of several hosts; "" if there is one."""
     ip: str = ""
 
 
 class ForkReply(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a fork; pid 0 with a reason when it failed."""
+    """The result of a fork; pid 0 with a reason when it failed."""
 
     id: str
     pid: int

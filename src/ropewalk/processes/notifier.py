@@ -1,15 +1,14 @@
-"""Wakes whoever waits for a change, and is whole after an interrupt at any moment.
+"""Wakes threads that wait for a change, and stays intact after an interrupt at any moment.
 
-    who waits:  hang up a lock that is locked ─▶ true already? ─▶ take it down
-                                   ▲               │ no
-                                   └─ sleep until somebody unlocks it
-    who changes something:  change it ─▶ unlock all locks that hang there
+    a waiting thread:   add a locked lock to the list ─▶ true already? ─▶ remove it
+                                                  ▲        │ no
+                                                  └─ sleep until another thread unlocks it
+    a changing thread:  make the change ─▶ unlock all locks in the list
 
-This is for what the main thread waits for beside others. `threading.Condition` is not: it
-is written in Python, and Ctrl-C between two steps of its `__enter__` or `__exit__` leaves
-its lock locked for ever, so that every other thread that comes there hangs. A bell has no
-lock of its own that anybody could leave locked. It guards nothing either: what is waited
-for has to be read and changed in single steps.
+This is for conditions for which the main thread waits beside others. `threading.Condition` is unsuitable: it is written
+in Python, and Ctrl-C between two steps of its `__enter__` or `__exit__` leaves its lock locked for ever, so that every
+other thread that needs it hangs. A notifier has no lock of its own that could stay locked. It guards nothing either:
+the state that is waited for has to be read and changed in single steps.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ import threading
 import time
 from collections.abc import Callable
 
-#: Whoever waits looks this often by himself: an interrupt may have struck between a change and its ring.
+#: A waiting thread checks this often (seconds) by itself: an interrupt may have struck between a change and its ring.
 _LOOK_UP_S = 1.0
 
 
 class Notifier:
-    """Wakes whoever waits for a change. For any thread."""
+    """Wakes threads that wait for a change. For any thread."""
 
     def __init__(self) -> None:
         self._sleepers: set[threading.Lock] = set()
 
     def ring(self) -> None:
-        """Something was changed: all who wait look at it."""
+        """Wake all waiting threads after a change."""
         for lock in list(self._sleepers):
-            with contextlib.suppress(RuntimeError):  # it was unlocked by an earlier ring
+            with contextlib.suppress(RuntimeError):  # an earlier ring unlocked it
                 lock.release()
 
     def wait_until(self, true: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """Wait until something is true.
+        """Wait until a condition is true.
 
         Args:
-            true: asked at first and after each ring.
+            true: the condition, called at first and after each ring.
             timeout_s: seconds, None waits for ever.
 
         Returns:
-            False if the time was over first.
+            False if the timeout passed first.
         """
         due = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""The sessions that are open in this process: what becomes of them at its end, and in its forked children."""
+"""The sessions that are open in this process: they are closed at its end, and forgotten in its forked children."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Protocol
 
 
 class Open(Protocol):
-    """What a session is here."""
+    """The interface of a session here."""
 
     def close(self) -> None:
         """End it."""
         ...
 
     def kill(self) -> None:
-        """End it at once, without asking."""
+        """End it at once, without notice."""
         ...
 
     def forget(self) -> None:
@@ -33,13 +33,13 @@ _hooked = False
 
 
 def add(session: Open) -> None:
-    """Remember a session; it may be remembered already."""
+    """Register a session; it may be registered already."""
     global _hooked
     with _lock:
         _sessions[id(session)] = session
         if not _hooked:
-            # What is registered later is called earlier: multiprocessing's own end, which waits for children of ours
-            # that have to be told of ours, shall find them gone.
+            # Exit handlers that are registered later are called earlier: multiprocessing's own one waits for children
+            # of ours that have to be told by ours, and must find them gone.
             importlib.import_module("multiprocessing.util")
             atexit.register(_end)
             os.register_at_fork(after_in_child=_forget_all)
@@ -47,13 +47,13 @@ def add(session: Open) -> None:
 
 
 def remove(session: Open) -> None:
-    """A session has ended."""
+    """Unregister a session that has ended."""
     with _lock:
         _sessions.pop(id(session), None)
 
 
 def all_sessions() -> list[Open]:
-    """Those that are remembered now."""
+    """Return the registered sessions."""
     with _lock:
         return list(_sessions.values())
 
@@ -65,13 +65,13 @@ def close_all() -> None:
 
 
 def kill_all() -> None:
-    """End every session of this process at once, without asking."""
+    """End every session of this process at once, without notice."""
     for session in all_sessions():
         session.kill()
 
 
 def before_closing(call: Callable[[], object]) -> None:
-    """Have a call made at the end of this process, right before its sessions end."""
+    """Have a call made at the end of this process, immediately before its sessions end."""
     _last_calls.append(call)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class MemoryKills:
-    """How often the kernel has killed for want of memory, as far as it tells."""
+    """How often the kernel has killed a process for lack of memory, as far as it reports that."""
 
     cgroup: int
     host: int
@@ -20,7 +20,7 @@ def count_kills(root: Path = Path("/")) -> MemoryKills:
 
 
 def evidence(before: MemoryKills, after: MemoryKills) -> str:
-    """What changed between two readings, in words; empty if nothing did."""
+    """Describe the changes between two readings; empty if there are none."""
     if after.cgroup > before.cgroup:
         return "the memory limit of the job's cgroup was reached (oom_kill rose)"
     if after.host > before.host:

@@ -1,4 +1,6 @@
-"""What processes print: whole lines, kept in files, the last ones kept for a death record, shown with a prefix.
+"""The output of processes: whole lines, kept in files and shown with a prefix.
+
+The last ones are kept for a death record.
 
     process ──pipe──▶ agent: LineAssembler ──Output──▶ session: Console ──▶ [pool-1.3@host] text
 
@@ -26,7 +28,7 @@ from ropewalk.trusted_files import make_folder, open_to_append
 
 logger = logging.getLogger(__name__)
 
-#: The most of one line that is held back while its end has not come.
+#: The most bytes of one line that are held back while its end has not come.
 _LONGEST_LINE = 64 * 1024
 _TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
@@ -34,7 +36,7 @@ _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 
 
 class LineAssembler:
-    """Turns the bytes of a pipe into whole lines, remembers the last ones, and keeps all in a file."""
+    """Turns the bytes of a pipe into whole lines, keeps the last ones, and writes all to a file."""
 
     def __init__(self, path: Path | None) -> None:
         self.problem = ""
@@ -46,7 +48,7 @@ class LineAssembler:
                 self._file = io.FileIO(open_to_append(path), "w")
 
     def feed(self, data: bytes) -> str:
-        """Take bytes; returns the whole lines that are now there."""
+        """Take bytes; returns the lines that are complete now."""
         self._partial += data
         end = self._partial.rfind(b"\n") + 1
         if not end and len(self._partial) >= _LONGEST_LINE:
@@ -54,7 +56,7 @@ class LineAssembler:
         return self._take(end)
 
     def finish(self) -> str:
-        """The process is gone: the last line counts although nothing ends it. Closes the file."""
+        """End the output of a process that is gone: the last line counts although it has no end. Closes the file."""
         rest = self._take(len(self._partial), end_line=True)
         if self._file:
             self._file.close()
@@ -62,7 +64,7 @@ class LineAssembler:
         return rest
 
     def tail(self) -> str:
-        """The last lines, with the one that has no end yet."""
+        """Return the last lines, with the one that has no end yet."""
         lines = [*self._tail, bytes(self._partial)] if self._partial else list(self._tail)
         return b"\n".join(lines)[-_TAIL_BYTES:].decode(errors="replace")
 
@@ -80,7 +82,7 @@ class LineAssembler:
     def _noting_problems(self):  # type: ignore[no-untyped-def]
         try:
             yield
-        except OSError as error:  # a full disk must not end the run; the session says so once
+        except OSError as error:  # a full disk must not end the run; the session reports it once
             self.problem = f"is no longer kept in a file: {error}"
             if self._file:
                 with contextlib.suppress(OSError):
@@ -99,7 +101,7 @@ class Console:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """Be ready to print: at the end of the interpreter, no thread can be started any more."""
+        """Prepare to print: at the end of the interpreter, no thread can be started any more."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._print_all, name="ropewalk-console", daemon=True)
             self._thread.start()
@@ -108,17 +110,17 @@ class Console:
         """Print lines of a process soon; from the loop's thread.
 
         Args:
-            who: stands before each line; empty to print the lines as they are.
+            who: prefix of each line; empty to print the lines as they are.
             text: whole lines.
             is_error: whether they go to stderr.
-            on_shown: called when they are out.
+            on_shown: called when they have been printed.
         """
         self.open()
         self._lines.append((who, text, is_error, on_shown))
         self._there.release()
 
     def when_shown(self, call: Callable[[], object]) -> None:
-        """Have a call made when everything is out that was shown before; at once, if nothing was ever shown."""
+        """Have a call made when everything that was passed before has been printed; at once, if nothing ever was."""
         if self._thread is None:
             call()
         else:
@@ -147,10 +149,13 @@ class Console:
                         _write(target, piece)
                     target.flush()
             on_shown()
-            del entry, on_shown  # they hold a process, and with it a pipe, until the next one prints
+            del entry, on_shown  # they refer to a process, and with it a pipe, until the next one prints
 
     def keep(self, text: str, path: Path) -> None:
-        """Add output of another host to a file here, at once: who hears that a process ended finds its last words."""
+        """Append output of another host to a file here, at once.
+
+        The report of a process's end finds its last output there.
+        """
         if self.problem:
             return
         try:
@@ -163,7 +168,7 @@ class Console:
 
 
 def prefixed(who: str, text: str, *, colour: bool) -> str:
-    """Every line of `text` with `[who]` before it: what would act on the terminal, or begin a line, is shown.
+    """Prefix every line of `text` with `[who]`; characters that control the terminal, or begin a line, are escaped.
 
     Colours are kept, and end with their line.
     """
@@ -175,9 +180,9 @@ def prefixed(who: str, text: str, *, colour: bool) -> str:
 
 
 def in_pieces(text: str) -> Iterator[str]:
-    """As many whole lines at a time as a pipe takes at once; a longer line comes by itself.
+    """Split text into as many whole lines at a time as a pipe takes at once; a longer line comes by itself.
 
-    What the program itself prints from another thread comes between them, also if Python does not buffer its streams
+    The program's own output from another thread comes between them, also if Python does not buffer its streams
     (PYTHONUNBUFFERED): then larger pieces are torn.
     """
     most = select.PIPE_BUF if text.isascii() else select.PIPE_BUF // 4
@@ -191,7 +196,7 @@ def in_pieces(text: str) -> Iterator[str]:
 def _write(target: TextIO, text: str) -> None:
     try:
         target.write(text)
-    except UnicodeEncodeError as error:  # a terminal or file that does not know all characters gets those it knows
+    except UnicodeEncodeError as error:  # a terminal or file that cannot encode all characters gets those that it can
         target.write(text.encode(error.encoding, "backslashreplace").decode(error.encoding))
 
 

@@ -1,4 +1,4 @@
-"""What processes print, on its way from agents to the launcher's terminal and to files."""
+"""The output of processes, from agents to the launcher's terminal and to files."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class OutputRelay:
         self._keep_in = keep_in
 
     def open(self) -> None:
-        """Take over stdout and stderr of now; may be called again."""
+        """Take over the current stdout and stderr; may be called again."""
         self._console.open()
 
     def close(self) -> None:
-        """Show what is left."""
+        """Show the output that is left."""
         self._console.close()
 
     def when_shown(self, call: Callable[[], object]) -> None:
-        """Have a call made when what processes have printed until now is out; from the loop's thread."""
+        """Have a call made when all output of processes so far has been shown; from the loop's thread."""
         self._console.when_shown(call)
 
     def show(self, who: str, text: str) -> None:
@@ -41,12 +41,12 @@ class OutputRelay:
         self._console.show(who, text, True, lambda: None)
 
     def take(self, agent: AgentRecord, output: Output, spec: ProcessSpec | None) -> None:
-        """A process has printed something.
+        """Handle output of a process.
 
         Args:
-            agent: hosts it, and hears when this was shown: it sends only so much ahead.
-            output: what was printed.
-            spec: of the process; None: it is not known here.
+            agent: agent of the process, which is told when this was shown: it sends a limited amount ahead.
+            output: the output.
+            spec: spec of the process; None: it is not known here.
         """
         who = f"{spec.group} {spec.rank}@{agent.host}" if spec else f"?@{agent.host}"
         if spec and spec.plain_output and not self._keep_in:

@@ -1,4 +1,4 @@
-"""What passes between a session and those that ask it for processes."""
+"""The interface between a session and the owners that ask it for processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.page import IDLE, PageReport
 from ropewalk.transport.link import Codec, Link, Received
 
-#: Of a process that has done nothing, or of which nobody can tell.
+#: The report of a process that has done nothing, or about which nothing is known.
 EMPTY_PAGE = PageReport(IDLE, 0.0, 0, b"", b"", b"")
 
 
@@ -21,66 +21,72 @@ class ProcessSpec:
     """A process to start."""
 
     group: str
-    """The name of what it belongs to, such as "pool-1"."""
+    """The name of the group to which it belongs, such as "pool-1"."""
     rank: int
-    """Its number there."""
+    """Its number in the group."""
     entry: str
     """`module:function`; called in the new process with its `ProcessContext`."""
     codec: Codec
     """The protocol of its link to the owner."""
     resources: Resources = field(default_factory=Resources)
     bounded: bool = False
-    """Whether the process is held to its resources on its host, and refused if no host has so many."""
+    """Whether the process is limited to its resources on its host, and refused if no host has as many."""
     preload: tuple[str, ...] = ()
-    """Modules that the fork server imports; one whose name ends in "?" is left out where it is not there."""
+    """Modules that the fork server imports; one whose name ends in "?" is skipped where it is not installed."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Variables on top of those that this process has when it asks for the new one."""
+    """Variables on top of those of this process at the time of the request."""
     limits_threads: bool = True
     """Whether numerical libraries get as many threads as it has CPUs, where no variable says how many."""
     task_limit_s: float | None = None
     beside: str = ""
     """Processes of one owner with the same word here share a host."""
     plain_output: bool = False
-    """Show what it prints without its name in front, in a run of one host."""
+    """Whether to show its output without its name in front, in a run of one host."""
     agent: str = ""
     """The agent that has to host it, as a service of that host: it takes no room that other processes could have."""
 
     @property
     def name(self) -> str:
-        """The name that people see."""
+        """The name that the user sees."""
         return f"{self.group}.{self.rank}"
 
 
 class Owner(Protocol):
-    """Who asked for processes. Everything is called on the loop's thread."""
+    """The requester of processes. Everything is called on the loop's thread."""
 
     def on_link(self, id: str, link: Link) -> None:
-        """The process is up and its link open."""
+        """Called when the process is up and its link open."""
 
     def on_message(self, id: str, received: Received) -> None:
-        """The process says something to its owner."""
+        """Called with each message of the process to its owner."""
 
     def on_report(self, id: str, report: TaskReport) -> None:
-        """The answer to a peek or a recall."""
+        """Called with the answer to a peek or a recall."""
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
-        """The process is gone; everything it sent was delivered before. `host_lost`: its agent is gone with it."""
+        """Called when the process is gone; everything that it sent was delivered before.
+
+        `host_lost`: its agent is gone with it.
+        """
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:
-        """The process could not be started."""
+        """Called when the process could not be started."""
 
     def on_draining(self, id: str, why: str, left_s: float) -> None:
-        """The host of a process is about to be taken away; what the process does may still take so long."""
+        """Called when the host of a process is about to be taken away; running work may take `left_s` seconds more."""
 
     def on_event(self, text: str) -> None:
-        """Something happened to a host of this session, such as the loss of an agent."""
+        """Called when something happened to a host of this session, such as the loss of an agent."""
 
     def on_failed(self, error: Exception) -> None:
-        """The session cannot give processes any more. May be told to one who has given the session back as well."""
+        """Called when the session cannot give processes any more.
+
+        It may also be called on an owner that has released the session.
+        """
 
 
 def gone_with_agent(id: str, pid: int, why: str) -> Exited:
-    """What is said of a process of which its agent can say nothing any more."""
+    """Return the report of the end of a process whose agent is gone."""
     return Exited(
         id=id,
         pid=pid,

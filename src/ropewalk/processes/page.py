@@ -1,10 +1,9 @@
-"""The task page: what a worker is doing, in memory that outlives it.
+"""The task page: what a worker is doing, in memory that survives its death.
 
-Each process shares one small memory file with its agent. Before each task the
-worker writes which task it starts; after each task it writes the result, if it is
-small. So when a worker is killed at any instant, its agent still knows which task
-it was in and what it had finished, and a death is laid on the right task. What a task
-needs is loaded in its name.
+Each process shares one small memory file with its agent. Before each task the worker writes which task it starts; after
+each task it writes the result, if it is small. So when a worker is killed at any instant, its agent still knows which
+task it was in and what it had finished, and the right task is blamed for a death. Loading the code of a task counts as
+part of the task.
 
     words │ current · started · fence from · fence to · version · base · count · spill used
     codes │ one byte per slot: what kind of result; nothing need be written for None
@@ -46,9 +45,9 @@ _VALUES_AT = _CODES_AT + SLOTS
 _SPILL_AT = _VALUES_AT + 8 * SLOTS
 SPILL_BYTES = PAGE_BYTES - _SPILL_AT
 
-#: `current` while the worker is between tasks.
+#: Value of `current` while the worker is between tasks.
 IDLE = -1
-#: The fence while nothing is recalled.
+#: Value of the fence while nothing is recalled.
 OPEN = 2**62
 
 #: Kinds of results in a slot.
@@ -56,10 +55,10 @@ NONE, INT, FLOAT, BOOL, PICKLED, ERROR = range(6)
 
 
 class PageReport(msgspec.Struct, frozen=True, array_like=True):
-    """What an agent read from a page."""
+    """A reading of a page by an agent."""
 
     current: int
-    """The task it is in, or IDLE."""
+    """The current task, or IDLE."""
     running_s: float
     """Seconds since it began that task."""
     base: int
@@ -83,11 +82,11 @@ class TaskPage:
         self.spill: memoryview[int] = view[_SPILL_AT:]
 
     def report(self, *, ended: bool = False) -> PageReport:
-        """A consistent copy of what is there; without results if the worker is just clearing them.
+        """Return a consistent copy of the page; without results if the worker is clearing them at this moment.
 
         Args:
-            ended: whether the worker has. While it runs, other CPUs may see its results later than their number,
-                where neither the machine nor a barrier keeps them in order; there, none are told.
+            ended: whether the worker has ended. While it runs, other CPUs may see its results later than their number,
+                where neither the machine nor a barrier keeps them in order; there, no results are reported.
         """
         words = self.words
         current, started, base = IDLE, 0, 0
@@ -96,7 +95,7 @@ class TaskPage:
             full_barrier()
             current, started, base = words[CURRENT], words[STARTED_NS], words[BASE]
             count = words[COUNT] if current == IDLE else current - base
-            full_barrier()  # what was stored before the `current` that we saw is visible now
+            full_barrier()  # stores before the `current` that we read are visible now
             if not (ended or STORES_ARE_ORDERED or can_fence()):
                 count = 0
             codes = bytes(self.codes[: max(0, min(count, SLOTS))])
@@ -112,8 +111,8 @@ class TaskPage:
     def fence(self, until: int, *, everything: bool = False) -> int:
         """Take back tasks before `until` that have not started: half of them, or all; returns the first of them.
 
-        What an earlier fence holds back stays behind it: those tasks are somebody else's by now. Returns
-        `until` when there is nothing to take. Only the agent calls this.
+        Tasks behind an earlier fence stay there: they belong to another worker by now. Returns `until` when there is
+        nothing to take. Only the agent calls this.
 
             current │ not started ... │ fenced before ... │ not started ... │ until
         """
@@ -122,7 +121,7 @@ class TaskPage:
         if current == IDLE or not can_fence() or current + 1 >= until:
             return until
         fenced_from, fenced_to = words[FENCE_FROM], words[FENCE_TO]
-        # A fence whose last task is `current` still stands: the worker may not have looked at it yet.
+        # A fence whose last task is `current` still stands: the worker may not have read it yet.
         still_fenced = fenced_from < fenced_to and fenced_to > current
         if not still_fenced:
             fenced_from = fenced_to = until
@@ -138,7 +137,7 @@ class TaskPage:
         return until if current == IDLE else max(first, current + 1)
 
     def clear(self, count: int, base: int) -> None:
-        """Forget `count` results that were sent; the first slot is task `base` from now on."""
+        """Clear `count` results that were sent; the first slot is task `base` from now on."""
         words = self.words
         words[VERSION] += 1
         self.codes[:count] = bytes(count)
@@ -154,7 +153,7 @@ class TaskPage:
 
 
 def create_page() -> int:
-    """A new, idle page; returns the descriptor of its memory file, which the caller owns."""
+    """Create an idle page; returns the descriptor of its memory file, which the caller owns."""
     fd = memory_file("ropewalk-page")
     os.ftruncate(fd, PAGE_BYTES)
     os.pwrite(fd, struct.pack("<8q", IDLE, 0, OPEN, 0, 0, 0, 0, 0), 0)
@@ -162,7 +161,7 @@ def create_page() -> int:
 
 
 def results_of(report: PageReport) -> list[tuple[int, object]]:
-    """The finished tasks of a report, in order: (kind, value or pickle)."""
+    """Return the finished tasks of a report, in order: (kind, value or pickle)."""
     values = struct.unpack(f"<{len(report.codes)}q", report.values)
     results: list[tuple[int, object]] = []
     for code, value in zip(report.codes, values, strict=True):

@@ -1,6 +1,6 @@
-"""Processes that have no host yet: given to agents that are up, or kept until there are some.
+"""Placement of processes that have no host yet: on agents that are up, or kept until there are some.
 
-asked for ─▶ prepared by the engine ─▶ placed on an agent ─▶ begun there
+asked for ─▶ prepared by the engine ─▶ placed on an agent ─▶ started there
                     │                        └ none has room: waits; agents are asked for a moment later
                     └ more than the engine's hosts will ever hold: refused, together with others like it
 """
@@ -19,9 +19,9 @@ from ropewalk.processes.messages import NotStarted
 from ropewalk.processes.owner import Owner
 from ropewalk.transport.loop import Loop
 
-#: Processes that are asked for within this time share the agents that they need.
+#: Processes that are asked for within this time (seconds) share the agents that they need.
 _GATHER_S = 0.02
-#: As long as more are asked for, others wait for them, but at most this many times `_GATHER_S`.
+#: While more processes are asked for, others wait for them, but at most this many times `_GATHER_S`.
 _GATHERINGS = 25
 
 
@@ -29,9 +29,9 @@ class Placement:
     """Places processes. Everything is called on the loop's thread, `ask` on any.
 
     Args:
-        processes: all of the session, by id; changed by others.
-        hosts: where they are placed.
-        loop: of the session.
+        processes: all processes of the session, by id; changed by others.
+        hosts: the fleet on which they are placed.
+        loop: loop of the session.
         begin: starts a process on its agent.
         refuse: tells the owner of a process that it cannot be had.
     """
@@ -51,22 +51,22 @@ class Placement:
         self._refuse = refuse
         self._waiting: list[str] = []
         self._too_many: list[str] = []
-        """Of an owner that asks for more than the engine's hosts have room for."""
+        """Processes of an owner that asks for more than the engine's hosts have room for."""
         self._wanting = False
 
     def ask(self, id: str, process: ManagedProcess) -> None:
-        """A process is asked for; its resources have been checked by the engine when it is placed."""
+        """Ask for a process; its resources have been checked by the engine when it is placed."""
         self._hosts.prepare(process.spec.resources, lambda problem: self._prepared(id, problem))
 
     def look(self) -> None:
-        """Place what waits: there may be room now."""
+        """Place waiting processes: there may be room now."""
         waiting, self._waiting = self._waiting, []
         for id in waiting:
             self._place(id)
         self._want_soon()
 
     def look_if_any_waits(self) -> None:
-        """The same, without asking for agents if nothing waits."""
+        """Place waiting processes, without asking for agents if there are none."""
         if self._waiting:
             self.look()
 
@@ -78,7 +78,7 @@ class Placement:
             self._refuse(NotStarted(id, str(problem), limit=True))
             return
         if self._hosts.refusal(self._asked_by(process.owner)):
-            self._too_many.append(id)  # and say how many they are when all have been asked for
+            self._too_many.append(id)  # the refusal says how many they are, when all have been asked for
         else:
             self._place(id)
         self._want_soon()
@@ -95,7 +95,7 @@ class Placement:
                 self._place(id)
 
     def _asked_by(self, owner: Owner) -> list[Resources]:
-        """What an owner wants to have at the same time. Of two with the same name one takes the other's place."""
+        """Return what an owner wants to have at the same time. Of two with the same name one replaces the other."""
         all = list(self._processes.values())
         named = {each.spec.name: each.spec for each in all if each.owner is owner and not each.is_leaving}
         return [spec.resources for spec in named.values() if not spec.agent]
@@ -121,7 +121,7 @@ class Placement:
         self._begin(id, process)
 
     def _beside(self, process: ManagedProcess) -> AgentRecord | None:
-        """The host of those that it has to share one with, if one of them has been placed."""
+        """Return the agent of the processes with which it has to share a host, if one of them has been placed."""
         for other in list(self._processes.values()) if process.spec.beside else ():
             together = other.owner is process.owner and other.spec.beside == process.spec.beside
             if together and other.agent and other.agent.up:
@@ -129,7 +129,7 @@ class Placement:
         return None
 
     def _want_soon(self) -> None:
-        """Ask for agents for all that wait, a moment later: processes are asked for one by one."""
+        """Ask for agents for all waiting processes, a moment later: processes are asked for one by one."""
         if (self._waiting or self._too_many) and not self._wanting:
             self._wanting = True
             self._gather(_GATHERINGS)

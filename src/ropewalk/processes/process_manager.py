@@ -55,10 +55,12 @@ from ropewalk.transport.main_namespace import is_importing
 
 logger = logging.getLogger(__name__)
 
-#: A process whose link has closed but which does not die is ended after this long; after so long if it has taken leave.
+#: Timeouts in seconds after which a process whose link has closed but which does not die is ended; the second one
+#: applies if it has announced its end.
 _SILENT_S, _LEAVING_S = 2.0, 60.0
-#: The last words of a process on another host travel apart from the news of its end, and may come this much later: TCP
-#: sends again what was lost after 0.2 s, 0.6 s, 1.4 s, and a link that stays silent for longer is one of a lost host.
+#: The last messages of a process on another host travel apart from the news of its end, and may come this much later
+#: (seconds): TCP retransmits lost packets after 0.2 s, 0.6 s, 1.4 s, and a link that stays silent for longer is one of
+#: a lost host.
 _LAST_WORDS_S = 3.0
 
 
@@ -67,9 +69,12 @@ class Beginning:
     """What every process of a session begins with."""
 
     id_end: str = ""
-    """Of the ids of all processes that a session inside of a process starts; by this the launcher knows their host."""
+    """Suffix of the ids of all processes that a session inside of a process starts.
+
+    It tells the launcher their host.
+    """
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Those of the program at its beginning, in a run of several hosts."""
+    """The variables of the program at its beginning, in a run of several hosts."""
     code: CodeBundle | None = None
     """The project's files, for other hosts."""
 
@@ -79,9 +84,9 @@ class ProcessManager:
 
     Args:
         home: of the launcher, or of the process that has joined a session.
-        loop: of the session; owners are called on its thread.
-        members: who may speak in the run.
-        retirements: hears of processes that are gone.
+        loop: loop of the session; owners are called on its thread.
+        members: the processes that may connect in the run.
+        retirements: is told of processes that are gone.
         beginning: what processes begin with.
     """
 
@@ -98,13 +103,13 @@ class ProcessManager:
         self._lock = threading.RLock()
         self._processes: dict[str, ManagedProcess] = {}
         self._owners: weakref.WeakSet[Owner] = weakref.WeakSet()
-        """All that asked for processes, also those that have none now: they may be about to ask again."""
+        """All owners that asked for processes, also those that have none now: they may be about to ask again."""
         self._fleet: Fleet | JoinedAgent
         self._placement: Placement
         self._last_variables: Mapping[str, str] = {}
 
     def use(self, fleet: Fleet | JoinedAgent) -> None:
-        """Where processes are placed; said once, before any is asked for."""
+        """Set the fleet on which processes are placed; called once, before any is asked for."""
         self._fleet = fleet
         self._placement = Placement(self._processes, fleet, self.loop, self._begin, self._not_started)
 
@@ -114,7 +119,7 @@ class ProcessManager:
     # The owners' side: any thread
 
     def add_owner(self, owner: Owner) -> None:
-        """Tell an owner if there can be no processes any more, although it has asked for none yet."""
+        """Register an owner, which is told at once if there can be no processes any more."""
         with self._lock:
             self._owners.add(owner)
 
@@ -124,11 +129,11 @@ class ProcessManager:
             raise StartFailed(f"this session gives no processes any more: {self.failure}") from self.failure
 
     def start(self, spec: ProcessSpec, owner: Owner) -> str:
-        """Ask for a process; returns its id at once. The owner hears what becomes of it.
+        """Ask for a process; returns its id at once. The owner is told what becomes of it.
 
         Raises:
             StartFailed: the session was closed, or none of its agents stays up.
-            RuntimeError: this process is just importing the script of another one.
+            RuntimeError: this process is importing the script of another one.
         """
         if is_importing():
             raise RuntimeError(
@@ -150,25 +155,31 @@ class ProcessManager:
         return id
 
     def signal(self, id: str, number: int) -> None:
-        """Send a signal to a process; SIGKILL also ends all that it started, and what has no host yet."""
+        """Send a signal to a process; SIGKILL also ends all that it started, and withdraws a process without a host."""
         self._tell_agent_of(id, SignalProcess(id, number))
         if number == signal.SIGKILL:
             self.withdraw(id)
 
     def takes_leave(self, id: str) -> None:
-        """A process has said that it ends: its exit handlers and last threads get time. From the loop's thread."""
+        """Note that a process has announced its end: its exit handlers and last threads get time.
+
+        To be called from the loop's thread.
+        """
         process = self._processes.get(id)
         if process:
             process.has_taken_leave = True
 
     def leaves(self, id: str) -> None:
-        """A process will end when it has done its work: it no longer counts among those that its owner asks for."""
+        """Note that a process will end when its work is done: it no longer counts as asked for."""
         process = self._processes.get(id)
         if process:
             process.is_leaving = True
 
     def withdraw(self, id: str) -> None:
-        """Do not start a process that has no host yet; its owner hears of its end. Of others this changes nothing."""
+        """Withdraw the request for a process that has no host yet; its owner is told of its end.
+
+        Has no effect on others.
+        """
         self.loop.call_soon(lambda: self._withdraw(id))
 
     def recall(self, id: str, until: int, *, everything: bool = False) -> None:
@@ -180,7 +191,7 @@ class ProcessManager:
         self._tell_agent_of(id, Peek(id))
 
     def retire(self, id: str) -> None:
-        """Refuse a process from now on and end it: nothing it says later is heard."""
+        """Refuse a process from now on and end it: none of its later messages is handled."""
         self._members.retire(id)
         process = self._processes.get(id)
         if process:
@@ -188,56 +199,56 @@ class ProcessManager:
         self.signal(id, signal.SIGKILL)
         self.loop.call_soon(lambda: self._unlink(id))
 
-    # What is known of a process: any thread
+    # Facts about a process: any thread
 
     def spec_of(self, id: str) -> ProcessSpec | None:
-        """What was asked for; None of a process that is not known."""
+        """Return the request for a process; None if the process is not known."""
         process = self._processes.get(id)
         return process.spec if process else None
 
     def hosted(self, id: str) -> tuple[AgentRecord, Owner] | None:
-        """The agent of a process, and its owner; None before it has one."""
+        """Return the agent of a process, and its owner; None before it has one."""
         process = self._processes.get(id)
         return (process.agent, process.owner) if process and process.agent else None
 
     def pid_of(self, id: str) -> int:
-        """The process id of a process on its host; 0 before it is known."""
+        """Return the process id of a process on its host; 0 before it is known."""
         process = self._processes.get(id)
         return process.pid if process else 0
 
     def fingerprint_of(self, id: str) -> str:
-        """Of the certificate of a process; empty if it has none."""
+        """Return the fingerprint of a process's certificate; empty if it has none."""
         process = self._processes.get(id)
         return process.certificate.fingerprint if process and process.certificate else ""
 
     def host_of(self, id: str) -> str:
-        """The host of a process; empty before it is known."""
+        """Return the host of a process; empty before it is known."""
         process = self._processes.get(id)
         return process.agent.host if process and process.agent else ""
 
     def round_trip_of(self, id: str) -> float:
-        """Seconds that a message to the host of a process and its answer are under way; 0 on this host."""
+        """Return the round-trip time to the host of a process, in seconds; 0 on this host."""
         process = self._processes.get(id)
         return process.agent.round_trip_s if process and process.agent else 0.0
 
     def agent_of(self, id: str) -> str:
-        """The agent that hosts a process; empty before there is one."""
+        """Return the agent that hosts a process; empty before there is one."""
         process = self._processes.get(id)
         return process.agent.id if process and process.agent else ""
 
     def sample_of(self, id: str) -> Sample | None:
-        """What a process used when it was last looked at."""
+        """Return the resource use of a process when it was last sampled."""
         process = self._processes.get(id)
         return process.sample if process else None
 
     def per_agent(self, resources: Resources) -> int:
-        """How many processes that ask for this come and go together, because they fill a whole agent."""
+        """Return how many processes that ask for this come and go together, because they fill a whole agent."""
         return self._fleet.per_agent(resources)
 
-    # What happens: the loop's thread
+    # Events: the loop's thread
 
     def any_agent(self) -> AgentRecord | None:
-        """An agent that is up, rather the first one; if there is none, one is asked for."""
+        """Return an agent that is up, preferably the first one; if there is none, one is asked for."""
         for agent in self._fleet.agents.values():
             if agent.up:
                 return agent
@@ -245,16 +256,16 @@ class ProcessManager:
         return None
 
     def look(self, *, has_new_agent: bool = False) -> None:
-        """There may be room for processes that wait."""
+        """Place waiting processes: there may be room now."""
         if has_new_agent:
             self._placement.look()
         else:
             self._placement.look_if_any_waits()
 
     def linked(self, id: str, link: Link) -> None:
-        """A process has connected."""
+        """Handle the link of a process that has connected."""
         process = self._processes.get(id)
-        if process is None or self.failure:  # its owner has been told that nothing comes any more
+        if process is None or self.failure:  # its owner has been told that there are no processes any more
             link.close()
             return
         process.link = link
@@ -267,18 +278,18 @@ class ProcessManager:
         process.owner.on_link(id, link)
 
     def is_hosted_by(self, agent: AgentRecord, id: str) -> bool | None:
-        """Whether an agent hosts a process; None: the process is not known."""
+        """Return whether an agent hosts a process; None: the process is not known."""
         process = self._processes.get(id)
         return process.agent is agent if process else None
 
     def sampled(self, samples: Samples) -> None:
-        """An agent says what its processes use."""
+        """Store an agent's samples of its processes."""
         for sample in samples.samples:
             if process := self._processes.get(sample.id):
                 process.sample = sample
 
     def heard(self, message: Started | NotStarted | Exited | TaskReport) -> None:
-        """An agent says something of one of its processes."""
+        """Handle an agent's message about one of its processes."""
         process = self._processes.get(message.id)
         if process is None:
             return
@@ -293,7 +304,10 @@ class ProcessManager:
                 process.owner.on_report(message.id, message)
 
     def drain(self, agent: AgentRecord, notice: Draining) -> None:
-        """A host is about to be taken away: nothing new goes there, and what it does is finished or handed on."""
+        """Drain a host that is about to be taken away.
+
+        No new process goes there, and its work is finished or handed on.
+        """
         why = agent.draining = escaped(notice.why)
         self.tell_owners(f"{agent.host} is being taken away ({why}); its processes finish what they do")
         for id in list(agent.processes):
@@ -302,36 +316,39 @@ class ProcessManager:
                 process.owner.on_draining(id, why, notice.left_s)
 
     def gone_with(self, agent: AgentRecord, why: str) -> None:
-        """An agent is gone, and its processes with it."""
+        """Handle the loss of an agent, with its processes."""
         for id in (*agent.processes, *agent.services):
             process = self._processes.get(id)
             if process:
                 self._gone_with_agent(id, process, why)
 
     def all_gone(self, why: str) -> None:
-        """All agents are gone, and with them whatever they have not told: nobody shall wait for it."""
+        """Handle the loss of all agents, with every process whose end they have not reported.
+
+        No owner waits for these processes any more.
+        """
         for id, process in list(self._processes.items()):
             self._gone_with_agent(id, process, why)
 
     def tell_owners(self, text: str) -> None:
-        """Something happened that people should know."""
+        """Tell all owners of an event that the user should know."""
         text = escaped(text)  # it may quote agents, engines and hosts
         logger.warning(text)
         for owner in {id(process.owner): process.owner for process in list(self._processes.values())}.values():
             owner.on_event(text)
 
     def fail(self, error: Exception) -> None:
-        """Tell all owners, and those that come later by refusing them: what nobody will place would wait for ever."""
+        """Tell all owners, and refuse later requests: a process that will never be placed would wait for ever."""
         with self._lock:
             self.failure = self.failure or error
             owners = list(self._owners)
         for owner in owners:
             try:
                 owner.on_failed(error)
-            except Exception:  # the others must hear of it as well
+            except Exception:  # the others must be told as well
                 logger.exception("an owner could not be told that its session has failed")
 
-    # How
+    # Implementation
 
     def _begin(self, id: str, process: ManagedProcess) -> None:
         """Have the agent of a process start it."""
@@ -365,9 +382,9 @@ class ProcessManager:
             agent.link.send(message)
 
     def _variables(self, spec: ProcessSpec) -> Mapping[str, str]:
-        """The environment of this process now; the same object while nothing in it changes."""
+        """Return the environment of this process now; the same object while nothing in it changes."""
         now = environment.snapshot()
-        if spec.limits_threads:  # a limit that this process has by itself says nothing of those that it starts
+        if spec.limits_threads:  # a limit that this process has by itself does not apply to those that it starts
             defaults = bootstrap.default_threads.items()
             now = {name: value for name, value in now.items() if (name, value) not in defaults}
         if now != self._last_variables:
@@ -394,7 +411,10 @@ class ProcessManager:
             self.loop.call_later(left_s, lambda: self.signal(id, signal.SIGKILL))
 
     def _exited(self, id: str, process: ManagedProcess, exited: Exited) -> None:
-        """A process has ended, which is told after its words; those from another host may come later than this news."""
+        """Handle the end of a process, after its last messages.
+
+        Those from another host may come later than this news.
+        """
         link = process.link
         if link is None or link.closed or link.stream.carries_fds:
             self._gone(id, process, exited, host_lost=False)
@@ -414,7 +434,7 @@ class ProcessManager:
     def _gone(self, id: str, process: ManagedProcess, exited: Exited, *, host_lost: bool) -> None:
         link, process.link, process.exited = process.link, None, None
         if link:
-            self.loop.drain(link)  # what it sent before it died counts
+            self.loop.drain(link)  # its messages from before its death count
             self.loop.remove_link(link)
         self._forget(id, is_cut=host_lost)
         process.owner.on_exited(id, exited, host_lost)
@@ -446,7 +466,7 @@ class ProcessManager:
 
 
 def working_folder() -> str:
-    """The current folder; the root if it was removed."""
+    """Return the current folder; the root if it was removed."""
     try:
         return os.getcwd()
     except FileNotFoundError:

@@ -1,11 +1,10 @@
-"""The project of a script, and which of its files are code that travels.
+"""The project of a script, and which of its files are code that is sent to hosts.
 
     find_project(script, cwd)   the nearest folder above the script with a pyproject.toml, .git or ropewalk.toml that no
-                                stranger has put there
-    list_files(project)         what is in it, without what an ignore file names and what is never code
+                                other user has put there
+    list_files(project)         its files, without those that an ignore file names and those that are never code
 
-A folder that many things share (the home folder, /tmp, /) is nobody's project: there only the Python files beside
-the script travel.
+A shared folder (the home folder, /tmp, /) is not a project: there only the Python files beside the script are sent.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from ropewalk.errors import CodeRefused
 from ropewalk.processes.ignore_rules import IgnoreRules
 
 MARKERS = ("pyproject.toml", ".git", "ropewalk.toml")
-#: Read instead of .gitignore where the project has one at its root; both may also stand in folders.
+#: Read instead of .gitignore where the project has one at its root; both may also be in subfolders.
 IGNORE_FILE = ".ropewalkignore"
 #: More files and folders than this are data: a host would take minutes to unpack them.
 MAX_FILES = 30_000
@@ -42,7 +41,7 @@ class Project:
     root: Path
     """Absolute, without symbolic links."""
     only_beside: bool = False
-    """Only the Python files in the folder itself: it is one that many things share."""
+    """Only the Python files in the folder itself, because many things share that folder."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,20 +55,20 @@ class ProjectEntry:
     changed_ns: tuple[int, int, int]
     """Times of its content and of its inode, and the inode's number."""
     target: str = ""
-    """Of a symbolic link, relative to its folder, without links on the way."""
+    """Target of a symbolic link, relative to its folder, without links on the way."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Listing:
-    """The code of a project, folders before what they hold, in an order that does not depend on the disk."""
+    """The code of a project, each folder before its contents, in an order that does not depend on the disk."""
 
     entries: tuple[ProjectEntry, ...]
     left_out: tuple[str, ...]
-    """Sockets, devices, and links that lead out of the project; not what was to be ignored."""
+    """Sockets, devices, and links that lead out of the project; not the ignored files."""
 
 
 def find_project(script: Path | None, cwd: Path) -> Project:
-    """The project of a script, or of a working folder.
+    """Find the project of a script, or of a working folder.
 
     Args:
         script: the file that runs as `__main__`; None for an interactive session, a notebook or `python -m`. One that
@@ -80,8 +79,8 @@ def find_project(script: Path | None, cwd: Path) -> Project:
     if script is not None and not _is_installed(Path(os.path.realpath(script))):
         start = Path(os.path.realpath(script)).parent
     shared = _shared_folders()
-    # In a folder above that others may write to, anybody could put a marker, and all that lies there would be sent.
-    # Whoever owns the folder of the script decides already what runs.
+    # In a folder above to which others may write, any user could put a marker, and everything there would be sent. The
+    # owner of the folder of the script decides already what runs.
     owners = {0, os.geteuid(), start.stat().st_uid} if start.exists() else set[int]()
     for folder in (start, *start.parents):
         if folder in shared:
@@ -109,10 +108,10 @@ def _shared_folders() -> set[Path]:
 
 
 def list_files(project: Project) -> Listing:
-    """Walk through a project.
+    """List the files of a project.
 
     Raises:
-        CodeRefused: it has more files than code ever has, or something in it cannot be read.
+        CodeRefused: it has more files than code ever has, or one of them cannot be read.
     """
     walk = _Walk(project)
     name = IGNORE_FILE if os.path.lexists(project.root / IGNORE_FILE) else ".gitignore"
@@ -136,7 +135,7 @@ class _Walk:
         self.deepest = ""
 
     def entries_of(self, folder: str, rules: IgnoreRules, ignore_file: str) -> Iterator[ProjectEntry]:
-        """What is to travel of a folder, itself not included."""
+        """Return the entries of a folder that are sent, the folder itself not included."""
         where = os.path.join(self._root, folder)
         self.deepest = max(self.deepest, folder, key=len)
         try:
@@ -146,7 +145,7 @@ class _Walk:
             raise unreadable(Path(where), error) from error
         names = {entry.name for entry in found}
         if folder and "pyvenv.cfg" in names:
-            return  # a virtual environment, whatever it is called
+            return  # a virtual environment, whatever its name
         if ignore_file in names and not self._only_beside:
             rules = rules.and_those_of(self._rules_in(where, folder, ignore_file), folder)
         for entry in found:
@@ -166,7 +165,7 @@ class _Walk:
                 yield from inside
 
     def _rules_in(self, where: str, folder: str, name: str) -> str:
-        """The text of an ignore file. A pipe in its place would never end."""
+        """Return the text of an ignore file. A pipe in its place would never end."""
         path = os.path.join(where, name)
         try:
             if stat.S_ISREG(os.stat(path).st_mode):
@@ -212,13 +211,13 @@ class _Walk:
         if kind not in (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK):
             self.left_out.append(f"{path} (a socket, pipe or device)")
             return None
-        # The time of a folder changes with every file in it, also with those that do not travel.
+        # The time of a folder changes with every file in it, also with those that are not sent.
         changed = (0, 0, 0) if kind == stat.S_IFDIR else (facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
         size_bytes = facts.st_size if kind == stat.S_IFREG else 0
         return ProjectEntry(path, kind | (0o755 if facts.st_mode & 0o100 else 0o644), size_bytes, changed, target)
 
     def _target(self, path: str) -> str:
-        """Where a link leads, relative to its own folder; empty if that is outside."""
+        """Return the target of a link, relative to its own folder; empty if that is outside."""
         link = os.path.join(self._root, path)
         leads_to = os.path.realpath(link)
         if not Path(leads_to).is_relative_to(self._root) or leads_to == link:
@@ -227,7 +226,7 @@ class _Walk:
 
 
 def unreadable(path: Path, error: OSError) -> CodeRefused:
-    """Something in a project cannot be read; raise what is returned."""
+    """Return the error for an unreadable file of a project, to be raised by the caller."""
     return CodeRefused(
         f"{path} belongs to the code of the project and cannot be read: {error.strerror or error}; change its "
         f"permissions, or name it in {IGNORE_FILE} at the project's root"

@@ -1,4 +1,4 @@
-"""What a process asks the agent of its host, once in a while: a link for one question and its answer."""
+"""Questions of a process to the agent of its host: a link for one question and its answer."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def ask_agent(
     """Ask the agent of this host, and wait for its answer.
 
     Args:
-        agent_address: of the agent.
-        credentials: of this process.
-        question: to ask.
-        answer: the kinds of messages that may answer it; others are not for us.
-        timeout_s: seconds until nobody wants the answer any more; None for as long as it takes.
+        agent_address: address of the agent.
+        credentials: credentials of this process.
+        question: the question.
+        answer: the types of messages that may answer it; others are ignored.
+        timeout_s: timeout in seconds; None waits without a limit.
 
     Raises:
         TransportError: the agent is gone, or does not answer in time.
@@ -59,7 +59,7 @@ def ask_agent(
 
 
 def tokens_through_agent(context: ProcessContext) -> Callable[[str], str]:
-    """What finds the token by which a process proves itself to the service at an address."""
+    """Return a function that finds the token by which a process authenticates to the service at an address."""
 
     def find(address: str) -> str:
         question = NeedToken(new_ticket(), address)

@@ -1,4 +1,4 @@
-"""How a process gets to another host that it cannot reach directly: it asks its agent."""
+"""How a process connects to another host that it cannot reach directly: it asks its agent for a relay."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ropewalk.transport.address import HostAddress, UnixAddress, parse_address
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.relay import Socket, join, new_ticket
 
-#: The switchboard of an agent, in its folder.
+#: The socket of an agent's relay, in its folder.
 BOARD = "board.sock"
 
 
 def detour_through(agent_address: str, credentials: Credentials) -> Callable[[HostAddress, float], Socket]:
-    """What asks the agent of this host for a connection; see `Passport.detour`.
+    """Return a function that asks the agent of this host for a connection; see `Passport.detour`.
 
     Args:
-        agent_address: of the agent.
-        credentials: of this process.
+        agent_address: address of the agent.
+        credentials: credentials of this process.
     """
 
     def detour(to: HostAddress, timeout_s: float) -> Socket:

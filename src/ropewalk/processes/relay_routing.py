@@ -1,11 +1,10 @@
-"""Ways between processes that cannot reach each other; the launcher knows all hosts, so it decides.
+"""Routes between processes that cannot reach each other; the launcher knows all hosts, so it chooses them.
 
-    both can dial:           a ──▶ switchboard of a third agent (or of the launcher) ◀── b
-    launcher dials agents:   a ─▶ its agent's switchboard ◀── launcher ──▶ b's agent's switchboard ◀─ b
-    to the launcher itself:  a ─▶ its agent's switchboard ◀── launcher
+    both can dial:           a ──▶ relay of a third agent (or of the launcher) ◀── b
+    launcher dials agents:   a ─▶ its agent's relay ◀── launcher ──▶ b's agent's relay ◀─ b
+    to the launcher itself:  a ─▶ its agent's relay ◀── launcher
 
-Only connections are brought together here. What flows through them is TLS from end to end, or goes through the
-engine's own connection.
+Only connections are joined here. Their bytes are TLS from end to end, or travel in the engine's own connection.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from ropewalk.transport.relay import Relay, Socket, new_ticket
 logger = logging.getLogger(__name__)
 
 _MEET_S = 15.0
-#: A switchboard may not have heard of a ticket yet that it is shown.
+#: Delay before a retry, in seconds: a relay may not have been told yet of a ticket that it is shown.
 _AGAIN_S = 0.05
-#: A relay at which two have not met after so long is one that not both of them reach.
+#: Timeout in seconds: a relay at which two sides were not joined by then is one that not both of them reach.
 _RELAY_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class RelayRoute:
-    """A pair of hosts without a direct way, and what its connections go through; each is named as people know it."""
+    """A pair of hosts without a direct connection, and the relay between them; each by the name that the user knows."""
 
     source: str
     target: str
@@ -52,25 +51,25 @@ class RelayRoute:
 
 @dataclass(slots=True)
 class _RelayHost:
-    """Where connections from one host to another are sent to meet."""
+    """The relay to which connections from one host to another are sent."""
 
     relay: AgentRecord | None
     """None is the launcher."""
     works: bool = False
-    """Whether two have met there."""
+    """Whether two sides have been joined there."""
     failed: bool = False
-    """Whether the last two did not: others are sent elsewhere."""
+    """Whether the last two were not: others are sent elsewhere."""
 
 
 class RelayRouter:
-    """Brings processes of different hosts together; everything is called on the loop's thread.
+    """Connects processes of different hosts; everything is called on the loop's thread.
 
     Args:
         fleet: the hosts.
-        loop: of the session.
-        listener: where the launcher itself is reached.
+        loop: loop of the session.
+        listener: listener of the launcher itself.
         ip: the launcher's own address for others; empty if it has none.
-        tell: told of each pair of hosts that needs a detour, once.
+        tell: called once with each pair of hosts that needs a relay.
     """
 
     def __init__(
@@ -85,13 +84,13 @@ class RelayRouter:
         self._tcp: tuple[str, int] | None = None
         self._pending: dict[str, tuple[AgentRecord, AgentRecord, str]] = {}
         self._meeting: dict[str, tuple[AgentRecord, AgentRecord, AgentRecord | None]] = {}
-        """Who is under way to whom, and where they shall meet, by ticket."""
+        """By ticket: the two sides that are connecting, and their relay."""
         self._carried: dict[str, tuple[AgentRecord, AgentRecord]] = {}
-        """Whose connections go through our own switchboard, by ticket."""
+        """By ticket: the two hosts whose connections go through our own relay."""
         self._detours: dict[tuple[AgentRecord, AgentRecord], _RelayHost] = {}
 
     def need(self, source: AgentRecord, wish: NeedWay) -> None:
-        """A process on a host wants to reach an address."""
+        """Handle the request of a process on a host that wants to reach an address."""
         to = parse_address(wish.to)
         if not isinstance(to, HostAddress):
             _tell(source, NoWay(wish.ticket, f"{wish.to} names no host of this run"))
@@ -107,10 +106,10 @@ class RelayRouter:
                 self._through_relay(source, target, wish)
 
     def reach(self, to: HostAddress, timeout_s: float) -> Socket:
-        """A connection from the launcher itself to a process that it cannot dial; in a thread that may block.
+        """Return a connection from the launcher itself to a process that it cannot dial; in a thread that may block.
 
         Raises:
-            TransportError, EngineError, OSError: there is no way.
+            TransportError, EngineError, OSError: there is no route.
         """
         target = self._fleet.agents.get(to.host)
         if target is None or target.link is None:
@@ -134,17 +133,20 @@ class RelayRouter:
             raise LinkClosed(f"{target.label} did not come to the launcher's switchboard in {timeout_s:g} s") from None
 
     def relay_at(self, relay: AgentRecord | None, place: RelayAt) -> None:
-        """The switchboard of an agent, or of the launcher, is ready for two sides."""
+        """Handle the answer of an agent, or the launcher, whose relay is ready for two sides."""
         _, _, asked = self._meeting.get(place.ticket, (None, None, None))
         if asked is not relay:
-            return  # that agent was not asked, and would have two sides meet where it likes
+            return  # that agent was not asked, and would choose the relay itself
         source, target, to = self._pending.pop(place.ticket, (None, None, ""))
         if source and target:
             _tell(source, MeetAt(place.ticket, place.ip, place.port, ""))
             _tell(target, MeetAt(place.ticket, place.ip, place.port, to))
 
     def lost(self, agent: AgentRecord) -> None:
-        """An agent is gone: nobody comes from there or goes there any more, also not with a ticket from before."""
+        """Handle the loss of an agent.
+
+        No process connects from there or to there any more, not even with an earlier ticket.
+        """
         for ticket, parties in [*self._meeting.items(), *self._carried.items()]:
             if agent in parties:
                 self._meeting.pop(ticket, None)
@@ -156,12 +158,12 @@ class RelayRouter:
             del self._detours[pair]
 
     def known(self) -> list[RelayRoute]:
-        """Detours between hosts that are up; from any thread."""
+        """Return the relayed pairs of hosts that are up; from any thread."""
         detours = [(*pair, detour) for pair, detour in list(self._detours.items()) if detour.works]
         return [_way(source, target, detour.relay) for source, target, detour in detours if source.link and target.link]
 
     def met(self, agent: AgentRecord | None, ticket: str) -> None:
-        """Two sides have met at the switchboard that they were sent to, as that of an agent or our own says."""
+        """Note that two sides were joined at their relay, as its agent or our own relay reports."""
         if agent and agent not in self._meeting.get(ticket, ()):
             return
         source, target, relay = self._meeting.pop(ticket, (None, None, None))
@@ -172,16 +174,16 @@ class RelayRouter:
             self._carried[ticket] = source, target
         if source and target and detour and detour.relay is relay and not detour.works:
             detour.works, detour.failed = True, False
-            if not (source.dialled and target.dialled):  # else people were told when these came up
+            if not (source.dialled and target.dialled):  # else the user was told when these came up
                 self._tell_people(str(_way(source, target, relay)))
 
     def close(self) -> None:
-        """End what goes through this process."""
+        """End the connections that go through this process."""
         if self._board:
             self._board.close()
 
     def forget(self) -> None:
-        """In a forked child: close our copies and nothing else."""
+        """In a forked child: close our copies of the sockets and nothing else."""
         if self._board:
             self._board.forget()
 
@@ -225,7 +227,7 @@ class RelayRouter:
             self.relay_at(None, RelayAt(wish.ticket, *place))
 
     def _choose(self, source: AgentRecord, target: AgentRecord, places: list[AgentRecord | None]) -> AgentRecord | None:
-        """The same one as long as it works: who can reach whom is only known by trying."""
+        """Choose the same relay as long as it works: only trying shows which hosts can reach each other."""
         detour = self._detours.get((source, target))
         if detour is None or detour.relay not in places:
             detour = _RelayHost(places[0])
@@ -241,7 +243,7 @@ class RelayRouter:
     def _unmet(self, ticket: str) -> None:
         source, target, relay = self._meeting.pop(ticket, (None, None, None))
         if source is None or target is None:
-            return  # they have met
+            return  # they were joined
         if self._pending.pop(ticket, None):
             _tell(source, NoWay(ticket, f"{relay.label if relay else 'the launcher'} does not answer"))
         detour = self._detours.get((source, target))
@@ -249,7 +251,7 @@ class RelayRouter:
             detour.works, detour.failed = False, True
 
     def _fetch(self, sides: list[tuple[AgentRecord, str]], then: Callable[[list[Socket]], object]) -> None:
-        """Come to the switchboards of agents that must be dialled, in a thread."""
+        """Connect to the relays of agents that must be dialled, in a thread."""
 
         def fetch() -> None:
             reached: list[Socket] = []
@@ -257,7 +259,7 @@ class RelayRouter:
                 try:
                     reached.append(self._come(agent, ticket))
                 except (TransportError, EngineError, OSError) as error:
-                    # Who asked has its own error for it, or has gone meanwhile.
+                    # The process that asked has its own error for it, or has gone meanwhile.
                     logger.info("no connection through %s: %s", agent.label, error)
                     for sock in reached:
                         sock.close()
@@ -282,7 +284,7 @@ class RelayRouter:
         return self._board
 
     def _board_at(self) -> tuple[Relay, tuple[str, int]]:
-        """Our switchboard, where other hosts find it."""
+        """Return the address of our relay for other hosts."""
         board = self._own_board()
         if self._tcp is None:
             self._tcp = board.listen_tcp(self._ip)

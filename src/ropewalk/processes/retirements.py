@@ -1,4 +1,4 @@
-"""Processes that are gone or struck off: all that accept callers hear of them, and refuse them from then on."""
+"""Processes that are gone or struck off: all processes that accept callers are told, and refuse them from then on."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Retirements:
     """All processes of a run that were retired. For any thread; listeners are called on the loop's.
 
     Args:
-        loop: calls the listeners.
+        loop: the loop that calls the listeners.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.ids: set[str] = set()
-        """Of all of them: nobody gets a token in their names."""
+        """Ids of all of them: no process gets a token in their names."""
         self._loop = loop
         self._lock = threading.Lock()
         self._untold: list[RetiredProcess] = []
@@ -27,21 +27,21 @@ class Retirements:
         self._also_tell: Callable[[Retired], object] = lambda _: None
 
     def pass_on(self, tell: Callable[[Retired], object]) -> None:
-        """Have what is noted here, and not what was heard from elsewhere, told on by a call."""
+        """Pass processes that are noted here, and not those reported from elsewhere, on to a call."""
         self._also_tell = tell
 
     def listen(self, call: Callable[[Retired], object]) -> Callable[[], object]:
-        """Have a call made whenever processes are gone or struck off; returns what ends that."""
+        """Have a call made whenever processes are gone or struck off; returns a function that ends this."""
         self._listeners.append(call)
         return lambda: self._listeners.remove(call)
 
     def note(self, id: str, certificate: ProcessCertificate | None, *, is_cut: bool) -> None:
-        """A process is retired; told once, together with others that go in this moment.
+        """Retire a process; reported once, together with others of the same moment.
 
         Args:
-            id: its name.
-            certificate: its own, if it had one.
-            is_cut: whether it may still be there, so that its links have to be closed.
+            id: id of the process.
+            certificate: certificate of the process, if it had one.
+            is_cut: whether it may still be running, so that its links have to be closed.
         """
         with self._lock:
             if id in self.ids:
@@ -53,7 +53,7 @@ class Retirements:
             self._loop.call_soon(self._tell)
 
     def tell_listeners(self, news: Retired) -> None:
-        """Call all that listen. From the loop's thread."""
+        """Call all listeners. From the loop's thread."""
         for call in list(self._listeners):
             call(news)
 

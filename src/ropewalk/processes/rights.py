@@ -1,9 +1,8 @@
-"""Who may say which message of `messages.CONTROL`: the one place where that is written.
+"""Which process may send which message of `messages.CONTROL`: the one place where that is written.
 
-A link tells who speaks: it is that of the launcher, of one agent, or of one process. What the speaker may say follows
-from that and from this table, never from what a message says of itself: an agent that is not the host of a process
-cannot report its end, and a process cannot have another one's tasks taken back. What somebody may not say is not
-acted on, and told once.
+The link identifies the sender: the launcher, one agent, or one process. Its rights follow from that and from this
+table, never from the content of a message: an agent that is not the host of a process cannot report its end, and a
+process cannot recall another one's tasks. A message without the right to it is ignored, and reported once.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from ropewalk.processes import messages as say
 
 
 class Right(enum.Enum):
-    """Who may say a message."""
+    """The processes that may send a message."""
 
     ANYBODY = "whoever has a link: it concerns the speaker alone"
     LAUNCHER = "the launcher"
@@ -27,28 +26,28 @@ class Right(enum.Enum):
 def guest_mark(host: str) -> str:
     """The end of the ids of all processes that sessions inside of processes of a host start, and of no others.
 
-    The launcher does not know these processes. Their ids tell it which agent may speak for them.
+    The launcher does not know these processes. Their ids tell it which agent may send messages about them.
 
     Args:
-        host: as addresses name it (`HostAddress.host`); empty in a run of one host.
+        host: name of the host in addresses (`HostAddress.host`); empty in a run of one host.
     """
     return f"@{host}"
 
 
-#: What an agent hears, from the launcher and from processes of its host.
+#: Messages to an agent, from the launcher and from processes of its host.
 TO_AGENT: Mapping[type, Right] = {
-    say.StartProcess: Right.ANYBODY,  # who starts a process owns it; the id has to be a new one
+    say.StartProcess: Right.ANYBODY,  # the sender becomes the owner; the id has to be a new one
     say.SignalProcess: Right.OWNER,
     say.Recall: Right.OWNER,
     say.Peek: Right.OWNER,
     say.PutBlob: Right.ANYBODY,
-    say.DropBlob: Right.ANYBODY,  # gives up the speaker's own share
+    say.DropBlob: Right.ANYBODY,  # drops the sender's own share
     say.GetBlob: Right.ANYBODY,
     say.GetMade: Right.ANYBODY,
     say.PutCode: Right.LAUNCHER,
-    say.OutputSeen: Right.ANYBODY,  # of the speaker's own processes
+    say.OutputSeen: Right.ANYBODY,  # of the sender's own processes
     say.Ping: Right.ANYBODY,
-    say.ShutdownMessage: Right.ANYBODY,  # of the speaker's own processes
+    say.ShutdownMessage: Right.ANYBODY,  # of the sender's own processes
     say.OpenRelay: Right.LAUNCHER,
     say.MeetAt: Right.LAUNCHER,
     say.NoWay: Right.LAUNCHER,
@@ -57,10 +56,10 @@ TO_AGENT: Mapping[type, Right] = {
     say.Retired: Right.LAUNCHER,
     say.NeedWay: Right.ANYBODY,
     say.NeedService: Right.ANYBODY,
-    say.NeedToken: Right.ANYBODY,  # for the speaker, whatever it says
+    say.NeedToken: Right.ANYBODY,  # for the sender, whatever the message says
 }
 
-#: What a session hears from an agent. What an agent says of relays is compared with where two were sent
+#: Messages to a session from an agent. An agent's messages about relays are compared with the relays that were chosen
 #: (`relay_routing.py`).
 TO_SESSION: Mapping[type, Right] = {
     say.AgentUp: Right.ANYBODY,  # once
@@ -85,14 +84,14 @@ TO_SESSION: Mapping[type, Right] = {
 def may_say(
     table: Mapping[type, Right], message: object, *, is_launcher: bool, concerns: Callable[[str], bool]
 ) -> bool:
-    """Whether a speaker may say a message.
+    """Return whether a sender may send a message.
 
     Args:
-        table: of what the listener hears.
-        message: that has come.
-        is_launcher: whether the speaker is the launcher.
-        concerns: whether the speaker owns, or hosts, the process with an id; also true of one that has ended, as news
-            of a process may cross that of its end.
+        table: table of the receiver.
+        message: the message.
+        is_launcher: whether the sender is the launcher.
+        concerns: returns whether the sender owns, or hosts, the process with an id; also True for one that has ended,
+            as a message about a process may cross that about its end.
     """
     match table.get(type(message)):
         case Right.ANYBODY:

@@ -1,18 +1,17 @@
-"""Sessions: what a launcher has on the hosts of an engine, for its pools, programs and trainers.
+"""Sessions: a launcher's agents and processes on the hosts of an engine, for its pools, programs and trainers.
 
     Pool, Program, Trainer ──lease──▶ Session ──▶ fleet ──engine──▶ agents ──▶ processes
                                          │ one loop: control links, data links, directory, credentials
                                          ├─ processes     ProcessManager: started, watched, reported to their owners
                                          ├─ blobs         BlobDirectory: large values, once for each host
-                                         ├─ output        OutputRelay: what processes print
-                                         └─ retirements   Retirements: who is heard no more
+                                         ├─ output        OutputRelay: the output of processes
+                                         └─ retirements   Retirements: processes that are refused from now on
 
-There is one session per launcher and engine. It opens when its first user needs a
-process, and ends a short while after its last user. Inside a process of a session,
-a session joins the agent it was started by, instead of starting one: processes of a
-pool inside a pool worker are siblings on the same host, owned by that worker.
+There is one session per launcher and engine. It opens when its first user needs a process, and ends a short while after
+its last user. Inside a process of a session, a session joins the agent that started the process, instead of starting
+one: processes of a pool inside a pool worker are siblings on the same host, owned by that worker.
 
-Owners hear of their processes on the loop's thread and must not block there.
+Owners are told of their processes on the loop's thread and must not block there.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tokens import host_of, key_of_host, new_key, token_for
 
-#: Who closes a session second waits at most this long for the first one.
+#: A second call of `close` waits at most this long (seconds) for the first one.
 _END_S = 6.0
-#: Who waits for a service looks this often whether the session has ended.
+#: A thread that waits for a service checks this often (seconds) whether the session has ended.
 _LOOK_UP_S = 1.0
 
 
@@ -106,7 +105,7 @@ class Session:
         self._opened = False
         self._closed = False
         self._retired = False
-        """Whether it is about to close for idleness, and cannot be leased any more."""
+        """Whether it is about to close because it is idle, and cannot be leased any more."""
         self._ended = threading.Event()
         self._members = AllowList()
         self._passport: Passport | None = None
@@ -114,10 +113,10 @@ class Session:
         self._record: LauncherRecord | None = None
         self._when_closed: list[Callable[[], object]] = []
         self._run_key = new_key()
-        """From which the keys of all services of the run follow; of no use inside a process of another session."""
-        # From `_open` on: making a session opens no descriptors.
+        """The key from which the keys of all services of the run follow; unused inside a process of another session."""
+        # Set by `_open`: making a session opens no descriptors.
         self.loop: Loop
-        """On which owners are called."""
+        """The loop on which owners are called."""
         self.processes: ProcessManager
         self.blobs: BlobDirectory
         self.output: OutputRelay
@@ -145,32 +144,32 @@ class Session:
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended, or belongs to the process this one was forked from."""
+        """Whether it has ended, or belongs to the process from which this one was forked."""
         return self._closed or self._retired or self.pid != os.getpid()
 
     def hosts(self) -> list[AgentRecord]:
-        """The agents that are up, as they are now."""
+        """Return the agents that are up now."""
         return [agent for agent in self._agents() if agent.link]
 
     def agent_pids(self) -> list[int]:
-        """The process ids of the agents of this session."""
+        """Return the process ids of the agents of this session."""
         return [agent.pid for agent in self._agents() if agent.pid]
 
     def ways(self) -> list[RelayRoute]:
-        """The pairs of hosts that reach each other only through another one, and which that is."""
+        """Return the pairs of hosts that reach each other only through a relay, and the relay of each."""
         return self._ways.known() if self._ways else []
 
     def close(self) -> None:
         """End every process and agent and remove the run folder; may be called twice, but not from the loop.
 
-        Pools and programs that still use it fail with `PoolClosed`: nobody waits for them in vain.
+        Pools and programs that still use it fail with `PoolClosed`, so that no caller waits for them in vain.
         """
         if self.pid != os.getpid():
             return
         with interrupts_deferred, self._lock:
             first, self._closed = not self._closed, True
         if not first:
-            # Perhaps it just ends for idleness, in a thread that the end of the interpreter would cut short.
+            # It may be ending because it is idle, in a thread that the end of the interpreter would cut short.
             self._ended.wait(_END_S)
             return
         try:
@@ -184,33 +183,33 @@ class Session:
             self._ended.set()
 
     def kill(self) -> None:
-        """End everything at once, without asking and without waiting for words."""
+        """End everything at once, without notice and without waiting for last messages."""
         if self._opened and self.pid == os.getpid():
             self._fleet.kill()
             self._remove_folder()
 
-    # For pools, programs, and what else has processes
+    # For pools, programs, and other owners of processes
 
     @property
     def has_failed(self) -> bool:
-        """Whether it can give no processes any more."""
+        """Whether it cannot give processes any more."""
         return self._opened and self.processes.failure is not None
 
     @property
     def default_size(self) -> int:
-        """How many processes a pool has by default: the CPUs one may use here."""
+        """How many processes a pool has by default: the CPUs that this process may use."""
         return usable_cpus() if self._parent is None else max(1, int(self._parent.cpus))
 
     @property
     def passport(self) -> Passport | None:
-        """Where this process is in a run of several hosts; None if there is one host."""
+        """The passport of this process in a run of several hosts; None if there is one host."""
         return self._passport if self._parent is None else self._parent.passport
 
     def lease(self) -> None:
         """Use the session: it stays open until as many `release` calls were made.
 
         Raises:
-            PoolClosed: the session has ended, or belongs to the process this one was forked from.
+            PoolClosed: the session has ended, or belongs to the process from which this one was forked.
             StartFailed: no agent could be asked for, or none stays up.
         """
         with interrupts_deferred, self._lock:
@@ -229,7 +228,7 @@ class Session:
                     raise
 
     def release(self) -> None:
-        """Use it no longer; the session ends a short while after its last user."""
+        """Give back a lease; the session ends a short while after its last user."""
         with interrupts_deferred, self._lock:
             self._users -= 1
             if self._users == 0 and not self._kept_open and not self.closed:
@@ -238,14 +237,16 @@ class Session:
                 self.loop.call_soon(lambda: self.loop.call_later(idle_s, lambda: self._end_if_idle(last)))
 
     def find_service(self, entry: str, unanswered: str = "") -> str:
-        """The address of the process that serves this host with `entry`; in a launcher, of one that serves any host.
+        """Return the address of the process that serves this host with `entry`.
+
+        In a launcher, that is a process that serves any host.
 
         Waits until it is up; a session that ends meanwhile is an error.
 
         Args:
-            entry: what the process runs.
-            unanswered: where it does not answer any more: waits for the next one, and gives the same address if the
-                process there has not ended.
+            entry: the function that the process runs.
+            unanswered: address at which it does not answer any more: waits for the next one, and returns the same
+                address if the process there has not ended.
 
         Raises:
             StartFailed: it could not be started.
@@ -263,7 +264,7 @@ class Session:
             with contextlib.suppress(queue.Empty):
                 address, problem = found.get(timeout=_LOOK_UP_S)
                 break
-            self.processes.check()  # one that has ended meanwhile answers nobody
+            self.processes.check()  # a session that has ended meanwhile does not answer
             if self.closed:
                 raise StartFailed("this session has ended")
         if problem:
@@ -271,7 +272,10 @@ class Session:
         return address
 
     def own_tokens(self) -> Callable[[str], str]:
-        """What finds the token by which the launcher proves itself to the service at an address; also when forked."""
+        """Return a function that finds the token by which the launcher authenticates to the service at an address.
+
+        It works after a fork, too.
+        """
         key, certificate = self._run_key, self._passport.certificate if self._passport else None
         fingerprint = certificate.fingerprint if certificate else ""
         return lambda address: token_for(key_of_host(key, host_of(address)), address, LAUNCHER, fingerprint)
@@ -326,7 +330,7 @@ class Session:
             raise StartFailed(f"the session could not be opened in {self.folder}: {error}") from error
 
     def _put_together(self, socket: str) -> None:
-        """Make the parts, of which none does anything yet."""
+        """Make the parts; none of them does anything yet."""
         parent = self._parent
         issue: Callable[[str], ProcessCertificate] | None = None
         engine: Engine | None = None
@@ -369,11 +373,11 @@ class Session:
         self.processes.use(self._fleet)
 
     def _prepare_for_hosts(self, engine: Engine) -> tuple[Beginning, Callable[[str], ProcessCertificate] | None]:
-        """Get ready to be reached by other hosts, and to send them the project's files."""
+        """Prepare to be reached by other hosts, and to send them the project's files."""
         variables = environment.at_beginning()
         ip, issue = "", None
         if engine.reach is Reach.NETWORK:
-            # Only a run of several hosts loads these.
+            # Only a run of several hosts imports these.
             from ropewalk.transport.authority import RunAuthority
             from ropewalk.transport.interfaces import choose_advertised
 
@@ -408,14 +412,14 @@ class Session:
     # Ending
 
     def _end_if_idle(self, last: int) -> None:
-        """End if nobody has used it since a lease was given back; `last` is its number."""
+        """End the session if it has not been used since a lease was given back; `last` is its number."""
         with self._lock:
             if self._users == 0 and last == self._num_leases and not self._kept_open and not self.closed:
                 self._retired = True
                 threading.Thread(target=self.close, name="ropewalk-session-end", daemon=True).start()
 
     def _end(self) -> None:
-        # First, so that nobody takes the ends of its processes for deaths, and has them replaced.
+        # First, so that the ends of its processes are not taken for deaths, and the processes not replaced.
         failure = PoolClosed("the session was closed while a pool or a program still used it; end these first")
         self._messages.is_closing = True
         self._on_loop(lambda: self.processes.fail(failure))

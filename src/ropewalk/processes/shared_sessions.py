@@ -1,4 +1,4 @@
-"""The sessions that users of this process share without a word: one per engine, made when one is needed."""
+"""The sessions that users of this process share by default: one per engine, made when one is needed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _making = threading.RLock()
 
 
 def _renew() -> None:
-    """In a forked child: another thread may have held it at the fork."""
+    """In a forked child: make a new lock, as another thread may have held it at the fork."""
     global _making
     _making = threading.RLock()
 
@@ -26,7 +26,7 @@ os.register_at_fork(after_in_child=_renew)
 
 
 def default_session(engine: str | None = None, *, settings: Settings | None = None) -> Session:
-    """The session that pools of this process share, one per engine, or one for exactly these settings."""
+    """Return the session that pools of this process share, one per engine, or one for exactly these settings."""
     exactly, settings = settings, settings or current_settings(engine=engine)
     with _making:  # two threads that make pools at once share it
         for session in _sessions():
@@ -39,28 +39,31 @@ def default_session(engine: str | None = None, *, settings: Settings | None = No
 
 
 def leased(session: Session | None = None, *, engine: str | None = None, settings: Settings | None = None) -> Session:
-    """A session, leased: this one, or by default the one that `default_session` finds or makes.
+    """Lease a session: this one, or by default the one that `default_session` finds or makes.
 
     Raises:
-        PoolClosed, StartFailed: as `Session.lease`.
+        PoolClosed, StartFailed: as for `Session.lease`.
     """
     if session is not None:
         session.lease()
         return session
     while True:
         session = default_session(engine, settings=settings)
-        with contextlib.suppress(PoolClosed):  # it ended for idleness just now: the next one will be new
+        with contextlib.suppress(PoolClosed):  # it ended just now because it was idle: the next one will be new
             session.lease()
             return session
 
 
 def session_of(context: Any) -> Session | None:
-    """The session of a context of ours, as programs for multiprocessing pass them; None of one of multiprocessing."""
+    """Return the session of a context of ours, as programs for multiprocessing pass them.
+
+    Returns None for a context of multiprocessing.
+    """
     return getattr(context, "session", None)
 
 
 def session_of_run(run_id: str) -> Session | None:
-    """The session of this process that has that run, if it is open."""
+    """Return the session of this process that has that run, if it is open."""
     return next((session for session in _sessions() if session.run_id == run_id and not session.closed), None)
 
 

@@ -1,7 +1,7 @@
-"""How many agents, and how large: from the processes that wait to the shares to ask for. Pure.
+"""How many agents, and how large: from the waiting processes to the shares to ask for. Pure.
 
-A share is what one job gets of a host: room for a number of processes of one kind. Processes
-of another kind use up a part of it: one of which `n` fit into a job takes 1/n.
+A share is the part of a host that one job gets: room for a number of processes of one kind. Processes of another kind
+use up a part of it: one of which `n` fit into a job takes 1/n.
 
 Where an engine finds a host for every job, all hosts are taken for equal (`shares`). Where it has a fixed
 number of them, each share is cut to the room that is left on one (`shares_of_places`).
@@ -25,24 +25,24 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one agent may use."""
+    """The part of a host that one agent may use."""
 
     slots: int | None
     """How many processes like `kind` it has room for; None for any number."""
     kind: Resources
     place: str = ""
-    """The host that it is a part of, if the engine has a fixed number of them."""
+    """The host of which it is a part, if the engine has a fixed number of them."""
 
     @property
     def resources(self) -> Resources:
-        """What its job asks the engine for."""
+        """The resources that its job asks the engine for."""
         n = self.slots or 1
         memory = self.kind.memory_bytes
         return Resources(self.kind.cpus * n, self.kind.gpus * n, memory * n if memory else None)
 
 
 def fits(share: Share, hosted: Iterable[Resources], another: Resources, per_job: PerJob) -> bool:
-    """Whether a share has room for another process beside those that it hosts."""
+    """Return whether a share has room for another process beside those that it hosts."""
     if share.slots is None:
         return True
     whole = per_job.get(share.kind) or share.slots
@@ -60,15 +60,15 @@ def shares(
     most: int | None,
     now: int,
 ) -> list[Share]:
-    """The agents to ask for, from an engine that finds hosts for them.
+    """Return the agents to ask for, from an engine that finds hosts for them.
 
     Args:
         waiting: processes that no agent has room for; with `hosts`, at least one of the kind to make room for.
-        per_job: as asked of the engine for each kind that waits.
-        coming: agents that are under way, and will take some of them.
+        per_job: the engine's answer for each kind that waits.
+        coming: agents that are being started, and will take some of them.
         hosts: the number of agents that the user has asked for; they are as large as a job may be.
         most: how many agents there can be at once.
-        now: how many there are, with those under way.
+        now: how many agents there are, including those that are being started.
     """
     if hosts is not None:
         kind = waiting[0]
@@ -94,15 +94,15 @@ def shares_of_places(
     free: Mapping[str, HostCapacity],
     now: int,
 ) -> list[Share]:
-    """The agents to ask for, from an engine that has a fixed number of hosts, which may be of different sizes.
+    """Return the agents to ask for, from an engine that has a fixed number of hosts, which may be of different sizes.
 
     Args:
         waiting: processes that no agent has room for; with `hosts`, at least one of the kind to make room for.
         per_job: the most processes of each kind that the engine puts into one job.
-        coming: agents that are under way, and will take some of them.
+        coming: agents that are being started, and will take some of them.
         hosts: the number of agents that the user has asked for, each on a host of its own and as large as that allows.
         free: what no agent has yet of each host, by name.
-        now: how many agents there are, with those under way.
+        now: how many agents there are, including those that are being started.
 
     Returns:
         Shares with places, on as few hosts as possible; room for fewer processes than wait if no more is left.
@@ -125,13 +125,13 @@ def shares_of_places(
 
 
 def too_many(processes: Sequence[Resources], places: HostSlots, hosts: int | None = None) -> str:
-    """Why these processes can never run at the same time on these places, in words; empty if they may.
+    """Explain why these processes can never run at the same time on these places; empty if they may.
 
-    What it refuses can never be. Processes of several kinds may still not fit where it refuses nothing.
+    Combinations that it refuses can never run. Processes of several kinds may still not fit where it refuses nothing.
 
     Args:
-        processes: all that shall run at the same time.
-        places: of the engine.
+        processes: all processes that must run at the same time.
+        places: the places of the engine.
         hosts: the number of agents that the user has asked for.
     """
     if hosts and hosts > len(places.rooms):
@@ -170,7 +170,7 @@ def too_many(processes: Sequence[Resources], places: HostSlots, hosts: int | Non
 
 
 def described(kind: Resources) -> str:
-    """What a process asks for, in words."""
+    """Describe the resources that a process asks for."""
     parts = [f"{kind.cpus:g} CPU{'s' * (kind.cpus != 1)}"]
     parts += [counted(kind.gpus, "GPU")] * bool(kind.gpus)
     parts += [f"{kind.memory_bytes:,} bytes of memory"] if kind.memory_bytes else []
@@ -178,7 +178,7 @@ def described(kind: Resources) -> str:
 
 
 def _lacking(waiting: Sequence[Resources], coming: Sequence[Share]) -> dict[Resources, int]:
-    """How many of each kind no agent that is under way will take."""
+    """Return how many of each kind no agent that is being started will take."""
     room = Counter[Resources]()
     for share in coming:
         room[share.kind] += share.slots if share.slots is not None else len(waiting)
@@ -186,13 +186,13 @@ def _lacking(waiting: Sequence[Resources], coming: Sequence[Share]) -> dict[Reso
 
 
 def _roomiest(free: Mapping[str, HostCapacity], kind: Resources) -> list[tuple[str, int]]:
-    """The places that have room for such processes, with the number of these, those with most room first."""
+    """Return the places with room for such processes, with the number of these, those with most room first."""
     rooms = [(name, num) for name, room in free.items() if (num := room.holds(kind))]
     return sorted(rooms, key=lambda place: -place[1])
 
 
 def _spread(places: Sequence[tuple[str, int]], count: int) -> list[tuple[str, int]]:
-    """Deal processes out to as few of the first places as hold them, evenly as far as their room allows."""
+    """Distribute processes over as few of the first places as hold them, evenly as far as their room allows."""
     used: list[tuple[str, int]] = []
     held = 0
     for place in places:
@@ -202,7 +202,7 @@ def _spread(places: Sequence[tuple[str, int]], count: int) -> list[tuple[str, in
         held += place[1]
     dealt: list[tuple[str, int]] = []
     left = count
-    for number, (name, room) in enumerate(reversed(used)):  # the tightest first: the others take what it cannot
+    for number, (name, room) in enumerate(reversed(used)):  # least room first: the others take the rest
         num = min(room, math.ceil(left / (len(used) - number)))
         dealt.append((name, num))
         left -= num

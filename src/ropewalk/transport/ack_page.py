@@ -1,21 +1,23 @@
-"""A page that two processes of a host share, in which one notes which answers have arrived.
+"""A page that two processes of a host share, in which the receiver notes which answers have arrived.
 
-A store into memory costs nothing, and it stands there also after SIGKILL: so the other side knows of every value that
-it lent whether it has arrived, without a message for each.
+A store into memory costs nothing, and survives SIGKILL. So the lender of a value knows whether it has arrived, without
+a message for each.
 
     number 8193 ─▶ slot 8193 % 8192: 8193 ─ the other side has seen it ─▶ 0
 
-Values can also be lent many at once, as a *lot*: then the receiver begins them one after the other, without a word, and
-the lender can take back what was not begun, at any moment and without the receiver's help. Each lot has three words:
+Values can also be lent together, as a *lot*. The receiver then begins them one after the other, without a message, and
+the lender can take back those that were not begun, at any moment and without the receiver's help. Each lot has three
+words:
 
     begun   │ the value that the receiver has begun last
     fence   │ OPEN, or CLOSING while the lender looks, or the first value that is the lender's again
-    watched │ 1 if the lender wants to hear, once, that a value has been begun
+    watched │ 1 if the lender wants to be told, once, that a value has been begun
 
 The receiver writes `begun` and then reads the fence; the lender closes the fence, makes every CPU pass a memory barrier
-(membarrier(2)), and then reads `begun`: at least one of them sees the other. What the lender sees as begun is the
-receiver's; the lender says so in the fence, and until then the receiver waits. In the same way the lender first wants
-to hear and then reads `begun`, and the receiver first writes it and then looks whether the lender wants to hear.
+(membarrier(2)), and then reads `begun`: at least one of them sees the other. A value that the lender sees as begun
+belongs to the receiver; the lender writes so into the fence, and until then the receiver waits. `watched` works in the
+same way: the lender first sets it and then reads `begun`, and the receiver first writes `begun` and then reads
+`watched`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import time
 from ropewalk.transport.barriers import full_barrier
 from ropewalk.transport.kernel import memory_file
 
-#: Far more than calls can be under way over one link, so that two of them hardly ever share a slot.
+#: The lender needs microseconds to close a fence, but may be interrupted: the receiver looks this often before it asks.
 _NUM_SLOTS = 8192
 #: One for each handle that takes values in lots; a handle without one takes them singly.
 NUM_LOTS = 512
@@ -36,7 +38,7 @@ _LOT_WORDS = 3
 _SIZE_BYTES = 8 * (_NUM_SLOTS + _LOT_WORDS * NUM_LOTS)
 #: States of a fence besides the numbers of values.
 _OPEN, _CLOSING = 2**62, 2**62 + 1
-#: The lender needs microseconds to close a fence, but may be interrupted; so many looks before it is asked.
+#: How often the receiver looks before it asks: the lender needs microseconds to close a fence, but may be interrupted.
 _NUM_LOOKS, _LOOK_S = 20, 0.0001
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -45,10 +47,10 @@ class AckPage:
     """One side of the page.
 
     Args:
-        fd: of a memory file that `create` made; stays the caller's.
+        fd: descriptor of a memory file that `create` made; it stays the caller's.
 
     Raises:
-        OSError: it cannot be mapped, or might be truncated while it is.
+        OSError: the file cannot be mapped, or might be truncated while it is mapped.
     """
 
     def __init__(self, fd: int) -> None:
@@ -59,10 +61,10 @@ class AckPage:
 
     @staticmethod
     def create() -> int:
-        """The descriptor of a new memory file.
+        """Return the descriptor of a new memory file.
 
         Raises:
-            OSError: out of descriptors or memory.
+            OSError: no descriptors or no memory are left.
         """
         fd = memory_file("ropewalk-taken", sealable=True)
         os.ftruncate(fd, _SIZE_BYTES)
@@ -70,7 +72,10 @@ class AckPage:
         return fd
 
     def note(self, number: int) -> bool:
-        """Note that the answer to this call has arrived; False if its slot has another one that was not seen yet."""
+        """Note that the answer to call `number` has arrived.
+
+        Returns False if its slot holds another number that was not seen yet.
+        """
         slot = number % _NUM_SLOTS
         if self._slots[slot]:
             return False
@@ -78,7 +83,7 @@ class AckPage:
         return True
 
     def see(self, number: int) -> bool:
-        """Whether it has arrived; true once, and its slot is free again."""
+        """Return whether the answer has arrived; True once, after which its slot is free again."""
         slot = number % _NUM_SLOTS
         if self._slots[slot] != number:
             return False
@@ -86,13 +91,13 @@ class AckPage:
         return True
 
     def close(self) -> None:
-        """Give the memory back, with its lots; may be called twice."""
+        """Unmap the memory, with its lots; may be called twice."""
         self._slots.release()
         if not self._memory.closed:
             self._memory.close()
 
     def lot(self, place: int) -> AckLease:
-        """The lot in one of its `NUM_LOTS` places."""
+        """Return the lot at one of the `NUM_LOTS` places."""
         return AckLease(self._slots, _NUM_SLOTS + _LOT_WORDS * place)
 
 
@@ -106,16 +111,16 @@ class AckLease:
         self._watched_at = begun_at + 2
         self._num_begun: int | None = None
 
-    # The receiver
+    # The receiver's side
 
     def begin(self, value: int) -> bool | None:
-        """Claim a value, each after the one before it; again has no effect.
+        """Claim a value, each after the one before it; repeating a claim has no effect.
 
         Returns:
-            Whether it is ours; None while the lender does not say.
+            Whether the value belongs to the receiver; None while the lender is deciding.
 
         Raises:
-            ValueError: the page was closed; then all that was not begun is the lender's.
+            ValueError: the page was closed; all values that were not begun belong to the lender.
         """
         words, fence_at = self._words, self._fence_at
         words[self._begun_at] = value
@@ -131,23 +136,23 @@ class AckLease:
 
     @property
     def is_watched(self) -> bool:
-        """After `begin`: whether the lender wants to hear of it."""
+        """Return, after `begin`, whether the lender wants to be told of it."""
         return bool(self._words[self._watched_at])
 
     def unwatch(self) -> None:
-        """The lender is about to hear of it; before it does."""
+        """Note that the lender is about to be told; called before telling it."""
         self._words[self._watched_at] = 0
 
-    # The lender
+    # The lender's side
 
     def open(self) -> None:
-        """Lend; the receiver does not look at it before it is told."""
+        """Lend the values; the receiver does not look at the lot before it is told."""
         self._num_begun = None
         self._words[self._begun_at] = self._words[self._watched_at] = 0
         self._words[self._fence_at] = _OPEN
 
     def close(self) -> int:
-        """Take back what was not begun; returns how many were. May be called twice."""
+        """Take back the values that were not begun; returns how many were begun. May be called twice."""
         if self._num_begun is None:
             words, fence_at = self._words, self._fence_at
             words[fence_at] = _CLOSING
@@ -156,13 +161,16 @@ class AckLease:
         return self._num_begun
 
     def watch(self) -> None:
-        """Want to hear of the next value that is begun; one may have been begun before, so look at `num_begun` now."""
+        """Ask to be told of the next value that is begun.
+
+        One may have been begun before, so read `num_begun` afterwards.
+        """
         self._words[self._watched_at] = 1
         full_barrier()
 
     @property
     def num_begun(self) -> int:
-        """How many were begun by now."""
+        """Return how many values have been begun by now."""
         return self._words[self._begun_at] + 1 if self._num_begun is None else self._num_begun
 
 

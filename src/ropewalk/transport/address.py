@@ -1,14 +1,13 @@
 """Addresses: where a process can be reached, as text that travels.
 
-`unix:/run/user/0/ropewalk-x/launcher` on one host, `tls:10.0.0.1:4711/3f2a…` or
-`tls:[::1]:4711/3f2a…` between hosts. Hosts are always IP addresses: names resolve
-differently on different machines. Behind the slash stands the fingerprint of the
-certificate that answers there, so that whoever took over a port is not mistaken
-for the process that was meant.
+`unix:/run/user/0/ropewalk-x/launcher` on one host, `tls:10.0.0.1:4711/3f2a…` or `tls:[::1]:4711/3f2a…` between hosts.
+Hosts are always IP addresses: names resolve differently on different machines. The part after the slash is the
+fingerprint of the certificate that answers there, so that another process that took over the port is not mistaken for
+the intended one.
 
-In a run with several hosts an address names the host as well, and all ways that
-lead to the process: `at:agent-2|unix:/tmp/ropewalk-x/n7.sock|tls:10.0.0.3:4711/3f2a…`.
-Without the last part, only agents lead there.
+In a run with several hosts an address names the host as well, and all routes to the process:
+`at:agent-2|unix:/tmp/ropewalk-x/n7.sock|tls:10.0.0.3:4711/3f2a…`. Without the last part, the process can be reached
+through agents only.
 """
 
 from __future__ import annotations
@@ -45,10 +44,10 @@ class TlsAddress:
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """A process on a host of the run: a unix socket for its neighbours, and perhaps a TLS port for all others."""
+    """A process on a host of the run: a unix socket for its host, and perhaps a TLS port for all others."""
 
     host: str
-    """The id of the agent that hosts it, or "launcher"."""
+    """The id of the agent of that host, or "launcher"."""
     unix: UnixAddress
     tls: TlsAddress | None = None
 
@@ -62,10 +61,10 @@ Address = UnixAddress | TlsAddress | HostAddress
 
 
 def parse_address(text: str) -> Address:
-    """Read an address back from its text.
+    """Parse an address from its text.
 
     Raises:
-        ValueError: the text is no address, or names a host by name.
+        ValueError: the text is no address, or contains a host name instead of an IP address.
     """
     scheme, _, rest = text.partition(":")
     if scheme == "at":

@@ -1,10 +1,9 @@
 """The certificate authority of one run: made for it, kept in memory, gone with it.
 
-Only a run that reaches a second host imports this module. The authority signs one
-certificate per process; nothing else in the world trusts it, and the run trusts
-nothing else. A certificate shows that its owner belongs to the run; which process
-that is, and whether it still may speak, is told by the fingerprint in the run's
-`AllowList`. The certificates name no hosts: processes move.
+Only a run that reaches a second host imports this module. The authority signs one certificate per process; nothing
+outside the run trusts it, and the run trusts no other authority. A certificate shows that its owner belongs to the run;
+which process that is, and whether it may still connect, follows from the fingerprint in the run's `AllowList`. The
+certificates name no hosts: processes move.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from ropewalk.transport.credentials import ProcessCertificate
 
 #: A backstop only: a certificate is worth nothing once its process is retired or its run has ended.
 LIFETIME_S = 365 * 86400.0
-#: Certificates begin this long before they are made, because the clocks of hosts differ.
+#: Certificates are valid from this long before they are made, because the clocks of hosts differ.
 _CLOCK_SKEW_S = 86400.0
-#: RFC 5280 allows a common name this many characters.
+#: RFC 5280 limits a common name to this many characters.
 _MAX_NAME = 64
 
 
@@ -38,7 +37,7 @@ class RunAuthority:
 
     @classmethod
     def create(cls, run_id: str) -> RunAuthority:
-        """A new authority with a new key."""
+        """Create an authority with a new key."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(f"ropewalk run {run_id}")
         certificate = (
@@ -51,11 +50,11 @@ class RunAuthority:
         return cls(run_id, key, certificate)
 
     def issue(self, process_id: str, *, lifetime_s: float = LIFETIME_S) -> ProcessCertificate:
-        """A certificate with a new key for one process, good for both ends of a connection.
+        """Issue a certificate with a new key for one process, valid for both ends of a connection.
 
         Args:
-            process_id: its name in the run, for people who read the certificate; it proves nothing.
-            lifetime_s: seconds from now until it expires.
+            process_id: name of the process in the run, for people who read the certificate; it proves nothing.
+            lifetime_s: seconds from now until the certificate expires.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         both_ends = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])

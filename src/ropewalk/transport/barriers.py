@@ -1,4 +1,4 @@
-"""A memory barrier that one process makes for many: membarrier(2).
+"""A memory barrier that one process issues for others: membarrier(2).
 
 It is the expensive half of an asymmetric Dekker protocol, on the side that seldom acts. The other side only stores its
 claim and then reads the fence, which costs nothing.
@@ -22,7 +22,9 @@ STORES_ARE_ORDERED = platform.machine() == "x86_64"
 
 
 def join_barriers() -> None:
-    """Make this process one that `full_barrier` of others reaches; a worker calls it once, after the fork.
+    """Register this process, so that `full_barrier` of other processes reaches it.
+
+    A worker calls it once, after the fork.
 
     Raises:
         OSError: the kernel has no such barrier (before Linux 4.16), or a seccomp filter refuses it.
@@ -36,13 +38,13 @@ def join_barriers() -> None:
 
 
 def full_barrier() -> None:
-    """A memory barrier on every CPU that runs a process which has joined (about a microsecond)."""
+    """Issue a memory barrier on every CPU that runs a registered process (about a microsecond)."""
     if _MEMBARRIER is not None:
         _libc.syscall(_MEMBARRIER, _GLOBAL_EXPEDITED, 0, 0)
 
 
 def can_fence() -> bool:
-    """Whether `full_barrier` can be relied on: where it is refused, what was handed out cannot be taken back."""
+    """Return whether `full_barrier` works here; where it is refused, tasks once handed out cannot be taken back."""
     if not _joined:
         try:
             join_barriers()

@@ -1,15 +1,13 @@
 """Blobs: large bytes that live once in a host's memory.
 
-Large buffers travel between processes of one host as sealed memory files
-(`memfd_create`): one copy in, none out, no name in any file system and nothing
-to sweep afterwards. Their size is not bounded by /dev/shm.
+Large buffers travel between processes of one host as sealed memory files (`memfd_create`): one copy in, none out, no
+name in any file system and nothing to remove afterwards. Their size is not bounded by /dev/shm.
 
     parts of a payload ──pack──▶ memory file ──descriptor──▶ other process ──open_parts──▶ views
 
-A constant (code, weights) is named by the hash of its content, so the same bytes
-are sent to a host once however often they are used; its views are read-only.
-The arguments and results of tasks are mapped privately: writable, independent of
-the sender, copied page by page only where they are written.
+A constant (code, weights) is named by the hash of its content, so the same bytes are sent to a host once, however often
+they are used; its views are read-only. The arguments and results of tasks are mapped privately: writable, independent
+of the sender, copied page by page only where they are written.
 """
 
 from __future__ import annotations
@@ -25,25 +23,25 @@ import msgspec
 from ropewalk.transport.frames import Part
 from ropewalk.transport.kernel import memory_file, seal
 
-#: Parts smaller than this together travel inside the frame: a mapping costs more than copying them.
+#: Parts that are smaller than this together travel inside the frame: a mapping costs more than copying them.
 SHARED_MIN_BYTES = 512 * 1024
 _ALIGN = 64
 
 
 class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """The name of a blob and how its parts lie in it."""
+    """The name of a blob, and the layout of its parts."""
 
     id: str
     lengths: tuple[int, ...]
 
     @property
     def size_bytes(self) -> int:
-        """The bytes it takes in memory."""
+        """The size of the blob in bytes, as it lies in memory."""
         return _layout(self.lengths)[1]
 
 
 def name_of(parts: Sequence[Part]) -> str:
-    """The content hash of some parts (SHA-256: it has hardware support, BLAKE2 does not)."""
+    """Return the content hash of some parts (SHA-256: it has hardware support, BLAKE2 does not)."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(memoryview(part).nbytes.to_bytes(8, "little"))
@@ -52,7 +50,7 @@ def name_of(parts: Sequence[Part]) -> str:
 
 
 def total_bytes(parts: Sequence[Part]) -> int:
-    """The size of some parts together."""
+    """Return the size of some parts together, in bytes."""
     return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
 
 
@@ -78,23 +76,23 @@ def pack(parts: Sequence[Part], name: str = "ropewalk") -> int:
 
 
 def write_in_place(size_bytes: int, fill: Callable[[memoryview], object], name: str = "ropewalk") -> int:
-    """As `pack`, for one part that `fill` writes where it will lie.
+    """Make a memory file as `pack` does, for one part that `fill` writes in place.
 
     Args:
-        size_bytes: at least 1.
-        fill: is given all of it, zeros, and keeps no view of it.
-        name: for people who look at this process.
+        size_bytes: size of the part, at least 1.
+        fill: called with a writable view of all of it, filled with zeros; must keep no view of it.
+        name: name for people who look at this process.
 
     Raises:
-        OSError: as `pack`.
-        Exception: what `fill` raised.
+        OSError: as for `pack`.
+        Exception: whatever `fill` raised.
     """
     fd = memory_file(name, sealable=True)
     try:
         os.ftruncate(fd, _layout([size_bytes])[1])
         with mmap.mmap(fd, size_bytes) as mapping, memoryview(mapping) as view:
             fill(view)
-        seal(fd)  # while a mapping may be written to, the kernel refuses
+        seal(fd)  # the kernel refuses to seal a file while a writable mapping exists
         return fd
     except BaseException:
         os.close(fd)
@@ -102,10 +100,10 @@ def write_in_place(size_bytes: int, fill: Callable[[memoryview], object], name: 
 
 
 def open_parts(fd: int, lengths: Sequence[int], *, writable: bool) -> list[memoryview]:
-    """Views of the parts of a memory file; takes ownership of `fd`.
+    """Return views of the parts of a memory file; takes ownership of `fd`.
 
-    Writable views are private to this process; read-only ones share the host's
-    one copy. The memory is freed with the last view.
+    Writable views are private to this process; read-only views share the one copy of the host. The memory is freed with
+    the last view.
 
     Raises:
         ValueError: the file is smaller than `lengths` say.
@@ -120,8 +118,9 @@ def open_parts(fd: int, lengths: Sequence[int], *, writable: bool) -> list[memor
             whole = memoryview(bytearray(size))
             _read_all(fd, whole)
         else:
-            # Private for constants too: all share the pages as long as nobody writes, and code that ignores that a
-            # buffer is read-only (torch has no read-only tensors) gets its own copy instead of a segmentation fault.
+            # Private for constants too: all processes share the pages as long as none writes, and code that ignores
+            # that a buffer is read-only (torch has no read-only tensors) gets its own copy instead of a segmentation
+            # fault.
             whole = memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_COPY))
     finally:
         os.close(fd)
@@ -155,12 +154,15 @@ def _read_all(fd: int, view: memoryview) -> None:
 
 
 def descriptors_are_scarce(fd: int) -> bool:
-    """Whether so many descriptors are open that a mapping should not keep one more (Python's mmap does)."""
+    """Return whether the process is near its limit of open descriptors.
+
+    A mapping should not keep one more then (Python's mmap does).
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return False
     try:
-        # The number that the mapping would get; `fd` itself tells nothing, as its place is free again each time.
+        # The number that the mapping would get; `fd` itself says nothing, as its number is free again each time.
         probe = os.dup(fd)
     except OSError:
         return True

@@ -1,8 +1,7 @@
 """Channels: whole messages with file descriptors, between a process and one it forks.
 
-A pair of sequenced-packet sockets: each `send` arrives as one message or not at
-all, so no framing is needed, and several processes may write to one end (the fork
-server and the process in between that it forks).
+A pair of sequenced-packet sockets: each `send` arrives as one message or not at all, so no framing is needed, and
+several processes may write to one end (the fork server and the intermediate process that it forks).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 
 from ropewalk.errors import LinkClosed
 
-#: A message is smaller than what the kernel takes at once (net.core.wmem_default, usually 208 KiB).
+#: A message must be smaller than what the kernel takes at once (net.core.wmem_default, usually 208 KiB).
 _MAX_MESSAGE_BYTES = 1 << 20
 _MAX_FDS = 16
 
@@ -26,7 +25,7 @@ class Channel:
 
     @classmethod
     def pair(cls) -> tuple[Channel, Channel]:
-        """Two connected ends, both blocking.
+        """Return two connected ends, both blocking.
 
         Raises:
             OSError: no descriptors are left.
@@ -39,14 +38,14 @@ class Channel:
         return self._sock.fileno()
 
     def wait_at_most(self, timeout_s: float | None) -> None:
-        """How long `send` and `receive` may wait: 0 not at all, None as long as it takes."""
+        """Set the timeout of `send` and `receive`, in seconds: 0 does not wait, None waits without a limit."""
         self._sock.settimeout(timeout_s)
 
     def send(self, message: bytes, fds: Sequence[int] = ()) -> None:
         """Send one message with descriptors; the caller keeps its own.
 
         Raises:
-            BlockingIOError: the other end does not read, and waiting is over.
+            BlockingIOError: the other end does not read, and the timeout has passed.
             LinkClosed: the other end is gone.
         """
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
@@ -58,10 +57,10 @@ class Channel:
             raise LinkClosed(f"the other end of the channel is gone: {error}") from error
 
     def receive(self) -> tuple[bytes, list[int]]:
-        """One message and its descriptors, which the caller owns; an empty message when the other end is gone.
+        """Return one message and its descriptors, which the caller owns; an empty message when the other end is gone.
 
         Raises:
-            BlockingIOError: nothing has come, and waiting is over.
+            BlockingIOError: nothing has arrived, and the timeout has passed.
         """
         try:
             message, ancillary, _, _ = self._sock.recvmsg(
@@ -70,7 +69,7 @@ class Channel:
         except (BlockingIOError, TimeoutError) as error:
             raise BlockingIOError(f"nothing has come: {error}") from error
         except ConnectionResetError:
-            return self.receive()  # it ended with messages of ours unread: said once, before those that it sent
+            return self.receive()  # it closed with messages unread: said once, before what it sent
         except OSError:
             return b"", []
         fds = array.array("i")

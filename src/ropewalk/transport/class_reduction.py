@@ -1,11 +1,11 @@
 """Classes that travel by value, where cloudpickle would make another class of them.
 
-cloudpickle makes an empty class and sets the attributes afterwards. That does not work for what a class is given only
-when it is made:
+cloudpickle makes an empty class and sets the attributes afterwards. That does not work for attributes that take effect
+only when a class is made:
 
-    __slots__              the places of its attributes; without them instances have a `__dict__`, and cannot come back
-    a Struct of msgspec    its fields with their defaults, and how it is encoded
-    a structure of ctypes  its fields, which must be set last
+    __slots__              the places of its attributes; without them instances have a `__dict__`, and cannot be sent
+    back a Struct of msgspec    its fields with their defaults, and how it is encoded a structure of ctypes  its fields,
+    which must be set last
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import cloudpickle.cloudpickle
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
 
-#: What a class has only if its slots name it, or if it has no slots.
+#: Attributes that a class has only if its slots name them, or if it has no slots.
 _PLACES = ("__dict__", "__weakref__")
 
 
 def reduce_class(cls: Any, reduced: Any) -> Any:
-    """The reduction of a class by value.
+    """Return the reduction of a class by value.
 
     Args:
         cls: the class.
@@ -36,14 +36,14 @@ def reduce_class(cls: Any, reduced: Any) -> Any:
         return _reduce_ctypes_class(cls, *reduced)
     if _is_struct(cls):
         return _reduce_struct(cls, *reduced)
-    is_named_tuple = typing.NamedTuple in cls.__dict__.get("__orig_bases__", ())  # its metaclass says its slots
+    is_named_tuple = typing.NamedTuple in cls.__dict__.get("__orig_bases__", ())  # its metaclass makes the slots
     if "__slots__" in cls.__dict__ and reduced[0] is _cloudpickle._make_skeleton_class and not is_named_tuple:
         return _reduce_slotted(cls, *reduced)
     return reduced
 
 
 def _reduce_slotted(cls: Any, make: Any, arguments: Any, state: Any, *rest: Any) -> Any:
-    """With the slots from the beginning, by the names of their descriptors: those of private ones are mangled."""
+    """Reduce a class with its slots from the beginning, named by their descriptors: private names are mangled."""
     meta, name, bases, facts, *others = arguments
     attributes, slots = state
     places = [name for name, value in cls.__dict__.items() if _is_slot(value, cls)]
@@ -60,18 +60,18 @@ def _is_slot(value: object, cls: type) -> bool:
 
 
 def _reduce_ctypes_class(cls: Any, _: Any, arguments: Any, state: Any, *rest: Any) -> Any:
-    """The reduction of a class of ctypes, whose metaclass cannot be imported."""
+    """Return the reduction of a class of ctypes, whose metaclass cannot be imported."""
     length = getattr(cls, "_length_", None)
     if length is not None and cls.__name__ == f"{cls._type_.__name__}_Array_{length}":
         return operator.mul, (cls._type_, cls._length_)
     attributes, slots = state
     kept = {name: value for name, value in attributes.items() if type(value).__name__ != "CField"}
     if "_fields_" in kept:
-        kept["_fields_"] = kept.pop("_fields_")  # last: it makes the fields, as what stands before it wants them
+        kept["_fields_"] = kept.pop("_fields_")  # last: setting it makes the fields, from the attributes set before
     return make_structure, arguments[1:], (kept, slots), *rest
 
 
-# Structs of msgspec, which is not imported for the sake of those who have none
+# Structs of msgspec, which is not imported for programs that use none
 
 
 def _is_struct(cls: Any) -> bool:
@@ -80,7 +80,10 @@ def _is_struct(cls: Any) -> bool:
 
 
 def _reduce_struct(cls: Any, _: Any, arguments: Any, *rest: Any) -> Any:
-    """What `msgspec.defstruct` wants to know. Its methods among it: `__post_init__` is looked for when it is made."""
+    """Return the arguments of `msgspec.defstruct`, methods included.
+
+    It looks for `__post_init__` when the class is made.
+    """
     own = set(cls.__slots__)
     hints = {name: hint for name, hint in inspect.get_annotations(cls).items() if name in own}
     kinds = inspect.signature(cls).parameters
@@ -102,7 +105,7 @@ def _reduce_struct(cls: Any, _: Any, arguments: Any, *rest: Any) -> Any:
 
 
 def _default_of(cls: Any, at: int) -> tuple[Any, ...]:
-    """What `make_default` gets: a word, and a value if there is one."""
+    """Return the arguments of `make_default`: a kind, and a value if there is one."""
     import msgspec
 
     default = cls.__struct_defaults__[at] if at >= 0 else msgspec.NODEFAULT
@@ -112,11 +115,11 @@ def _default_of(cls: Any, at: int) -> tuple[Any, ...]:
     return ("value", default) if factory is None else ("factory", factory)
 
 
-# What pickles call. Their names stand in pickles: renaming one is a change of protocol.
+# Functions that pickles call. Their names are part of pickles: renaming one is a change of protocol.
 
 
 def make_structure(name: str, bases: tuple[type, ...], *arguments: Any) -> type[Any]:
-    """A ctypes structure that has no fields yet."""
+    """Make a ctypes structure that has no fields yet."""
     return _cloudpickle._make_skeleton_class(type(bases[0]), name, bases, *arguments)
 
 
@@ -128,13 +131,13 @@ def make_struct(
     others: dict[str, Any],
     tracker_id: str | None,
 ) -> Any:
-    """A Struct of msgspec.
+    """Make a Struct class of msgspec.
 
     Args:
-        name: of the class.
-        bases: of it.
-        fields: its own: name, type, name when encoded, and what `_default_of` says.
-        config: how it is made.
+        name: name of the class.
+        bases: its base classes.
+        fields: its own fields: name, type, encoded name, and the result of `_default_of`.
+        config: options with which the class is made.
         others: its other attributes.
         tracker_id: cloudpickle's id of the class.
     """

@@ -1,4 +1,4 @@
-"""Dialling: connect to an address, say who we are, return a link that is up."""
+"""Dialling: connect to an address, authenticate, and return a link that is up."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.unix_sockets import connect_to, seconds_left
 
-#: Another host is given this long to answer directly, before a detour is asked for: TCP dials after 0, 1 and 3 s.
+#: Timeout of a direct connection to another host, in seconds, before a relay is asked for: TCP dials at 0, 1 and 3 s.
 DIRECT_S = 3.5
-#: How long connecting and the handshake may take together.
+#: Timeout of connecting and the handshake together, in seconds.
 DIAL_S = 10.0
-#: How long a process that has just been started tries to reach its owner.
+#: Timeout within which a process that has just been started must reach its owner, in seconds.
 PATIENCE_S = 60.0
 
 
@@ -39,19 +39,18 @@ def dial(
 ) -> Link:
     """Connect, shake hands, and return the link; blocking.
 
-    On the way to a process of another host, what leads there is tried in this order: its TLS port, and a detour
-    through agents.
+    To a process of another host, its TLS port is tried first, then a relay through agents.
 
     Args:
-        address: whom to reach. A TLS address says which certificate must answer there.
-        credentials: who we are.
-        codec: the protocol of the link.
-        passport: of this process; needed for other hosts only.
+        address: address of the process to reach. A TLS address says which certificate must answer there.
+        credentials: credentials of this process.
+        codec: protocol of the link.
+        passport: passport of this process; needed for other hosts only.
         timeout_s: seconds for all of it, however slowly the peer answers.
 
     Raises:
         TransportRefused: the server answered, and one side does not accept the other; the message says why.
-        LinkClosed: nobody answers at the address, or not in time.
+        LinkClosed: no process answers at the address, or not in time.
     """
     deadline = time.monotonic() + timeout_s
     stream, ends = _connect(address, passport, deadline)
@@ -59,18 +58,18 @@ def dial(
 
 
 def dial_owner(address: Address, credentials: Credentials, codec: Codec, *, passport: Passport | None = None) -> Link:
-    """As `dial`, for the first words of a process to whoever asked for it, and with patience.
+    """Connect as `dial` does, for the first connection of a process to its owner, with retries.
 
-    When hundreds of processes come up at once, the owner may hear some of them late, or hang up on those that wait
-    longest. It is there, or the agent would have ended us.
+    When hundreds of processes come up at once, the owner may answer some of them late, or close the connections that
+    have waited longest. The owner is alive, or the agent would have ended this process.
 
     Raises:
-        TransportRefused, LinkClosed: as in `dial`; nobody listens there any more, or did not answer for a minute.
+        TransportRefused, LinkClosed: as for `dial`; no process listens there any more, or none answered for a minute.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
-            # One long attempt: to hang up just when the owner has heard us would look like a death.
+            # One long attempt: to hang up just when the owner has accepted us would look like a death.
             return dial(address, credentials, codec, passport=passport, timeout_s=max(1.0, deadline - time.monotonic()))
         except TransportRefused:
             raise
@@ -78,7 +77,7 @@ def dial_owner(address: Address, credentials: Credentials, codec: Codec, *, pass
             nobody = isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError)
             if nobody or time.monotonic() > deadline:
                 raise
-            time.sleep(random.uniform(0.1, 1.0))  # so that those who were sent away together come back one by one
+            time.sleep(random.uniform(0.1, 1.0))  # so that processes turned away together do not all return at once
 
 
 def dial_over(
@@ -90,18 +89,18 @@ def dial_over(
     passport: Passport | None = None,
     timeout_s: float = DIAL_S,
 ) -> Link:
-    """As `dial`, over a connection that is there already and leads to another host.
+    """Connect as `dial` does, over an existing connection that leads to another host.
 
     Args:
-        sock: ours from now on.
-        tls: says which certificate must answer; None if something in between protects the bytes, as ssh does.
-        credentials: as in `dial`.
-        codec: as in `dial`.
-        passport: as in `dial`.
+        sock: the connection; owned by this function from now on.
+        tls: address with the certificate that must answer; None if another program protects the bytes, as ssh does.
+        credentials: as for `dial`.
+        codec: as for `dial`.
+        passport: as for `dial`.
         timeout_s: seconds for the handshakes.
 
     Raises:
-        TransportRefused, LinkClosed: as in `dial`.
+        TransportRefused, LinkClosed: as for `dial`.
     """
     deadline = time.monotonic() + timeout_s
     peer = str(tls or "the other host")
@@ -110,19 +109,19 @@ def dial_over(
 
 
 def _greet(stream: Stream, address: str, dialling: Dialling, codec: Codec, deadline: float) -> Link:
-    # Whoever is let in may have descriptors right behind the welcome.
+    # A peer that is let in may receive descriptors immediately after the welcome.
     link = Link(stream, CODEC, address, dataclasses.replace(STRANGER, num_fds=MEMBER.num_fds))
     with contextlib.ExitStack() as on_error:
         on_error.callback(link.close)
         try:
             greeting = dialling.answer(_said(link, address, deadline))
-            with contextlib.suppress(LinkClosed):  # it may have said why before it hung up
+            with contextlib.suppress(LinkClosed):  # the server may have said why before it hung up
                 link.send(greeting)
             dialling.check(_said(link, address, deadline))
         except TransportRefused:
             raise
         except (LinkClosed, FrameError, OSError) as error:
-            if isinstance(error, FrameError) and error.peer_protocol:  # to try again would not help
+            if isinstance(error, FrameError) and error.peer_protocol:  # a retry would not help
                 raise TransportRefused(f"{address} does not understand this process: {error}") from error
             raise LinkClosed(f"{address} was reached but the handshake failed: {error}") from error
         on_error.pop_all()
@@ -150,10 +149,10 @@ def _connect(address: Address, passport: Passport | None, deadline: float) -> tu
             first = min(deadline, time.monotonic() + DIRECT_S) if passport.detour else deadline
             return _speak_tls(_connect_tcp(address.tls, first), address.tls, passport, deadline)
         except TransportRefused:
-            raise  # it is there
+            raise  # the process is there
         except LinkClosed as error:
             failure = str(error)
-            if "refused" not in failure:  # a port where nobody listens says nothing about the way
+            if "refused" not in failure:  # a port on which no process listens says nothing about the route
                 passport.unreachable.add(address.host)
     if passport.detour is None:
         raise LinkClosed(f"there is no way to {address}: {failure}")
@@ -167,7 +166,7 @@ def _connect(address: Address, passport: Passport | None, deadline: float) -> tu
 
 
 def _through_another(sock: socket.socket) -> tuple[Stream, Ends]:
-    """To another host, where something in between protects the bytes."""
+    """Wrap a connection to another host whose bytes another program protects."""
     return PlainStream(sock, carries_fds=False), Ends()
 
 
@@ -183,10 +182,10 @@ def _connect_unix_socket(address: UnixAddress, deadline: float) -> socket.socket
 
 
 def connect_to_neighbour(address: HostAddress, timeout_s: float = DIAL_S) -> Socket:
-    """A bare connection to a process of this host, for somebody on another one: to its TLS port if it has one.
+    """Open a bare connection to a process of this host, for a process of another one: to its TLS port if it has one.
 
     Raises:
-        LinkClosed: nobody answers there.
+        LinkClosed: no process answers there.
     """
     deadline = time.monotonic() + timeout_s
     if address.tls:
@@ -219,16 +218,20 @@ def _speak_tls(
     except OSError as error:
         sock.close()
         raise LinkClosed(f"{address} was reached and lost again: {error}") from error
-    # Another process may have taken the port, be it a member of this run: only the one that was meant will do.
+    # Another process may have taken the port, perhaps one of this run: only the intended one is accepted.
     stream.handshake(left_s, lambda fingerprint: fingerprint == address.fingerprint)
     return stream, Ends(dialler=certificate.fingerprint, server=address.fingerprint)
 
 
 def receive_in_time(link: Link, deadline: float) -> Received | None:
-    """The next message of a link without a loop; None when the peer has closed.
+    """Return the next message of a link without a loop; None when the peer has closed.
+
+    Args:
+        link: the link.
+        deadline: a monotonic time.
 
     Raises:
-        TimeoutError: nothing whole came before the deadline, a monotonic time.
+        TimeoutError: no whole message arrived before the deadline.
     """
     while True:
         try:

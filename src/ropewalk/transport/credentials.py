@@ -1,10 +1,9 @@
-"""Who belongs to a run, and where the run keeps its sockets and secrets.
+"""Which processes belong to a run, and where the run keeps its sockets and secrets.
 
-Every process of a run has an id and a secret of its own (`Credentials`); the
-launcher and the agents keep the list of who may speak (`AllowList`) and strike
-off whoever is retired. Between hosts a certificate stands beside the secret: it
-is made in `transport/authority.py`, which is imported only then, because
-`cryptography` takes longer to import than the rest of Ropewalk.
+Every process of a run has an id and a secret of its own (`Credentials`). The launcher and the agents keep the list of
+processes that may connect (`AllowList`) and remove those that are retired. Between hosts a certificate is needed as
+well as the secret: it is made in `transport/authority.py`, which is imported only then, because `cryptography` takes
+longer to import than the rest of Ropewalk.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pathlib import Path
 from ropewalk.errors import SettingsError
 from ropewalk.trusted_files import owns_folders
 
-#: The longest path that a unix socket can have: `sun_path` is 108 bytes with its final zero.
+#: The longest path of a unix socket: `sun_path` is 108 bytes with its final zero.
 MAX_SOCKET_PATH_BYTES = 107
 #: The longest name of a socket in the run folder.
 MAX_SOCKET_NAME_BYTES = 24
@@ -32,39 +31,39 @@ _NAME_ATTEMPTS = 16
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a process shows to be let in. Printing it does not show the secret."""
+    """What a process proves in order to be let in. Its repr does not show the secret."""
 
-    #: The run it belongs to.
+    #: Id of the run to which the process belongs.
     run_id: str
-    #: Its own name in the run, never given to a second process.
+    #: Name of the process in the run, never given to a second process.
     process_id: str
     #: 64 hexadecimal digits that only this process and the run's allow-list know, or a token (`tokens.py`).
     secret: str = field(repr=False)
-    #: Of its certificate, if it has one.
+    #: Fingerprint of its certificate, if it has one.
     fingerprint: str = ""
 
     @classmethod
     def create(cls, run_id: str, process_id: str) -> Credentials:
-        """Credentials with a new random secret."""
+        """Create credentials with a new random secret."""
         return cls(run_id, process_id, os.urandom(32).hex())
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCertificate:
-    """What a process needs to speak TLS with the others of its run. Printing it does not show the key."""
+    """What a process needs to speak TLS with the others of its run. Its repr does not show the key."""
 
     #: The process's own certificate, PEM.
     cert_pem: str
     #: The private key of that certificate, PEM, not encrypted.
     key_pem: str = field(repr=False)
-    #: The certificate of the run's authority, PEM: the only one that is trusted.
+    #: The certificate of the run's authority, PEM: the only authority that is trusted.
     ca_pem: str
     #: SHA-256 of the certificate in DER form, 64 hexadecimal digits: its name in the allow-list.
     fingerprint: str
 
 
 class AllowList:
-    """The processes that may speak in a run. Any thread may call any method."""
+    """The processes that may connect in a run. Any thread may call any method."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,13 +75,13 @@ class AllowList:
         """Let a process in.
 
         Args:
-            process_id: its name in the run.
-            secret: what it has to show.
-            fingerprint: of its certificate, if it speaks TLS.
+            process_id: name of the process in the run.
+            secret: the secret that it has to prove.
+            fingerprint: fingerprint of its certificate, if it speaks TLS.
 
         Raises:
-            ValueError: the name or the fingerprint is taken; a second process must not step into the place of the
-                first, so retire that one before.
+            ValueError: the name or the fingerprint is taken; a second process must not replace the first, so retire
+                that one before.
         """
         with self._lock:
             if process_id in self._secrets:
@@ -97,41 +96,41 @@ class AllowList:
                 self._by_fingerprint[fingerprint] = process_id
 
     def retire(self, process_id: str) -> None:
-        """Refuse a process from now on; may be called twice. Closing its links is the caller's part."""
+        """Refuse a process from now on; may be called twice. The caller closes its links."""
         with self._lock:
             self._secrets.pop(process_id, None)
             self._by_fingerprint = {f: owner for f, owner in self._by_fingerprint.items() if owner != process_id}
 
     def has_proved(self, process_id: str, fingerprint: str, text: bytes, proof: bytes) -> bool:
-        """Whether a proof is the HMAC of a text under the secret of an admitted process.
+        """Return whether a proof is the HMAC of a text under the secret of an admitted process.
 
-        Takes as long for a wrong one as for the right one, and for an unknown process as for a member.
+        The check takes the same time for wrong and right proofs, and for unknown processes and members.
 
         Args:
-            process_id: who says that it is a member.
-            fingerprint: of its certificate, as it says.
-            text: what it was to prove that it has seen.
-            proof: what it has shown.
+            process_id: name of the process, as it claims.
+            fingerprint: fingerprint of its certificate, as it claims.
+            text: the text that the proof must cover.
+            proof: the proof that it sent.
         """
         secret = self._secret_of(process_id, fingerprint)
         equal = hmac.compare_digest(hmac.digest(secret or self._stranger, text, "sha256"), proof)
         return equal and secret is not None
 
     def proof_for(self, process_id: str, fingerprint: str, text: bytes) -> bytes:
-        """The HMAC of a text under the secret of a process, which shows it that we belong to its run."""
+        """Return the HMAC of a text under the secret of a process, which proves to it that we belong to its run."""
         return hmac.digest(self._secret_of(process_id, fingerprint) or self._stranger, text, "sha256")
 
     def check_fingerprint(self, fingerprint: str) -> str | None:
-        """The admitted process that has this certificate; None for a stranger and for a retired process."""
+        """Return the admitted process that has this certificate; None for a stranger and for a retired process."""
         with self._lock:
             return self._by_fingerprint.get(fingerprint)
 
     def owns(self, process_id: str, fingerprint: str) -> bool:
-        """Whether a certificate is the one of that process."""
+        """Return whether a certificate belongs to that process."""
         return self.check_fingerprint(fingerprint) == process_id
 
     def _secret_of(self, process_id: str, fingerprint: str) -> bytes | None:
-        """What an admitted process proves that it knows."""
+        """Return the secret of an admitted process."""
         with self._lock:
             return self._secrets.get(process_id)
 
@@ -139,15 +138,15 @@ class AllowList:
 def create_run_folder(parent: Path | None = None) -> Path:
     """Make a new folder for the sockets and files of a run, which only this user can enter.
 
-    It is made anew under a random name, so that nobody can have prepared it, and its path is short enough for unix
-    sockets whose names have up to `MAX_SOCKET_NAME_BYTES` bytes.
+    It gets a random name, so that no other user can have prepared it, and its path is short enough for unix sockets
+    whose names have up to `MAX_SOCKET_NAME_BYTES` bytes.
 
     Args:
-        parent: where to make it; by default `XDG_RUNTIME_DIR` if that is ours, else the folder for temporary files,
-            else `/tmp`.
+        parent: folder in which to make it; by default `XDG_RUNTIME_DIR` if this user owns it, else the folder for
+            temporary files, else `/tmp`.
 
     Returns:
-        Its path, `<parent>/ropewalk-XXXXXXXX`, mode 0700. The caller removes it.
+        The path, `<parent>/ropewalk-XXXXXXXX`, mode 0700. The caller removes it.
 
     Raises:
         SettingsError: no parent can be used; the message has the reason for each.
@@ -172,7 +171,10 @@ def _usual_parents() -> list[Path]:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether a folder is as the XDG specification asks of `XDG_RUNTIME_DIR`: ours, and nobody else may write to it."""
+    """Return whether a folder is as the XDG specification asks of `XDG_RUNTIME_DIR`.
+
+    This user must own it, and no other may write to it.
+    """
     try:
         facts = os.lstat(folder)
     except OSError:
@@ -181,7 +183,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _why_unfit(folder: Path) -> str | None:
-    """Why the run folder cannot be made in `folder`; None if it can."""
+    """Return why the run folder cannot be made in `folder`; None if it can."""
     try:
         facts = os.stat(folder)
     except OSError as error:
@@ -201,9 +203,10 @@ def _why_unfit(folder: Path) -> str | None:
 def _make_private_folder(parent: Path) -> Path:
     for _ in range(_NAME_ATTEMPTS):
         path = parent / f"ropewalk-{os.urandom(4).hex()}"
-        # mkdir never follows a link and never takes over what exists, so a folder that was planted is passed by.
+        # mkdir never follows a link and never takes over an existing folder, so one that an attacker prepared is
+        # skipped.
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
-            os.chmod(path, 0o700)  # for a umask that took our own rights away; nobody else can swap what is ours here
+            os.chmod(path, 0o700)  # for a umask that took our own rights away; no other user can replace it
             return path
     raise FileExistsError(f"{_NAME_ATTEMPTS} random names were all taken already; somebody may be planting them")

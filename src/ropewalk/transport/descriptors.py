@@ -1,7 +1,7 @@
-"""File descriptors that came with a message: closed with it, unless its receiver takes them out.
+"""File descriptors that came with a message: closed with it, unless its receiver takes them.
 
-A peer may send descriptors with any message, also with one that takes none, and more than it announces; what nobody
-takes must not stay open, or a few hundred such messages would use up those of the process.
+A peer may send descriptors with any message, also with one that needs none, and more than it announces. Descriptors
+that the receiver does not take must not stay open, or a few hundred such messages would use up those of the process.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from ropewalk.errors import FrameError
 
 
 class Descriptors(list[int]):
-    """Descriptors that are closed with the last reference to them, however a call ends, unless they are taken out."""
+    """Descriptors that are closed with the last reference to them, however a call ends, unless they are taken."""
 
     def take(self) -> int:
-        """The next one, which is the caller's from now on.
+        """Take the next descriptor, which the caller owns from now on.
 
         Raises:
-            FrameError: fewer came than the message said.
+            FrameError: fewer descriptors came than the message said.
         """
         if not self:
             raise FrameError("a message came without the memory file that it says it has")
         return self.pop(0)
 
     def close(self) -> None:
-        """Close them now; may be called twice."""
+        """Close the descriptors now; may be called twice."""
         while self:
             os.close(self.pop())
 
@@ -33,5 +33,5 @@ class Descriptors(list[int]):
         self.close()
 
 
-#: Of a message without any: shared, as nothing is ever added to it.
+#: The descriptors of a message that has none: shared, as nothing is ever added to it.
 NONE = Descriptors()

@@ -1,4 +1,4 @@
-"""Exceptions on their way home: their own type, their text, and the remote traceback.
+"""Exceptions that travel back to the caller: their own type, their text, and the remote traceback.
 
     raised there ──failure_of──▶ Failure ──rebuild_error──▶ raised here, the remote traceback as its cause
 
@@ -21,7 +21,7 @@ from ropewalk.transport.serialization import dumps_result, loads
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
-    """An exception on its way home; its text survives even if the exception itself cannot be rebuilt."""
+    """An exception in transit; its text survives even if the exception itself cannot be rebuilt."""
 
     type_name: str
     message: str
@@ -34,7 +34,7 @@ FAILURE_DECODER = msgspec.msgpack.Decoder(Failure)
 
 
 def failure_of(error: BaseException, *ours: str) -> Failure:
-    """An exception, ready to travel; outer frames of the modules and packages `ours` are left out of its traceback."""
+    """Prepare an exception for sending; outer frames of the modules in `ours` are left out of its traceback."""
     try:
         message = str(error)
     except Exception as problem:  # the user's own __str__
@@ -54,10 +54,10 @@ def failure_of(error: BaseException, *ours: str) -> Failure:
 
 
 def not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
-    """A result or an exception that cannot be pickled, as multiprocessing reports it."""
+    """Return the error for a result or an exception that cannot be pickled, as multiprocessing reports it."""
     from multiprocessing import pool  # a slow import that most workers never need
 
-    error = cast(Any, pool).MaybeEncodingError  # the stubs do not know it
+    error = cast(Any, pool).MaybeEncodingError  # the stubs do not have it
     try:
         stand_in = error(problem, value)
     except Exception as broken:  # the value's own __repr__ raised
@@ -67,8 +67,8 @@ def not_sendable(problem: Exception, value: Any, text: str = "") -> Failure:
 
 
 def rebuild_error(failure: Failure, where: str) -> BaseException:
-    """The exception of a task as its own type, with the remote traceback as its cause."""
-    # A slow import, for failures only; the stubs do not know the class.
+    """Rebuild the exception of a task with its own type, and the remote traceback as its cause."""
+    # A slow import, for failures only; the stubs do not have the class.
     from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 
     try:
@@ -87,5 +87,5 @@ def rebuild_error(failure: Failure, where: str) -> BaseException:
     return error
 
 
-#: Sets an attribute also of an exception whose class forbids that, such as a frozen dataclass.
+#: Sets an attribute even on an exception whose class forbids that, such as a frozen dataclass.
 _set = BaseException.__setattr__

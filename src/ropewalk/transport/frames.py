@@ -30,13 +30,13 @@ _PREFIX = struct.Struct("<2sBBHI")
 _PREFIX_OF_ONE = struct.Struct("<2sBBHIQ")
 _SIZE = struct.Struct("<Q")
 _BUFFER_BYTES = 64 * 1024
-#: Linux passes at most so many descriptors at once (SCM_MAX_FD).
+#: Linux passes at most this many descriptors at once (SCM_MAX_FD).
 MAX_FDS = 253
-#: Parts of this size and more are read into pages that cost nothing before something arrives in them.
+#: Parts of this size and more are read into pages that cost nothing before bytes arrive in them.
 _PAGES_MIN_BYTES = 1 << 20
-#: Parts of this size and more are read straight into place; of smaller ones many are read at once, and copied.
+#: Parts of this size and more are read straight into place; smaller ones are read together, and copied.
 _DIRECT_MIN_BYTES = 16 << 10
-#: So much memory is allocated for parts before their bytes arrive, or as much again as has arrived.
+#: This much memory is allocated for parts before their bytes arrive, or as much again as has arrived.
 _AHEAD_BYTES = 8 << 20
 
 Part = bytes | bytearray | memoryview
@@ -44,7 +44,7 @@ Part = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that one frame may hold."""
+    """The most that one frame may contain."""
 
     header_bytes: int
     num_parts: int
@@ -52,9 +52,9 @@ class Limits:
     num_fds: int
 
 
-#: Before the handshake is over: one small header and nothing else.
+#: Limits before the handshake is over: one small header and nothing else.
 STRANGER = Limits(header_bytes=4096, num_parts=0, frame_bytes=8192, num_fds=0)
-#: Afterwards. The size of a frame is bounded by the memory of this host, not by the format.
+#: Limits afterwards. The size of a frame is bounded by the memory of this host, not by the format.
 MEMBER = Limits(
     header_bytes=64 << 20,
     num_parts=65535,
@@ -68,16 +68,16 @@ class Frame:
     """One received frame; the receiver owns the parts and the descriptors."""
 
     header: Part
-    """Only until the next frame is asked for: it may lie in the reader's own memory."""
+    """Valid only until the next frame is asked for: it may lie in the reader's own memory."""
     parts: list[Part]
     fds: list[int]
 
 
 def encode_head(header: bytes, parts: Sequence[memoryview | bytes], num_fds: int) -> bytes:
-    """Everything of a frame that comes before its parts.
+    """Encode everything of a frame that comes before its parts.
 
     Raises:
-        FrameError: more parts, bytes or descriptors, or a longer header, than any peer would accept.
+        FrameError: the header is longer, or the parts, bytes or descriptors are more, than any peer would accept.
     """
     if num_fds > MAX_FDS:
         raise FrameError(f"a frame with {num_fds} file descriptors is over the limit of {MAX_FDS}; send it in pieces")
@@ -99,21 +99,21 @@ def encode_head(header: bytes, parts: Sequence[memoryview | bytes], num_fds: int
 
 
 def encode_alone(header: bytes) -> bytes:
-    """A frame without parts: the short way, which most messages take."""
+    """Encode a frame without parts: the fast path, which most messages take."""
     if len(header) > MEMBER.header_bytes:
-        return encode_head(header, (), 0)  # (which says that it is too long)
+        return encode_head(header, (), 0)  # raises the error for a header that is too long
     return _PREFIX.pack(MAGIC, PROTOCOL, 0, 0, len(header)) + header
 
 
 def encode_with_one(header: bytes, part: Part) -> bytes:
-    """A frame with one small part, as one piece."""
+    """Encode a frame with one small part, as one piece."""
     if len(header) > MEMBER.header_bytes:
         return encode_head(header, (part,), 0)  # type: ignore[arg-type]
     return b"".join((_PREFIX_OF_ONE.pack(MAGIC, PROTOCOL, 0, 1, len(header), len(part)), header, part))
 
 
 class FrameReader:
-    """Takes frames off a stream; keeps what arrived of the next one between calls."""
+    """Reads frames from a stream; keeps the received bytes of the next frame between calls."""
 
     def __init__(self, stream: Stream, limits: Limits = STRANGER) -> None:
         self.limits = limits
@@ -125,16 +125,16 @@ class FrameReader:
         self._fds: list[int] = []
         self._large: _LargeFrame | None = None
         self._filled = False
-        self._dry = False  # True: the stream has nothing before the kernel says so
-        #: All bytes that have come; a large frame on its way is a sign of life.
+        self._dry = False  # True: the stream has nothing until the kernel announces more
+        #: Number of bytes received so far; a large frame in transit counts as a sign of life.
         self.num_bytes = 0
 
     def next(self, *, wait: bool) -> Frame | None:
-        """The next frame, or None when the peer has closed between frames.
+        """Return the next frame, or None when the peer has closed between frames.
 
         Raises:
-            BlockingIOError: no whole frame is here yet and `wait` is false.
-            FrameError: what arrived is not a frame, is over a limit, or was cut off in the middle.
+            BlockingIOError: no whole frame has arrived yet and `wait` is false.
+            FrameError: the bytes are not a frame, exceed a limit, or were cut off in the middle.
             LinkClosed: the connection broke.
         """
         frame = self._parse() if self._start != self._end or self._large else None
@@ -153,7 +153,7 @@ class FrameReader:
                 return None
             if self._stream.carries_fds and (fds := self._stream.take_fds()):
                 self._fds += fds
-                if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one behind it
+                if len(self._fds) > 2 * self.limits.num_fds:  # those of this frame and of the one after it
                     raise FrameError(f"{len(self._fds)} file descriptors came that no frame has announced")
             self._filled = count == target.nbytes
             if large and direct:
@@ -167,13 +167,16 @@ class FrameReader:
             if large:
                 taken += count
                 if frame is None and taken > TURN_BYTES and not wait and not self._filled:
-                    # Others want to be heard, too; and what is left is in the kernel, which announces it again.
+                    # Other links must get their turn; the rest is in the kernel, which announces it again.
                     self._dry = True
                     raise BlockingIOError
         return frame
 
     def _parse_alone(self, count: int) -> Frame | None:
-        """The frame that is all there is, with one small part at most: what most calls and answers are; else None."""
+        """Parse the bytes if they are a single frame with at most one small part, as most calls and answers are.
+
+        Returns None for other frames.
+        """
         if count < _PREFIX.size:
             return None
         magic, version, num_fds, num_parts, header_size = _PREFIX.unpack_from(self._buffer)
@@ -194,11 +197,11 @@ class FrameReader:
 
     @property
     def may_hold_more(self) -> bool:
-        """Whether there may be another frame without the kernel saying so again."""
+        """Return whether there may be another frame that the kernel will not announce."""
         return not self._dry and (self._start != self._end or self._filled or not self._stream.carries_fds)
 
     def take_fds(self) -> list[int]:
-        """Descriptors that no frame has claimed (to be closed when the link ends)."""
+        """Return the descriptors that no frame has claimed (to be closed when the link ends)."""
         fds, self._fds = self._fds, []
         return fds
 
@@ -276,7 +279,7 @@ class FrameReader:
             count = self._end - self._start
             self._buffer[:count] = self._buffer[self._start : self._end]
             self._start, self._end = 0, count
-        if self._end == len(self._buffer):  # twice what has arrived, whatever was announced
+        if self._end == len(self._buffer):  # twice the bytes that have arrived, whatever was announced
             grown = bytearray(2 * len(self._buffer))
             count = self._end - self._start
             grown[:count] = self._view[self._start : self._end]
@@ -291,7 +294,7 @@ class _LargeFrame:
         self.num_fds = num_fds
         self.frame = Frame(header, [], [])
         self.left = memoryview(b"")
-        """What is not here yet of the part that arrives now; empty when the frame is whole."""
+        """The part of the memory that is still to be filled; empty when the frame is whole."""
         self.direct = False
         """Whether that part is read straight into place."""
         self._sizes = sizes
@@ -300,14 +303,14 @@ class _LargeFrame:
         self._begin_part()
 
     def advance(self, count: int) -> None:
-        """So many bytes have come into place."""
+        """Note that `count` bytes have been read into place."""
         self._arrived += count
         self.left = self.left[count:]
         if not self.left:
             self._begin_part()
 
     def take(self, available: memoryview) -> int:
-        """Copy what is already here into place; returns how much was used."""
+        """Copy bytes that have arrived already into place; returns how many were used."""
         used = 0
         while self.left and used < available.nbytes:
             count = min(self.left.nbytes, available.nbytes - used)
@@ -326,7 +329,7 @@ class _LargeFrame:
             self._num_begun += 1
 
     def _allocate(self) -> None:
-        """Make room for some parts at once, because neighbours share huge pages, and each part alone has none."""
+        """Allocate some parts together, because neighbours share huge pages, and a single part has none."""
         parts, most = self.frame.parts, max(2 * self._arrived, self._arrived + _AHEAD_BYTES)
         while len(parts) < len(self._sizes):
             size = self._sizes[len(parts)]
@@ -345,7 +348,7 @@ class _LargeFrame:
 def _room_for(size: int) -> bytearray | memoryview:
     if size < _PAGES_MIN_BYTES:
         return bytearray(size)
-    # A bytearray is filled with zeros first, so a peer could make us use as much memory as it cares to announce.
+    # A bytearray is filled with zeros first, so a peer could make us use as much memory as it announces.
     pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):

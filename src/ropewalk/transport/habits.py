@@ -1,16 +1,16 @@
 """How a process logs and which warnings it shows: as the program that started it does at that moment.
 
 A child that is forked logs as its parent does, because it is a copy; one that is spawned runs the script again, and
-with it `logging.basicConfig`. Ours are told:
+with it `logging.basicConfig`. Our processes are sent:
 
     levels, `propagate`, `disabled` and filters of all loggers; names of levels; `logging.disable`, `captureWarnings`
-    handlers for stderr and stdout, which lead to the launcher's; files, to which they append; queues of ours; and those
-    whose class is the script's own. Others belong to their process; a logger that would lose all of its handlers
-    logs to stderr.
-    filters of warnings. A category of a library counts from the moment in which that is imported: before, nothing can
-    be warned of it.
+    handlers for stderr and stdout, which lead to the launcher's; handlers for files, to which they append; for queues
+    of ours; and handlers whose class is the script's own. Others belong to their process; a logger that would lose all
+    of its handlers logs to stderr.
+    filters of warnings. A filter with a category of a library applies from the import of that library on: before, no
+    warning can have that category.
 
-Handlers of a library's own loggers are not sent: it makes them itself when it is imported.
+Handlers of a library's own loggers are not sent: the library makes them itself when it is imported.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from ropewalk.transport.standard_objects import home
 
 _logging: Any = logging  # private parts of the standard library, which its own configuration uses as well
 
-#: Attributes of a handler that it is given anew.
+#: Attributes of a handler that are set anew in the other process.
 _NOT_SENT = ("lock", "formatter", "filters", "level", "_name")
 
 
 class _Handler(msgspec.Struct, frozen=True, array_like=True):
     kind: str
-    """"stderr", "stdout", "file", "null", or "made" for one that is sent itself."""
+    """"stderr", "stdout", "file", "null", or "made" for a handler that is pickled."""
     level: int
     formatter: bytes
     filters: bytes
     file: tuple[str, str | None, str | None] | None = None
-    """Path, encoding, and what becomes of what cannot be encoded."""
+    """Path, encoding, and the error handler of the encoding."""
     made: bytes = b""
 
 
@@ -53,7 +53,7 @@ class _Logger(msgspec.Struct, frozen=True, array_like=True):
     disabled: bool
     filters: bytes
     handlers: list[_Handler] | None
-    """None: those that it has."""
+    """The handlers; None leaves those that the logger has."""
 
 
 class _Pattern(msgspec.Struct, frozen=True, array_like=True):
@@ -62,12 +62,12 @@ class _Pattern(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Filter(msgspec.Struct, frozen=True, array_like=True):
-    """Of warnings, in the order in which `warnings` has it."""
+    """A filter of warnings, in the order of `warnings`."""
 
     action: str
     message: str | _Pattern | None
     home: str
-    """The module of the category."""
+    """The module of the warning category."""
     category: str
     module: str | _Pattern | None
     line: int
@@ -75,7 +75,7 @@ class _Filter(msgspec.Struct, frozen=True, array_like=True):
 
 class _Habits(msgspec.Struct, frozen=True, array_like=True):
     home: str
-    """Of the host whose files are meant."""
+    """The host whose files are meant."""
     loggers: list[_Logger]
     level_names: list[tuple[int, str]]
     disabled_level: int
@@ -88,7 +88,7 @@ _DECODER = msgspec.msgpack.Decoder(_Habits)
 
 
 def habits() -> bytes:
-    """Those of this process, for `take_over` in another."""
+    """Return the settings of this process, for `take_over` in another one."""
     loggers = [logging.root, *(each for each in list(logging.root.manager.loggerDict.values()) if _is_set(each))]
     told = _Habits(
         home=home(),
@@ -103,7 +103,7 @@ def habits() -> bytes:
 
 
 def take_over(habits: bytes) -> None:
-    """Log and warn as another process, which has to be the owner of this one, and trusted."""
+    """Log and warn as another process does, which must be the owner of this one, and trusted."""
     told = _DECODER.decode(habits)
     for level, name in told.level_names:
         logging.addLevelName(level, name)
@@ -114,7 +114,7 @@ def take_over(habits: bytes) -> None:
         logger.filters[:] = _loaded(each.filters, [])
         if each.handlers is not None:
             logger.handlers[:] = _handlers(each.handlers, told.home == home())
-    _logging.root.manager._clear_cache()  # which `setLevel` would do for each of them
+    _logging.root.manager._clear_cache()  # `setLevel` would do this for each of them
     warnings.resetwarnings()
     warnings.filters.extend(map(_filter, told.filters))  # type: ignore[attr-defined]  # a list
     sys.warnoptions[:] = told.options
@@ -127,7 +127,7 @@ def take_over(habits: bytes) -> None:
 
 def _is_set(logger: Any) -> bool:
     if not isinstance(logger, logging.Logger):
-        return False  # the place of one in the tree
+        return False  # a placeholder in the tree of loggers
     return bool(logger.level or logger.handlers or logger.filters or logger.disabled or not logger.propagate)
 
 
@@ -151,7 +151,7 @@ def _told(logger: logging.Logger) -> _Logger:
 
 
 def _told_handler(handler: logging.Handler) -> _Handler | None:
-    """What is said of a handler; None of one that stays with this process."""
+    """Return the description of a handler; None for one that stays with this process."""
     kind, file, made = type(handler), None, b""
     if isinstance(handler, logging.FileHandler):
         word, file = "file", (handler.baseFilename, handler.encoding, getattr(handler, "errors", None))
@@ -169,7 +169,7 @@ def _told_handler(handler: logging.Handler) -> _Handler | None:
 
 
 def _in_place_of(handler: logging.Handler) -> _Handler:
-    is_plain = type(handler.formatter) is logging.Formatter  # another one may want its own handler
+    is_plain = type(handler.formatter) is logging.Formatter  # a formatter of another class may need its own handler
     return _Handler("stderr", handler.level, _dumped(handler.formatter) if is_plain else b"", b"")
 
 
@@ -182,7 +182,10 @@ def _standard_stream(stream: Any) -> str:
 
 
 def _handlers(told: list[_Handler], is_home: bool) -> list[logging.Handler]:
-    """Those of a logger; on another host, records for a file go to stderr, unless another handler shows them."""
+    """Make the handlers of a logger.
+
+    On another host, records for a file go to stderr, unless another handler shows them.
+    """
     here = [each for each in told if is_home or each.kind != "file"]
     if told and not here:
         here = [_Handler("stderr", told[0].level, told[0].formatter, told[0].filters)]
@@ -197,7 +200,7 @@ def _handlers(told: list[_Handler], is_home: bool) -> list[logging.Handler]:
 
 def _made(told: _Handler) -> logging.Handler | None:
     if told.kind == "file":
-        from logging.handlers import WatchedFileHandler  # goes on with the new file where the launcher rotates
+        from logging.handlers import WatchedFileHandler  # follows the file when the launcher rotates it
 
         assert told.file
         path, encoding, errors = told.file
@@ -209,13 +212,13 @@ def _made(told: _Handler) -> logging.Handler | None:
 
 def _put_together(kind: type[logging.Handler], attributes: dict[str, Any]) -> logging.Handler:
     handler = kind.__new__(kind)
-    logging.Handler.__init__(handler)  # its lock, and its place in what is flushed at the end
+    logging.Handler.__init__(handler)  # sets its lock, and registers it to be flushed at exit
     handler.__dict__.update(attributes)
     return handler
 
 
 def _dumped(value: Any) -> bytes:
-    """The pickle of something that is the user's, code of `__main__` by value; b"" of nothing, and if there is none."""
+    """Pickle a user's object, code of `__main__` by value; b"" for None, and for an object that cannot be pickled."""
     if not value:
         return b""
     try:
@@ -240,7 +243,7 @@ def _told_filter(each: Any) -> _Filter:
 
 
 def _pattern(wanted: str | re.Pattern[str] | None) -> str | _Pattern | None:
-    """What a text has to match; the interpreter's own filters have a text that it has to be."""
+    """Return the pattern that a text must match; the interpreter's own filters have a plain string instead."""
     return _Pattern(wanted.pattern, wanted.flags) if isinstance(wanted, re.Pattern) else wanted
 
 
@@ -265,7 +268,7 @@ def _find(home: str, name: str) -> Any:
 
 
 class _Later(type):
-    """The class of a category of warnings that is not imported yet."""
+    """Stands for a category of warnings whose module is not imported yet."""
 
     find: Callable[[], Any]
 

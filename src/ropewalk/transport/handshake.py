@@ -1,15 +1,15 @@
-"""The first words on a link: each side proves to the other that it belongs to the run.
+"""The handshake of a link: each side proves to the other that it belongs to the run.
 
     server ──Challenge(nonce)──────────────────────────────────────────▶ dialler
-           ◀─Hello(who, for which run, nonce, proof)───────────────────
+           ◀─Hello(process, run, nonce, proof)─────────────────────────
            ──Welcome(proof), or Refused(why)──────────────────────────▶
 
-A proof is the HMAC of all that was said, with both nonces, and of the side that gives it, under the secret of the
-process that dials. So no secret ever travels, what was overheard is worth nothing on another link, and nobody can
-answer in the place of the other side. Between hosts, the certificates of both ends are part of the text: what was
-proved on one TLS connection proves nothing on another. A link is up only when the dialler has checked the `Welcome`;
-nothing is unpickled before that, and a stranger may send one small frame. The order of the server's checks: the
-transport (uid of the peer, or its certificate), protocol, Python, package, run, and the proof.
+A proof is the HMAC of everything that was sent, with both nonces, and of the side that gives it, under the secret of
+the process that dials. So no secret ever travels, an eavesdropper learns nothing that works on another link, and no
+third process can answer in the place of the other side. Between hosts, the certificates of both ends are part of the
+text: a proof for one TLS connection proves nothing on another. A link is up only when the dialler has checked the
+`Welcome`; nothing is unpickled before that, and a stranger may send one small frame. The order of the server's checks:
+the transport (uid of the peer, or its certificate), protocol, Python, package, run, and the proof.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NONCE_BYTES = 32
 
 
 class Challenge(msgspec.Struct, tag="challenge", frozen=True):
-    """What a server says to everybody who connects: prove that you belong to us."""
+    """The first message of a server to every dialler: prove that you belong to the run."""
 
     nonce: bytes
-    """Random, for this link alone."""
+    """Random, for this link only."""
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """What a dialler says of itself."""
+    """The dialler's description of itself."""
 
     protocol: int
     python: tuple[int, int]
@@ -47,20 +47,20 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     run_id: str
     process_id: str
     fingerprint: str
-    """Of the certificate of the process, if it has one, whether it is shown on this link or not."""
+    """Fingerprint of the process's certificate, if it has one, whether it is shown on this link or not."""
     host: str
     nonce: bytes
     proof: bytes = b""
 
 
 class Welcome(msgspec.Struct, tag="welcome", frozen=True):
-    """The link is up, if the server proves that it belongs to the run as well."""
+    """The link is up, provided that the server proves that it belongs to the run as well."""
 
     proof: bytes
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
-    """The link is not up, and why."""
+    """The link is refused, with the reason."""
 
     reason: str
 
@@ -79,9 +79,9 @@ class Dialling:
     """The dialler's side of one handshake.
 
     Args:
-        credentials: who we are.
-        peer: whom we dial, for people.
-        ends: of the TLS connection, if there is one.
+        credentials: credentials of this process.
+        peer: name of the process that is dialled, for error messages.
+        ends: certificates of the TLS connection, if there is one.
     """
 
     def __init__(self, credentials: Credentials, peer: str, ends: Ends = Ends()) -> None:  # noqa: B008 - it is frozen
@@ -92,10 +92,10 @@ class Dialling:
         self._greeting: Hello | None = None
 
     def answer(self, challenge: object) -> Hello:
-        """What to say to the server's first words.
+        """Return the answer to the server's challenge.
 
         Raises:
-            TransportRefused: they are not the first words of a server.
+            TransportRefused: the message is not the challenge of a server.
         """
         if not isinstance(challenge, Challenge):
             raise self._refused(challenge)
@@ -113,10 +113,10 @@ class Dialling:
         return msgspec.structs.replace(self._greeting, proof=self._proof("dialler"))
 
     def check(self, answer: object) -> None:
-        """Look at the server's answer.
+        """Check the server's answer.
 
         Raises:
-            TransportRefused: it refuses us, or it is not of this run.
+            TransportRefused: the server refuses us, or does not belong to this run.
         """
         if not isinstance(answer, Welcome):
             raise self._refused(answer)
@@ -132,7 +132,7 @@ class Dialling:
         return hmac.digest(self._credentials.secret.encode(), text, "sha256")
 
     def _refused(self, answer: object) -> TransportRefused:
-        if isinstance(answer, Refused):  # anybody may have said it, so nothing of it may steer a terminal
+        if isinstance(answer, Refused):  # any process may have sent it, so no part of it may control a terminal
             reason = escaped(answer.reason)
             return TransportRefused(f"{self._peer} refused this process: {reason}", reason=reason)
         return TransportRefused(
@@ -145,8 +145,8 @@ class ServerHandshake:
 
     Args:
         run_id: the run of this side.
-        members: who may speak.
-        ends: of the TLS connection, if there is one.
+        members: the processes that may connect.
+        ends: certificates of the TLS connection, if there is one.
     """
 
     def __init__(self, run_id: str, members: AllowList, ends: Ends = Ends()) -> None:  # noqa: B008 - it is frozen
@@ -156,7 +156,7 @@ class ServerHandshake:
         self.challenge = Challenge(os.urandom(_NONCE_BYTES))
 
     def judge(self, theirs: Hello) -> Welcome | Refused:
-        """The answer to a greeting; a refusal says which side to change."""
+        """Return the answer to a greeting; a refusal says which side to change."""
         reason = self._why_unfit(theirs)
 
         def text(side: str) -> bytes:
@@ -199,5 +199,5 @@ def _where(theirs: Hello) -> str:
 
 
 def _text(side: str, ends: Ends, nonce: bytes, greeting: Hello) -> bytes:
-    """What a side proves that it has seen: each field with its length, so that no two conversations have one text."""
+    """Return the text that a proof covers: each field with its length, so that no two handshakes have the same text."""
     return msgspec.msgpack.encode((side, ends, nonce, msgspec.structs.replace(greeting, proof=b"")))

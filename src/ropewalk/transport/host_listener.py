@@ -1,8 +1,8 @@
-"""Listening for neighbours and, in a run of several hosts, for everybody else of the run.
+"""Listening for processes of the same host and, in a run of several hosts, for all others of the run.
 
-neighbours ──unix socket──┐
-other hosts ──TLS port────┼──▶ greeting ──▶ the link is up
-through agents ──adopt────┘
+same host ────unix socket──┐
+other hosts ──TLS port─────┼──▶ greeting ──▶ the link is up
+through agents ──adopt─────┘
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ class HostListener:
         codec: Codec,
         on_link: OnLink,
     ) -> None:
-        """Bind and listen; call `open` from the loop's thread to begin.
+        """Bind and listen; call `open` from the loop's thread to start accepting.
 
         Args:
             loop: serves the handshakes.
-            path: of the unix socket.
-            passport: where this process is; None in a run of one host.
+            path: path of the unix socket.
+            passport: passport of this process; None in a run of one host.
             run_id: the run that diallers have to belong to.
-            members: who may speak.
-            codec: the first protocol of links that are up.
-            on_link: gets the links that are up.
+            members: the processes that may connect.
+            codec: the first protocol of new links.
+            on_link: called with each new link.
 
         Raises:
             OSError: the path or the address cannot be bound.
@@ -64,20 +64,23 @@ class HostListener:
 
     @property
     def num_refused(self) -> int:
-        """How many connections were turned away."""
+        """How many connections were refused."""
         return sum(listener.num_refused for listener in self._listeners)
 
     def open(self) -> None:
-        """Begin to accept; from the loop's thread."""
+        """Start accepting; from the loop's thread."""
         for listener in self._listeners:
             listener.open()
 
     def adopt(self, sock: socket.socket) -> None:
-        """Take a connection that came through agents; from the loop's thread. It speaks TLS if we have a TLS port."""
+        """Take a connection that came through agents; from the loop's thread.
+
+        It speaks TLS if this process has a TLS port.
+        """
         self._listeners[-1].adopt(sock)
 
     def close(self) -> None:
-        """Stop accepting; links that are up stay so. From the loop's thread, may be called twice."""
+        """Stop accepting; existing links stay up. From the loop's thread, may be called twice."""
         for listener in self._listeners:
             listener.close()
 

@@ -16,7 +16,7 @@ def listen_on(ip: str, port: int, *, backlog: int) -> socket.socket:
     Raises:
         SettingsError: the address means "every network that this host is on".
         OSError: the address cannot be bound.
-        ValueError: it is no IP address.
+        ValueError: `ip` is no IP address.
     """
     bind_to = ipaddress.ip_address(ip)
     plain = getattr(bind_to, "ipv4_mapped", None) or bind_to
@@ -34,7 +34,7 @@ def source_ip_towards(ip: str) -> str:
 
     Raises:
         OSError: no route leads there.
-        ValueError: it is no IP address.
+        ValueError: `ip` is no IP address.
     """
     family = socket.AF_INET6 if ipaddress.ip_address(ip).version == 6 else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
@@ -53,17 +53,17 @@ def choose_advertised(advertise: str | None, towards: Sequence[str]) -> str:
 
     Args:
         advertise: the user's choice, if there is one.
-        towards: addresses of some of the other hosts, as far as known.
+        towards: addresses of some other hosts, where they are known.
 
     Raises:
-        SettingsError: the choice is no address of this host, or nothing tells which of several is meant.
+        SettingsError: the choice is no address of this host, or it is ambiguous which of several to use.
     """
     others_are_here = bool(towards) and all(_is_loopback(ip) for ip in towards)
     if advertise is not None:
         return _checked(advertise, towards, others_are_here)
     leading: list[str] = []
     for ip in towards:
-        with contextlib.suppress(OSError):  # no route: perhaps the others have one
+        with contextlib.suppress(OSError):  # no route to this one: perhaps there is one to the others
             leading.append(source_ip_towards(ip))
     usable = [ip for ip in leading if others_are_here or not _is_loopback(ip)]
     if usable:
@@ -102,7 +102,7 @@ def _checked(advertise: str, towards: Sequence[str], others_are_here: bool) -> s
 
 def _by_interface() -> dict[str, list[str]]:
     """The addresses of each interface that is up and has any; IPv4 first."""
-    import psutil  # 15 ms, and only runs of several hosts ask
+    import psutil  # takes 15 ms, and only runs of several hosts need it
 
     states = psutil.net_if_stats()
     found: dict[str, list[str]] = {}
@@ -119,7 +119,7 @@ def _by_interface() -> dict[str, list[str]]:
 
 
 def _interfaces() -> str:
-    """All of them, for people: "eth0 10.0.0.1 and fd00::1, lo 127.0.0.1"."""
+    """Describe all interfaces for a message: "eth0 10.0.0.1 and fd00::1, lo 127.0.0.1"."""
     return ", ".join(f"{name} {' and '.join(ips)}" for name, ips in _by_interface().items())
 
 

@@ -1,8 +1,8 @@
-"""What Ropewalk asks of the kernel, each feature with its trial, and with what is lost where it is refused.
+"""The kernel features that Ropewalk uses, each with a test of it, and with the consequence where it is refused.
 
 Linux alone has these features, and not everywhere: a seccomp filter of a container, a sandbox with a kernel of its own
-(gVisor) and an old kernel refuse some of them. An agent tries them before it hosts anything, and `ropewalk doctor`
-shows them: so a refusal is met by its name, and not as a process that never comes up.
+(gVisor) and an old kernel refuse some of them. An agent tests them before it starts any process, and `ropewalk doctor`
+shows them, so a refusal is reported by its name, and not as a process that never comes up.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-# What the kernel is asked for
+# System calls
 
 
 def memory_file(name: str, *, sealable: bool = False) -> int:
-    """The descriptor of a new file in memory, which has no name in any file system; the caller owns it.
+    """Return the descriptor of a new file in memory, which has no name in any file system; the caller owns it.
 
     Args:
-        name: for people who look at this process.
+        name: name for people who look at this process.
         sealable: whether `seal` may be called on it.
 
     Raises:
-        OSError: out of memory or descriptors, or the kernel refuses such files.
+        OSError: no memory or descriptor is left, or the kernel refuses such files.
     """
     try:
         return os.memfd_create(name, os.MFD_CLOEXEC | (os.MFD_ALLOW_SEALING if sealable else 0))
@@ -49,16 +49,18 @@ def memory_file(name: str, *, sealable: bool = False) -> int:
 
 
 def seal(fd: int) -> None:
-    """Have nobody change a memory file any more, nor its size.
+    """Prevent all processes from changing a memory file, or its size, from now on.
 
     Raises:
-        OSError: it was not made for that, or is mapped for writing.
+        OSError: the file was not made sealable, or is mapped for writing.
     """
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
 
 
 def open_process(pid: int) -> int | None:
-    """A descriptor that can be read when a process has ended, which the caller owns; None if the kernel has none.
+    """Return a descriptor that becomes readable when a process has ended; None if the kernel has none.
+
+    The caller owns it.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -73,7 +75,7 @@ def open_process(pid: int) -> int | None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends; only from a process's first thread.
+    """Have the kernel kill this process when its parent ends; only from a process's main thread.
 
     Raises:
         OSError: the kernel refuses.
@@ -91,31 +93,31 @@ def adopt_orphans() -> None:
 
 
 def name_thread(name: str) -> None:
-    """The name that `ps` and `top` show."""
+    """Set the name of this thread that `ps` and `top` show."""
     _libc.prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
-# Whether it gives them
+# Which features this kernel has
 
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """Something that kernels have, or refuse."""
+    """A feature that a kernel has or refuses."""
 
     name: str
     since: str
-    """The first version of Linux that has it."""
+    """The first version of Linux that has the feature."""
     gives: str
-    """What Ropewalk has by it."""
+    """What Ropewalk uses the feature for."""
     without: str
-    """What happens where it is refused; empty if nothing runs there."""
+    """What happens where it is refused; empty if no process can run there."""
     attempt: Callable[[], None]
-    """Uses it, and leaves nothing; raises OSError."""
+    """Uses the feature, and leaves nothing behind; raises OSError where it is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A feature that cannot be had here."""
+    """A feature that is not available here."""
 
     feature: Feature
     why: str
@@ -125,7 +127,7 @@ class Refusal:
 
 
 def refusal(feature: Feature) -> Refusal | None:
-    """Try a feature; returns None if this process can have it."""
+    """Test a feature; returns None if this process can use it."""
     try:
         feature.attempt()
     except OSError as error:
@@ -133,12 +135,12 @@ def refusal(feature: Feature) -> Refusal | None:
     return None
 
 
-#: What people do about a refusal.
+#: What users do about a refusal.
 ADVICE = "allow it in the seccomp profile of the container, or use another sandbox or a newer kernel"
 
 
 def what_keeps_processes_from_running() -> str:
-    """Why no process can be hosted here, each refused feature by its name; empty if processes can be."""
+    """Return why no process can be hosted here, with each refused feature by name; empty if processes can be hosted."""
     needed = [str(refused) for feature in FEATURES if not feature.without and (refused := refusal(feature))]
     return f"{'; '.join(needed)}: {ADVICE} (`ropewalk doctor` tries all that is needed)" if needed else ""
 
@@ -185,7 +187,7 @@ def _set_death_signal() -> None:
 
 
 def _set_again(get: int, set: int) -> None:
-    """Set what this process has set already."""
+    """Set a property to the value that it has already."""
     value = ctypes.c_int()
     _prctl(get, ctypes.addressof(value))
     _prctl(set, value.value)
@@ -217,7 +219,7 @@ RECORD_LOCKS = Feature(
     _lock_record,
 )
 
-#: Those without which nothing runs come first.
+#: Features without which nothing runs come first.
 FEATURES = (
     Feature("memfd_create", "3.17", "memory for task pages and large values", "", _make_sealed_file),
     Feature("SOCK_SEQPACKET", "2.6", "the channel to the fork server, and pipes", "", _pass_descriptor),

@@ -1,9 +1,8 @@
 """Links: typed messages over a stream, sent from any thread and received in one.
 
-A link is used in one of two ways. A worker's main thread calls `receive` and
-waits in the kernel. A serving process gives its links to a `Loop`, which calls
-`read_ready` and `write_ready`; then `send` never waits for the peer: what does
-not go out at once is kept in order and sent by the loop.
+A link is used in one of two ways. A worker's main thread calls `receive` and waits in the kernel. A serving process
+gives its links to a `Loop`, which calls `read_ready` and `write_ready`; then `send` never waits for the peer: bytes
+that do not go out at once are kept in order and sent by the loop.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 #: Above this much unsent data, `send(..., patient=True)` waits for the peer to read.
 HIGH_WATER_BYTES = 16 << 20
-#: Descriptors that wait to be sent together; the kernel passes no more than 253 at once.
+#: Messages with descriptors are held until their descriptors reach this number; the kernel passes at most 253 at once.
 _MOST_HELD_FDS = 32
-#: A sender that waits for the peer looks this often whether the link was closed meanwhile.
+#: A sender that waits for the peer checks this often whether the link was closed meanwhile.
 _LOOK_UP_MS = 1000
 #: Frames smaller than this are sent as one piece.
 _JOIN_BYTES = 16 * 1024
@@ -44,7 +43,10 @@ class Codec:
 
 
 class Received:
-    """A message with the parts and file descriptors that came with it; those that nobody takes are closed with it."""
+    """A message with the parts and file descriptors that came with it.
+
+    Descriptors that are not taken are closed with it.
+    """
 
     __slots__ = ("fds", "message", "parts")
 
@@ -55,7 +57,7 @@ class Received:
 
 
 class Link:
-    """One end of a conversation between two processes."""
+    """One end of a connection between two processes."""
 
     def __init__(self, stream: Stream, codec: Codec, peer: str, limits: Limits = MEMBER) -> None:
         self.stream = stream
@@ -75,16 +77,16 @@ class Link:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that were sent here but not yet taken by the kernel."""
+        """Number of bytes that were sent here but not yet accepted by the kernel."""
         return self._unsent_bytes
 
     @property
     def received_bytes(self) -> int:
-        """All bytes that have come, also those of a frame that is not whole yet."""
+        """Number of bytes received so far, those of an incomplete frame included."""
         return self._reader.num_bytes
 
     def relabel(self, codec: Codec, limits: Limits) -> None:
-        """Change protocol and limits: the handshake is over."""
+        """Change protocol and limits, after the handshake."""
         self.codec = codec
         self.limits = self._reader.limits = limits
 
@@ -93,9 +95,9 @@ class Link:
 
         Args:
             message: a struct of this link's protocol.
-            parts: bytes-like, contiguous; they must not change until sent.
+            parts: bytes-like and contiguous; they must not change until they are sent.
             fds: descriptors to pass along (plain streams only).
-            patient: wait while more than `HIGH_WATER_BYTES` are unsent (never from the loop's thread).
+            patient: whether to wait while more than `HIGH_WATER_BYTES` are unsent (never from the loop's thread).
 
         Raises:
             LinkClosed: the peer is gone.
@@ -130,7 +132,7 @@ class Link:
                 self.want_write()
 
     def hold(self, message: Any, parts: Sequence[Part] = (), fds: Sequence[int] = ()) -> int:
-        """Send one message together with the next one, or at `flush`, which must follow. Returns how many are held.
+        """Hold one message, to be sent with the next one or at `flush`, which must follow. Returns how many are held.
 
         Args:
             message: a struct of this link's protocol.
@@ -142,7 +144,7 @@ class Link:
         """
         head, rest = self._frame(message, parts, len(fds))
         too_many = len(self._held_fds) + len(fds) > _MOST_HELD_FDS
-        if rest or too_many or injection.visit:  # too large to gain by it, or every single one is looked at
+        if rest or too_many or injection.visit:  # too large to gain by it, or fault injection must see every message
             self.send(message, parts, fds)
             return 0
         with self._sending:
@@ -154,15 +156,15 @@ class Link:
 
     @property
     def num_held(self) -> int:
-        """Messages that wait for the next one."""
+        """Number of messages that wait for the next one."""
         return len(self._held)
 
     def flush(self) -> None:
-        """Send what is held; nothing if that is nothing, or the link is closed."""
+        """Send the held messages; does nothing if there are none, or the link is closed."""
         if self._held:
             with self._sending:
                 if self._held and not self.closed:
-                    with contextlib.suppress(LinkClosed):  # who reads it finds out by himself
+                    with contextlib.suppress(LinkClosed):  # the thread that reads the link finds out by itself
                         self._send_held()
                         if self.want_write is None:
                             self._drain()
@@ -178,7 +180,7 @@ class Link:
             self._keep_rest([joined], self.stream.send((joined,), fds), fds)
 
     def _frame(self, message: Any, parts: Sequence[Part], num_fds: int = 0) -> tuple[bytes, Sequence[Part]]:
-        """The bytes of a frame, and the parts that follow it; small ones are part of it."""
+        """Return the bytes of a frame, and the parts that follow it; small parts are included in the frame."""
         header = self.codec.encode(message)
         if not num_fds:
             if not parts:
@@ -191,7 +193,7 @@ class Link:
         return head, parts
 
     def _send_at_once(self, head: bytes) -> bool:
-        """The way of most messages: small, and the kernel has room. False: nothing was done."""
+        """Take the fast path of most messages: small, and the kernel has room. False: nothing was sent."""
         with self._sending:
             if self._unsent or self.closed or self._held_fds:
                 return False
@@ -211,7 +213,7 @@ class Link:
         return self._received(wait=True)
 
     def read_ready(self) -> Received | None:
-        """The next message that has arrived; None when the peer has closed.
+        """Return the next message that has arrived; None when the peer has closed.
 
         Raises:
             BlockingIOError: no whole message is here.
@@ -220,11 +222,14 @@ class Link:
 
     @property
     def may_hold_more(self) -> bool:
-        """Whether `read_ready` may find another message that the kernel will not announce."""
+        """Return whether `read_ready` may find another message that the kernel will not announce."""
         return self._reader.may_hold_more
 
     def write_ready(self) -> bool:
-        """Send what waits, as far as it goes or others wait; True when nothing is left."""
+        """Send waiting bytes until the kernel takes no more or other links must get their turn.
+
+        Returns True when none are left.
+        """
         with self._sending:
             if self.closed:
                 return True
@@ -233,7 +238,7 @@ class Link:
             return done
 
     def write_out(self, timeout_s: float) -> bool:
-        """Send what waits before this process ends, for so long at most; True when nothing is left."""
+        """Send waiting bytes before this process ends, for at most `timeout_s` seconds; True when none are left."""
         deadline = time.monotonic() + timeout_s
         while not self.write_ready():
             left_s = deadline - time.monotonic()
@@ -262,10 +267,10 @@ class Link:
         for fd in self._reader.take_fds():
             os.close(fd)
         if self.want_write:
-            self.want_write()  # the loop that serves this link has to let go of it
+            self.want_write()  # the loop that serves this link must stop watching it
 
     def close_copy(self) -> None:
-        """In a forked child: close our copy of the socket, without a word to the peer."""
+        """In a forked child: close our copy of the socket, without sending anything to the peer."""
         self.closed = True
         self.stream.close_copy()
 
@@ -308,7 +313,10 @@ class Link:
             sent -= view.nbytes
 
     def _push(self) -> bool:
-        """Hand over to the kernel what waits, as far as it goes or others wait; True when nothing is left."""
+        """Hand waiting bytes to the kernel until it takes no more or other links must get their turn.
+
+        Returns True when none are left.
+        """
         done = self.stream.flush()
         left = TURN_BYTES
         while done and self._unsent:
@@ -332,16 +340,17 @@ class Link:
         return done
 
     def _drain(self) -> None:
-        """Wait until everything is out: the sending half of a link without a loop.
+        """Wait until everything is sent: the sending half of a link without a loop.
 
-        The lock is given up while this waits, so that `close` and other senders need not wait for the peer.
+        The lock is released while this waits, so that `close` and other senders need not wait for the peer.
         """
         while not self._push():
             poller = select.poll()
             poller.register(self.stream.fileno(), select.POLLOUT)
             self._sending.release()
             try:
-                # Not for ever: once closed, the number may mean something else by the time it is looked at.
+                # With a timeout: once closed, the descriptor's number may belong to another file by the time it is
+                # polled.
                 poller.poll(_LOOK_UP_MS)
             finally:
                 self._sending.acquire()

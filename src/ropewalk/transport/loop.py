@@ -1,13 +1,11 @@
-"""The loop of a serving process: one thread waits in epoll and acts on what comes.
+"""The loop of a serving process: one thread waits in epoll and handles events.
 
-Everything that a session or an agent hears of, it hears of here: messages on
-links, readable descriptors, timers, and calls handed over by other threads. The
-loop never waits for a peer.
+All events of a session or an agent arrive here: messages on links, readable descriptors, timers, and calls from other
+threads. The loop never waits for a peer.
 
-The loop of a session never runs user code. A loop that serves calls does, because
-two switches between threads would cost more than a small call itself. It is started
-with deputies: a call between `enter` and `leave` that lasts longer than `DEPUTY_S`
-loses the loop to a waiting thread, and so does one that says it will (`hand_over`).
+The loop of a session never runs user code. A loop that serves calls does, because two switches between threads would
+cost more than a small call itself. It is started with deputies, which are waiting threads: when a call between `enter`
+and `leave` lasts longer than `DEPUTY_S`, or announces that it will (`hand_over`), a deputy takes over the loop.
 
     owner:  select ─▶ handle ─▶ enter ─▶ user's method ............ leave: not the owner any more
     deputy:           (looks every DEPUTY_S) ──▶ takes over ─▶ select ─▶ handle ─▶ ...
@@ -37,14 +35,14 @@ logger = logging.getLogger(__name__)
 _IN, _OUT = select.POLLIN, select.POLLOUT
 #: How many messages of one link are handled before the others get their turn.
 _TURN = 64
-#: How long the loop's own thread stays away after a guest has left, and how often it looks before it sleeps.
+#: How long the loop's own thread stays away after a guest has left, and how often it looks before it sleeps (seconds).
 _LINGER_S = 0.001
 _MOST_LOOKS = 20
-#: A call that lasts this long to twice as long loses the loop to a deputy.
+#: A deputy takes the loop over from a call that lasts this long to twice as long (seconds).
 DEPUTY_S = 0.002
-#: After so many looks at a loop that makes no calls, the deputy sleeps until there is one.
+#: After this many looks at a loop that makes no calls, the deputy sleeps until there is one.
 _IDLE_LOOKS = 20
-#: Among fewer timers nobody looks for those that were cancelled.
+#: Cancelled timers are not removed while there are fewer timers than this.
 _FEW_TIMERS = 256
 
 
@@ -82,8 +80,8 @@ class Loop:
         self._by_fd: dict[int, Link] = {}
         self._roles: dict[Link, ReadingRole] = {}
         self._disarmed: set[Link] = set()
-        self._busy: dict[Link, None] = {}  # had more to say than one turn allows
-        self._left: set[int] = set()  # descriptors whose events of this turn belong to nobody any more
+        self._busy: dict[Link, None] = {}  # links that had more messages than one turn allows
+        self._left: set[int] = set()  # unwatched descriptors, whose events of this turn must be ignored
         self._register(self._wake_read, self._drain_wakes)
         self.thread: threading.Thread | None = None
         self.ended: threading.Event = threading.Event()
@@ -100,7 +98,7 @@ class Loop:
         self._deputies = False
         self._tenure = 0
         self._succession = threading.Lock()
-        self._entered = 0  # the number of the call that the owner is in, or 0
+        self._entered = 0  # the number of the call that the loop's thread is in, or 0
         self._num_entered = 0
         self._wanted = False
         self._watching = threading.Lock()
@@ -113,7 +111,7 @@ class Loop:
         self._name = ""
 
     def start(self, name: str, *, deputies: bool = False) -> None:
-        """Run in a thread of its own; with deputies if it is to run user code."""
+        """Run the loop in a thread of its own; with deputies if it is to run user code."""
         self._name, self._deputies = name, deputies
         self.thread = threading.Thread(target=self.run, name=name, daemon=True)
         self.thread.start()
@@ -127,7 +125,7 @@ class Loop:
             try:
                 self._awake = True
                 os.write(self._wake_write, b"x")
-            except OSError:  # full: it will wake anyway; closed: nobody is left to wake
+            except OSError:  # full: the loop wakes anyway; closed: there is no loop to wake
                 pass
             except BaseException:  # Ctrl-C, perhaps between the flag and the byte: the loop would sleep for ever
                 with contextlib.suppress(OSError):
@@ -136,7 +134,7 @@ class Loop:
 
     def call_later(self, delay_s: float, call: Callable[[], object]) -> Timer:
         """Have the loop make a call after a delay; from the loop's thread."""
-        if len(self._timers) >= self._many_timers:  # many may be cancelled, and due only in hours
+        if len(self._timers) >= self._many_timers:  # many may have been cancelled, and due only in hours
             self._timers = [entry for entry in self._timers if entry[2].call]
             heapq.heapify(self._timers)
             self._many_timers = max(_FEW_TIMERS, 2 * len(self._timers))
@@ -150,9 +148,9 @@ class Loop:
         self._register(fd, on_readable)
 
     def rewatch(self, fd: int, *, reading: bool, writing: bool) -> None:
-        """Change what a watched descriptor is waited for, at first only for something to read; from the loop's thread.
+        """Change the events for which a descriptor is watched, at first only readability; from the loop's thread.
 
-        Errors and hang-ups come without being asked for, again and again until it is unwatched.
+        Errors and hang-ups are always reported, again and again until it is unwatched.
         """
         if fd in self._watched:
             self._want(fd, (_IN if reading else 0) | (_OUT if writing else 0))
@@ -180,7 +178,7 @@ class Loop:
             return
         try:
             self._register(fd, lambda: self._read(link))
-        except OSError:  # or it is just doing so
+        except OSError:  # or is just closing it
             self._guard(lambda: on_closed("the link was closed here"))
             return
         self._links[link] = (fd, on_message, on_closed)
@@ -188,10 +186,10 @@ class Loop:
         if role:
             self._roles[link] = role
             self._disarmed.add(link)
-            self._want(fd, 0)  # only its end is still announced
+            self._want(fd, 0)  # only hang-ups are still reported
         link.want_write = lambda: self.call_soon(lambda: self._write(link))
-        self._write(link)  # words of the handshake may still wait
-        # A stream may hold bytes that were read with the handshake. They are heard after whoever adds the link is done.
+        self._write(link)  # messages of the handshake may still wait to be sent
+        # A stream may hold bytes that were read with the handshake. They are handled after the caller has finished.
         self._busy[link] = None
 
     def arm(self, link: Link, reading: bool) -> None:
@@ -211,14 +209,14 @@ class Loop:
         link.close()
 
     def drain(self, link: Link) -> None:
-        """Handle everything that has arrived on a link already; from the loop's thread."""
+        """Handle all messages that have already arrived on a link; from the loop's thread."""
         while link in self._links:
             before = link.received_bytes
             if not self._read(link, everything=True) and link.received_bytes == before:
                 return
 
     def stop(self) -> None:
-        """End the loop after the call it is in; from any thread."""
+        """End the loop after the current call; from any thread."""
         self._running = False
         self.call_soon(lambda: None)
 
@@ -229,7 +227,10 @@ class Loop:
     # Deputies
 
     def enter(self) -> int:
-        """From the loop's thread, before user code: from now on a deputy may take over. For `leave`."""
+        """Note, before user code, that a deputy may take over; from the loop's thread.
+
+        Returns the argument for `leave`.
+        """
         self._num_entered += 1
         self._entered = self._num_entered
         if self._deputy_sleeps:
@@ -237,7 +238,10 @@ class Loop:
         return self._tenure
 
     def leave(self, entered: int) -> bool:
-        """After user code: whether this thread still has the loop. If not, it must let go of all that is the loop's."""
+        """Return, after user code, whether this thread still runs the loop.
+
+        If not, it must not touch any state of the loop.
+        """
         with self._succession:
             if self._tenure != entered:
                 return False
@@ -245,7 +249,7 @@ class Loop:
             return True
 
     def hand_over(self) -> None:
-        """This thread is going to wait: if it has the loop, inside `enter`, a deputy takes over at once."""
+        """Note that this thread is going to wait: if it runs the loop, inside `enter`, a deputy takes over at once."""
         if not self.is_entered_here:
             return
         with self._succession:
@@ -254,21 +258,24 @@ class Loop:
 
     @property
     def is_here(self) -> bool:
-        """Whether this thread has the loop."""
+        """Return whether this thread runs the loop."""
         return self._owner == threading.get_ident()
 
     @property
     def is_entered_here(self) -> bool:
-        """Whether this thread has the loop and is in user code."""
+        """Return whether this thread runs the loop and is in user code."""
         return self._entered != 0 and self._owner == threading.get_ident()
 
     def is_reading(self, link: Link) -> bool:
-        """Whether this thread reads a link for the loop, and may find more in it: what is held is sent afterwards."""
+        """Return whether this thread reads a link for the loop, and may find more in it.
+
+        Held messages are sent afterwards.
+        """
         return self._reading is link and self._owner == threading.get_ident() and link.may_hold_more
 
     def _raise_alarm(self) -> None:
         self._deputy_sleeps = False
-        with contextlib.suppress(RuntimeError):  # it rings already
+        with contextlib.suppress(RuntimeError):  # it is set already
             self._alarm.release()
 
     def _appoint(self) -> None:
@@ -279,14 +286,14 @@ class Loop:
         threading.Thread(target=self._deputize, name=f"{self._name}-deputy", daemon=True).start()
 
     def _deputize(self) -> None:
-        """Wait for a call that lasts, take over, serve until another one takes over, wait again."""
+        """Wait for a call that lasts, take over, serve until another thread takes over, wait again."""
         while True:
             with self._watching:
                 tenure = self._watch()
             with self._succession:
                 self._num_waiting -= 1
             if tenure is None:
-                self._raise_alarm()  # the next one in the queue shall go as well
+                self._raise_alarm()  # the next deputy in the queue must end as well
                 return
             self._appoint()
             self._serve(tenure)
@@ -296,7 +303,7 @@ class Loop:
                 self._num_waiting += 1
 
     def _watch(self) -> int | None:
-        """Look at the loop now and then; returns the tenure that begins, or None when the loop has ended."""
+        """Look at the loop periodically; returns the tenure that begins, or None when the loop has ended."""
         last, num_idle = 0, 0
         while self._running:
             entered = self._entered
@@ -307,7 +314,7 @@ class Loop:
                         self._tenure += 1
                         self._owner = threading.get_ident()
                         if self._reading:
-                            self._busy[self._reading] = None  # it may hold messages that nobody announces again
+                            self._busy[self._reading] = None  # it may hold messages that are not announced again
                         return self._tenure
             num_idle = 0 if entered or self._num_entered != last else num_idle + 1
             last = self._num_entered
@@ -321,10 +328,10 @@ class Loop:
         return None
 
     def _serve(self, tenure: int) -> None:
-        """Be the loop's thread for one tenure."""
+        """Run the loop in this thread for one tenure."""
         self._owner = threading.get_ident()
         try:
-            if self._deputies:  # then nobody visits
+            if self._deputies:  # then there are no guests
                 while self._running and self._tenure == tenure:
                     self._handle(self._poll.poll(self._timeout()), tenure)
             while self._running and self._tenure == tenure:
@@ -341,7 +348,7 @@ class Loop:
         for link in list(self._links):
             self.remove_link(link)
         self._poll.close()
-        self._awake = True  # nobody shall write to these numbers any more: they are given out again
+        self._awake = True  # no thread may write to these descriptors any more: their numbers are reused
         os.close(self._wake_read)
         os.close(self._wake_write)
         self.ended.set()
@@ -352,16 +359,17 @@ class Loop:
         deferred: AbstractContextManager[object],
         allowed: AbstractContextManager[object],
     ) -> None:
-        """Serve in the stead of the loop's own thread, from a thread that would only wait for it; until `done()`.
+        """Run the loop in place of its own thread until `done()`, from a thread that would only wait for it.
 
-        Who reads his own answer saves two switches between threads and between processors, which is most of the
-        time of a small task. Returns early when somebody else is serving in this way, or the loop ends. `done` must
-        become true in the loop, or be followed by a `nudge`.
+        A thread that reads its own answer saves two switches between threads and between processors, which is most of
+        the time of a small task. Returns early when another thread is running the loop in this way, or the loop ends.
+        `done` must become true in the loop, or be followed by a `nudge`.
 
         Args:
-            done: asked after every turn.
-            deferred: a context in which interrupts of this thread are put off; the loop must not be torn.
-            allowed: a context inside that one in which they come; entered while this waits.
+            done: called after every turn.
+            deferred: a context in which interrupts of this thread are postponed, as they must not leave the loop in the
+                middle of a change.
+            allowed: a context inside that one in which interrupts are delivered; entered while this waits.
         """
         with deferred:
             if not self._running or not self._guest.acquire(blocking=False):
@@ -388,7 +396,7 @@ class Loop:
                         self._resume.release()
 
     def nudge(self) -> None:
-        """What a guest waits for may have come from outside of the loop: have it look. From any thread."""
+        """Have the loop call `done` of its guest again, after a change outside of the loop. From any thread."""
         if self._visited and self._guest_thread != threading.get_ident():
             self.call_soon(lambda: None)
 
@@ -400,7 +408,7 @@ class Loop:
             if looks < _MOST_LOOKS:
                 self._resume.acquire(timeout=_LINGER_S)
                 continue
-            looks, self._sleeps = 0, True  # a long visit: the guest tells when it leaves
+            looks, self._sleeps = 0, True  # a long visit: the guest says when it leaves
             if self._visited:
                 self._resume.acquire(timeout=1.0)
             self._sleeps = False
@@ -418,7 +426,10 @@ class Loop:
         self._wake_write = -1  # the number may soon mean a file of the child's, which `call_soon` must not write to
 
     def _handle(self, ready: list[tuple[int, int]], tenure: int) -> None:
-        """One turn: what is ready, what is due, what was handed over. Ends early if the loop was lost on the way."""
+        """Handle one turn: ready descriptors, timers that are due, calls of other threads.
+
+        Ends early if the loop was lost meanwhile.
+        """
         self._left.clear()
         for fd, events in ready:
             if events & _OUT:
@@ -426,8 +437,8 @@ class Loop:
                     self._guard(lambda link=link: self._write(link))
                 elif fd in self._watched:
                     events |= _IN  # one call for both
-            # What was handled before in this turn may have closed the descriptor, and its number may be new again.
-            # (Errors and hang-ups come without being asked for, and reading tells what they are.)
+            # An earlier handler of this turn may have closed the descriptor, and its number may have been reused.
+            # (Errors and hang-ups are always reported, and reading tells which they are.)
             if events & ~_OUT and fd not in self._left and (call := self._on_readable.get(fd)):
                 try:
                     call()
@@ -442,7 +453,7 @@ class Loop:
                 self._guard(call)
                 if self._tenure != tenure:
                     return
-        # An interrupt in `call_soon` may have come between the flag and the byte: then this turn repairs it.
+        # An interrupt in `call_soon` may have come between setting the flag and writing the byte: this turn repairs it.
         self._awake = False
         if not self._calls and not self._busy:
             return
@@ -457,16 +468,17 @@ class Loop:
                 return
 
     def _timeout(self) -> float | None:
-        """How many seconds to wait; None for ever."""
+        """Return how many seconds to wait; None without a limit."""
         if self._calls or self._busy:
             return 0.0
         if not self._timers:
             return None
-        # Rounded up: an early look finds nothing to do, and looks again.
+        # Rounded up: a wake-up that is too early finds nothing to do, and waits again.
         return max(0.0, self._timers[0][0] - time.monotonic() + 0.0005)
 
     def _drain_wakes(self) -> None:
-        # Read first: a byte written after the flag fell would be read away, and nobody would write another one.
+        # Read first: a byte written after the flag was cleared would be read away, and no thread would write another
+        # one.
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         self._awake = False
@@ -474,12 +486,12 @@ class Loop:
     def _guard(self, call: Callable[[], object]) -> None:
         try:
             call()
-        except Exception:  # the loop must outlive any one of its duties; the log is read by whoever looks for a hang
+        except Exception:  # the loop must survive any failure of a handler
             logger.exception("a call on the loop failed")
 
     def _register(self, fd: int, call: Callable[[], object]) -> None:
         if fd in self._events:
-            # Somebody closed a link that is served here, and the kernel gave its number out again.
+            # Another thread closed a link that is served here, and the kernel reused its number.
             stale = self._by_fd.get(fd)
             if stale is None or not stale.closed:
                 raise KeyError(f"descriptor {fd} is served already")
@@ -516,7 +528,7 @@ class Loop:
         if role is None:
             return self._read_turn(link, everything)
         if not role.acquire():
-            return False  # who reads it sees the same
+            return False  # the thread that reads it gets the same error
         try:
             return self._read_turn(link, everything)
         finally:
@@ -524,7 +536,7 @@ class Loop:
 
     def _read_turn(self, link: Link, everything: bool) -> bool:
         tenure = self._tenure
-        link.flush()  # what a predecessor held, who lost the loop over it
+        link.flush()  # messages held by a predecessor that lost the loop while it read
         self._reading = link
         more = self._read_messages(link, everything, tenure)
         if self._tenure == tenure:
@@ -542,7 +554,7 @@ class Loop:
                 received = link.read_ready()
             except BlockingIOError:
                 return False
-            except (LinkClosed, FrameError, ValueError) as error:  # ValueError: a header that does not decode
+            except (LinkClosed, FrameError, ValueError) as error:  # ValueError: a header that cannot be decoded
                 self._lost(link, str(error))
                 return False
             if received is None:
@@ -553,8 +565,8 @@ class Loop:
             except Exception:  # as in `_guard`, without a closure for each message
                 logger.exception("a message from %s could not be handled", link.peer)
             if self._tenure != tenure or self._links.get(link) is not served:
-                return False  # a deputy goes on where this was left
-            # A read ends early where descriptors travel, so that only the kernel knows whether that was everything.
+                return False  # a deputy goes on where this thread stopped
+            # A read ends early where descriptors travel, so that only the kernel knows whether more is there.
             if not (everything or link.may_hold_more):
                 return False
             if received.parts and link.received_bytes > enough:
@@ -575,7 +587,7 @@ class Loop:
         try:
             done = link.write_ready()
         except LinkClosed as error:
-            # The peer may have left words before it went: read them, then end.
+            # The peer may have sent messages before it went: read them, then end.
             self.drain(link)
             self._lost(link, str(error))
             return
@@ -589,9 +601,9 @@ class ReadingRole(Protocol):
     """The right to read a link, which one thread has at a time."""
 
     def acquire(self) -> bool:
-        """Take it if nobody has it; never waits."""
+        """Acquire the role if no thread has it; never waits."""
         ...
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the role."""
         ...

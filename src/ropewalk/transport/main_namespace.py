@@ -9,9 +9,8 @@ module that is filled with definitions, each the pickled value of one name:
     └──────────────────────┘   (name -> pickle)   └──────────────────────┘
        task: `__main__.evaluate`, by reference ──▶ looked up there
 
-A definition is applied only if its bytes differ from those that were last
-received for its name. So a `global` which an initializer set outlives the next
-map, and a function, class or variable that was redefined at home takes effect.
+A definition is applied only if its bytes differ from those that were last received for its name. So a `global` that an
+initializer set survives the next map, and a function, class or variable that the sender redefined takes effect.
 
 Definitions refer to one another (`class B(A)`), in any order and in circles.
 `main_reference` therefore defines a name when it is first asked for, and
@@ -45,7 +44,7 @@ Definition = tuple[Any, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class MainFacts:
-    """What code may ask of its `__main__` apart from its own names; travels as plain data."""
+    """What code may ask of its `__main__` apart from its own names; sent as plain data."""
 
     #: `__file__`, or None for `-c`, the REPL and notebooks.
     file: str | None = None
@@ -57,7 +56,7 @@ class MainFacts:
     doc: str | None = None
     #: `sys.argv` of the sender.
     argv: tuple[str, ...] = ()
-    #: How the sender logs and warns; see `habits.py`. Empty: it does not matter.
+    #: How the sender logs and warns; see `habits.py`. Empty: not sent.
     habits: bytes = b""
 
 
@@ -98,14 +97,14 @@ class MainNamespace:
         self._bound: set[str] = set()
         self._of_source: dict[tuple[str, str], dict[str, Any]] = {}
         self._lock = threading.RLock()
-        self._replaced = sys.modules.get("__main__")  # its functions may still run: the fork server's own
+        self._replaced = sys.modules.get("__main__")  # its functions may still run, as those of the fork server
         sys.modules["__main__"] = module
         _here.namespace = self
         if facts.habits:
             take_over(facts.habits)
 
     def install(self, definitions: Mapping[str, Definition]) -> None:
-        """Give each name its value, unless the same bytes were the last ones received for it.
+        """Set each name to its value, unless the same bytes were the last ones received for it.
 
         Raises:
             Exception: whatever unpickling a value raised, with a note that names the
@@ -136,7 +135,7 @@ class MainNamespace:
                 try:
                     self.resolve(name)
                 except NameError as error:
-                    # Loading it called a function (`__setstate__`, say) that uses a global which comes later.
+                    # Loading it called a function (such as `__setstate__`) that uses a global which is defined later.
                     postponed.append(name)
                     missing = missing or error
             if missing is not None and len(postponed) == len(names):
@@ -144,12 +143,12 @@ class MainNamespace:
             names = postponed
 
     def resolve(self, name: str) -> None:
-        """Define `name` now if it waits to be defined."""
+        """Define `name` now if its definition is pending."""
         with self._lock:
             if name not in self._pending:
                 return
-            # The second time round, what led here is bound by now (`class B(A)` with `A.child = B`), and B can be
-            # made; the outer load then takes over the B that was made here. A third time nothing would change.
+            # The second time, the names that led here are bound (`class B(A)` with `A.child = B`), and B can be made;
+            # the outer load then uses the B that was made here. A third time nothing would change.
             depth = self._depth[name] = self._depth.get(name, 0) + 1
             if depth > 2:
                 raise pickle.UnpicklingError(f"the definition of {name!r} in __main__ needs itself before it exists")
@@ -177,17 +176,17 @@ class MainNamespace:
             return value
 
     def run_source(self, text: str, file: str, classes: Mapping[str, str]) -> dict[str, Any]:
-        """What the sender's script defines when it is imported; it is run once, in this very namespace.
+        """Run the sender's script as an import of it would, once, in this namespace.
 
-        Names that have a value here keep it: those were sent, or set by code that ran here.
+        Names that have a value here keep it: they were sent, or set by code that ran here.
 
         Args:
-            text: of the script.
-            file: where the sender has it.
-            classes: cloudpickle's ids of the classes of `__main__`; classes that come by value later are these.
+            text: source of the script.
+            file: path of the script at the sender.
+            classes: cloudpickle's ids of the classes of `__main__`; classes that arrive by value later are these.
 
         Raises:
-            ImportError: the script raised something, which is the cause.
+            ImportError: the script raised an exception, which is the cause.
         """
         with self._lock:
             defined = self._of_source.get((text, file))
@@ -212,14 +211,14 @@ class MainNamespace:
                 names.update(before)
             for name, value in defined.items():
                 if getattr(value, "__module__", None) == _IMPORTED and isinstance(value, type | types.FunctionType):
-                    value.__module__ = "__main__"  # by which it is found at home
+                    value.__module__ = "__main__"  # the name by which the sender finds it
                 if isinstance(value, type) and name in classes:
                     _track(value, classes[name])
             self._of_source[text, file] = defined
             return defined
 
 
-#: What a script is called that is imported, so that `if __name__ == "__main__":` is false.
+#: The name of a script that is imported, so that `if __name__ == "__main__":` is false.
 _IMPORTED = "__mp_main__"
 
 
@@ -228,7 +227,7 @@ class _Here:
 
     namespace: MainNamespace | None = None
     is_importing = False
-    """Whether the sender's script is just being imported."""
+    """Whether the sender's script is being imported at this moment."""
 
 
 _here = _Here()
@@ -242,7 +241,8 @@ def _digest(pickled: Any, buffers: Sequence[Any]) -> bytes:
     return digest.digest()
 
 
-# What definitions call while they are unpickled. Their names stand in pickles: renaming one is a change of protocol.
+# Functions that definitions call while they are unpickled. Their names are part of pickles: renaming one is a change of
+# protocol.
 
 
 def main_globals() -> dict[str, Any]:
@@ -251,10 +251,10 @@ def main_globals() -> dict[str, Any]:
 
 
 def define_missing(definitions: Mapping[str, Definition]) -> None:
-    """Give those names of `__main__` a value that have none; nothing in the process that is at home there.
+    """Define those names of `__main__` that have no value; does nothing in the process whose `__main__` it is.
 
     Raises:
-        Exception: as `MainNamespace.install`.
+        Exception: as for `MainNamespace.install`.
     """
     if _here.namespace is not None:
         names = main_globals()
@@ -264,7 +264,7 @@ def define_missing(definitions: Mapping[str, Definition]) -> None:
 
 
 def main_reference(qualname: str, token: str) -> Any:
-    """The object at `qualname` in `__main__`, defined first if it waits for that.
+    """Return the object at `qualname` in `__main__`, defined first if its definition is pending.
 
     Args:
         qualname: a dotted path from `__main__`.
@@ -281,16 +281,16 @@ def main_reference(qualname: str, token: str) -> Any:
 
 
 def value_of_source(text: str, file: str, name: str, classes: Mapping[str, str]) -> Any:
-    """What `__main__` has under a name when its source is imported.
+    """Return the value of a name of `__main__` by importing its source.
 
     Args:
         text: the source.
-        file: where the sender has it.
-        name: in `__main__`.
-        classes: as of `MainNamespace.run_source`.
+        file: path of the source at the sender.
+        name: name in `__main__`.
+        classes: as for `MainNamespace.run_source`.
 
     Raises:
-        ImportError: it raised something, or defines no such name when it is imported.
+        ImportError: the source raised an exception, or defines no such name when it is imported.
     """
     if _here.namespace is None:
         return main_globals()[name]
@@ -305,7 +305,7 @@ def value_of_source(text: str, file: str, name: str, classes: Mapping[str, str])
 
 
 def is_importing() -> bool:
-    """Whether this process is just importing the script of another one, and must not begin its work again."""
+    """Return whether this process is importing the script of another one, and must not begin its work again."""
     return _here.is_importing
 
 
@@ -315,8 +315,8 @@ def bind_definition(name: str, tracker_id: str | None, make: Callable[..., Any],
     Args:
         name: the name in `__main__`.
         tracker_id: cloudpickle's id of the class, or None for a function.
-        make: makes it if it is not here.
-        *arguments: what it is made of.
+        make: called to make it if it is not here.
+        *arguments: the arguments of `make`.
     """
 
     def create() -> Any:
@@ -336,7 +336,7 @@ def _track(cls: type, tracker_id: str) -> None:
 
 
 def tracked_class(tracker_id: str | None) -> Any:
-    """The class that cloudpickle knows by this id in this process, or None."""
+    """Return the class that cloudpickle knows by this id in this process, or None."""
     return None if tracker_id is None else _cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracker_id)
 
 
@@ -344,8 +344,8 @@ def tracked_class(tracker_id: str | None) -> Any:
 def _quiet_bases(arguments: tuple[Any, ...]) -> Generator[None]:
     """Keep `__init_subclass__` of classes of `__main__` from running a second time.
 
-    What it did at home (a registry filled, attributes set) arrives as data, and its keyword
-    arguments are not known any more.
+    Its effects in the sender (a registry filled, attributes set) arrive as data, and its keyword arguments are not
+    known any more.
     """
     tuples: list[tuple[Any, ...]] = [item for item in arguments if isinstance(item, tuple)]
     bases: list[type] = [base for item in tuples for base in item if isinstance(base, type)]

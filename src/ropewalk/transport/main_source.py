@@ -1,8 +1,8 @@
-"""The source of this program's `__main__`, for a global that can only be had by running it again, as spawn does.
+"""The source of this program's `__main__`, for a global that can be had only by running it again, as spawn does.
 
-A database connection or a tensor on a GPU cannot be sent. In a process that multiprocessing spawns such a global is
-there, because the script is imported again, as `__mp_main__`. Here this is done where it is the only way, and only for
-scripts that expect it: those with an `if __name__ == "__main__":`, which keeps their work from being begun again.
+A database connection or a tensor on a GPU cannot be sent. In a process that multiprocessing spawns such a global
+exists, because the script is imported again, as `__mp_main__`. Here this is done only where it is the only way, and
+only for scripts that expect it: those with an `if __name__ == "__main__":`, which keeps their work from starting again.
 
     sender: `db` cannot be pickled ─▶ definition of `db`: "what the source has under this name" ─▶ receiver runs it once
 """
@@ -22,13 +22,13 @@ class MainSource:
 
     text: str
     file: str
-    """Where it is here, for tracebacks."""
+    """Its path at the sender, for tracebacks."""
     has_guard: bool
-    """Whether it says itself what is not to be done again."""
+    """Whether it has an `if __name__ == "__main__":`."""
 
 
 def main_source() -> MainSource | None:
-    """The source of `__main__`; None in a notebook, with `-c`, on the console, and of what has no source."""
+    """Return the source of `__main__`; None in a notebook, with `-c`, on the console, and where there is no source."""
     main = sys.modules["__main__"]
     file, loader = getattr(main, "__file__", None), getattr(main, "__loader__", None)
     get_source = getattr(loader, "get_source", None)
@@ -43,13 +43,13 @@ def _read(get_source: Any, name: str, file: str) -> MainSource | None:
     try:
         text = get_source(name)
         tree = ast.parse(text) if text else None
-    except (ImportError, OSError, SyntaxError, ValueError):  # it was deleted or changed since
+    except (ImportError, OSError, SyntaxError, ValueError):  # the file was deleted or changed since
         return None
     return MainSource(text, file, any(map(_is_guard, tree.body))) if tree else None
 
 
 def _is_guard(statement: ast.stmt) -> bool:
-    """Whether a statement is `if __name__ == "__main__":`, either way round."""
+    """Return whether a statement is `if __name__ == "__main__":`, with the operands in either order."""
     if not isinstance(statement, ast.If) or not isinstance(statement.test, ast.Compare):
         return False
     test = statement.test

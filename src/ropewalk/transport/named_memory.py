@@ -1,8 +1,8 @@
-"""What a process of ours attaches to by its name (`multiprocessing.shared_memory`) outlives it, if others made it.
+"""Named memory (`multiprocessing.shared_memory`) that a process only attaches to outlives that process.
 
-Up to Python 3.12 a process notes all named memory that it has opened, made or not, with a helper process, which
-destroys what is noted when the process ends (https://github.com/python/cpython/issues/82300). The processes of one
-program of multiprocessing share that helper, and so nothing goes before the program does. Ours have one each.
+Up to Python 3.12 a process registers all named memory that it has opened, made or not, with a helper process, which
+destroys it when the process ends (https://github.com/python/cpython/issues/82300). The processes of one program of
+multiprocessing share that helper, so nothing is destroyed before the program ends. Our processes have one each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _KIND = "shared_memory"
 
 
 def keep_memory_of_others() -> None:
-    """From now on, have what this process and its forked children only attach to destroyed by who made it."""
+    """Leave memory that this process and its forked children only attach to, to be destroyed by its creator."""
     make: Any = SharedMemory.__init__
     if "track" in inspect.signature(make).parameters:  # from Python 3.13 on
 

@@ -8,7 +8,7 @@
         return self.total + x
     TypeError: unsupported operand type(s) for +: 'int' and 'str'
 
-Printed by Python, each process on the way would add a block of its own, with frames of ours in it.
+Python's own output would have a block for each process in between, with frames of ours in it.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _MEANWHILE = "\nDuring handling of the above exception, another exception occurr
 
 
 def note_of_place(where: str) -> str:
-    """The note that an exception gets where it arrives."""
+    """Return the note that an exception gets in the process where it arrives."""
     return f"It was raised in {where}; the remote traceback is above."
 
 
 def own_notes(error: BaseException) -> list[str]:
-    """The notes of an exception without those of places that it came from."""
+    """Return the notes of an exception without those that name processes it came from."""
     notes: list[object] = list(getattr(error, "__notes__", ()))
     return [str(note) for note in notes if not _NOTE.fullmatch(str(note))]
 
 
 def one_traceback(error: BaseException, *ours: str) -> str:
-    """The text of an exception, and of those that led to it.
+    """Return the text of an exception, and of those that led to it.
 
     Args:
         error: an exception that was caught.
@@ -51,7 +51,7 @@ def one_traceback(error: BaseException, *ours: str) -> str:
 
 
 def without_our_frames(error: BaseException) -> BaseException:
-    """An exception that arrived from another process, to be raised to the user: none of our frames tells anything.
+    """Prepare an exception from another process to be raised to the user, without our frames.
 
     Any other exception is left as it is.
     """
@@ -59,7 +59,7 @@ def without_our_frames(error: BaseException) -> BaseException:
 
 
 def _text(error: BaseException, ours: tuple[str, ...], seen: set[int]) -> str:
-    if isinstance(error, BaseExceptionGroup):  # its parts are drawn as a tree
+    if isinstance(error, BaseExceptionGroup):  # its parts are printed as a tree
         return "".join(traceback.format_exception(cast("BaseException", error)))
     seen.add(id(error))
     before, remote_frames = "", ""
@@ -79,13 +79,14 @@ def _text(error: BaseException, ours: tuple[str, ...], seen: set[int]) -> str:
 
 
 def _frames(trace: TracebackType | None, ours: tuple[str, ...], *, told: bool) -> str:
-    """The frames of this process, without ours around those of the user.
+    """Return the frames of this process, without ours around those of the user.
 
     Args:
-        trace: of an exception.
+        trace: traceback of an exception.
         ours: as in `one_traceback`.
-        told: whether the exception tells all by its text, as one of ours does, or one that arrived from elsewhere: then
-            it can do without our innermost frames, which only raised it. Else ours are kept if there are no others.
+        told: whether the text of the exception says everything, as that of ours does, or of one that arrived from
+            elsewhere: then our innermost frames, which only raised it, are left out. Else ours are kept if there are no
+            others.
     """
     frames: list[TracebackType] = []
     while trace is not None:
@@ -107,7 +108,7 @@ def _is_of(frame: TracebackType, modules: tuple[str, ...]) -> bool:
 
 
 def _remote_text(cause: BaseException | None) -> str:
-    """What a remote traceback says, if the cause is one."""
+    """Return the text of a remote traceback, if the cause is one."""
     pool = sys.modules.get("multiprocessing.pool")  # a slow import; without it there is none
     if pool is None or not isinstance(cause, pool.RemoteTraceback):  # type: ignore[attr-defined]
         return ""
@@ -115,7 +116,7 @@ def _remote_text(cause: BaseException | None) -> str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Of a remote traceback: the exceptions that led to its last one, and the frames of that."""
+    """Split a remote traceback: the exceptions that led to its last one, and the frames of that."""
     before, header, last = f"\n{text}".rpartition(f"\n{_HEADER}")
     if not header:
         return "", ""
@@ -133,7 +134,7 @@ def _place_of(error: BaseException) -> str:
 
 
 def _last_words(error: BaseException) -> str:
-    """The line with the exception's type and message, and its notes."""
+    """Return the line with the exception's type and message, and its notes."""
     lines = traceback.format_exception_only(error)
     return "".join(line for line in lines if not _NOTE.fullmatch(line.removesuffix("\n")))
 

@@ -1,11 +1,13 @@
-"""Packets: whole messages between processes of one host, over a pair of sockets of which any process may hold an end.
+"""Packets: whole messages between processes of one host, over a pair of sockets.
 
-    send ─▶ one packet ─▶ kernel ─▶ one packet ─▶ receive        several processes may do each, and never mix
+Any process may hold an end.
+
+    send ─▶ one packet ─▶ kernel ─▶ one packet ─▶ receive        several may send or receive, unmixed
       └─ large parts: in a memory file, whose descriptor goes with the packet
 
-The kernel keeps the bounds of packets, so nobody reads a part of what another one reads the rest of, and whoever is
-killed leaves nothing half read or half sent. A packet with a memory file is made as much longer as the file is large:
-these bytes say nothing and nobody reads them, but the kernel counts them and lets senders wait.
+The kernel preserves the bounds of packets, so two readers never get parts of the same message, and a process that is
+killed leaves nothing half read or half sent. A packet with a memory file is padded in proportion to the size of the
+file: the padding is never read, but the kernel counts it and makes senders wait.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ from collections.abc import Sequence
 from ropewalk.transport.blobs import open_parts, pack
 from ropewalk.transport.frames import Part
 
-#: What one direction holds before senders wait, if it is in memory files.
+#: Bytes in memory files that one direction holds before senders wait.
 ROOM_BYTES = 16 << 20
-#: A packet says so much at most; more goes into a memory file.
+#: A packet has at most this many bytes; more goes into a memory file.
 PACKET_BYTES = 64 * 1024
-#: What is asked of the kernel for packets in one direction: what Linux gives to everybody.
+#: Socket buffer for packets in one direction: the default limit of Linux.
 _BUFFER_BYTES = 208 * 1024
-#: Whoever waits looks this often whether the socket was closed by another thread.
+#: A waiting thread checks this often (seconds) whether the socket was closed by another thread.
 LOOK_UP_S = 1.0
 _LOOK_UP_MS = int(1000 * LOOK_UP_S)
 _LOOK_UP = struct.pack("ll", int(LOOK_UP_S), 0)
 
-# What a packet is, by its first byte.
+# The kind of a packet, in its first byte.
 _ONE, _SEVERAL, _FILE, _MANY_IN_FILE = b"\0", b"\1", b"\2", b"\3"
 _ONE_KIND, _SEVERAL_KIND, _FILE_KIND = 0, 1, 2
 _COUNT = struct.Struct("<BI")
@@ -51,15 +53,15 @@ _RECEIVE_NOW = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 
 
 class PackedMessage:
-    """A message that is ready to be sent, as often as need be.
+    """A message that is ready to be sent, any number of times.
 
     Args:
-        parts: of the message; if there are `files`, nothing.
-        shared: the lengths of the parts in a memory file.
+        parts: parts of the message; none if there are `files`.
+        shared: lengths of the parts in a memory file.
         file: that memory file; it stays the caller's.
 
     Raises:
-        OSError: there is no memory, or no descriptor, for a memory file.
+        OSError: no memory, or no descriptor, is left for a memory file.
     """
 
     __slots__ = ("fds", "head", "owned", "size_bytes", "tail")
@@ -69,7 +71,7 @@ class PackedMessage:
         self.fds: list[int] = []
         self.tail: Sequence[Part] = ()
         self.size_bytes = 0
-        """Of the memory file."""
+        """Size of the memory file in bytes."""
         if file is None:
             if len(parts) == 1 and memoryview(parts[0]).nbytes < PACKET_BYTES:
                 self.head, self.tail = _ONE, parts
@@ -104,14 +106,14 @@ class Packets:
     """One end of a pair.
 
     Args:
-        fd: its socket, now ours.
+        fd: its socket, which this object owns from now on.
     """
 
     __slots__ = ("_poller", "_room", "_sock")
 
     def __init__(self, fd: int) -> None:
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd)
-        self._sock.settimeout(None)  # programs set time limits for their own sockets (`socket.setdefaulttimeout`)
+        self._sock.settimeout(None)  # programs set timeouts for their own sockets (`socket.setdefaulttimeout`)
         self._poller = select.poll()
         self._poller.register(fd, select.POLLIN)
         self._room = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
@@ -135,7 +137,7 @@ class Packets:
         return self._sock.fileno()
 
     def send_one(self, data: bytes) -> bool:
-        """Send a message of one small part, as `send`: the shortest way."""
+        """Send a message of one small part, as `send` does: the fast path."""
         try:
             self._sock.send(_ONE + data, _SEND)
         except BlockingIOError:
@@ -148,14 +150,14 @@ class Packets:
         """Send a message, whole or not at all.
 
         Args:
-            parcel: it.
-            wait: while there is no room, for `LOOK_UP_S` at most.
+            parcel: the message.
+            wait: whether to wait for room, for `LOOK_UP_S` at most.
 
         Returns:
             Whether there was room.
 
         Raises:
-            BrokenPipeError: nobody has the other end any more.
+            BrokenPipeError: no process has the other end any more.
             OSError: this end was closed here.
         """
         buffers: list[Part] = [parcel.head, *parcel.tail]
@@ -172,17 +174,17 @@ class Packets:
         return True
 
     def receive(self, *, wait: bool = True) -> list[Part] | None:
-        """Receive a message: its parts, of which all but a single one can be written to.
+        """Receive a message: its parts, all of which are writable unless there is only one.
 
         Args:
-            wait: for one, for `LOOK_UP_S` at most. In the main thread Ctrl-C comes in the wait, and not when a message
-                has been taken already.
+            wait: whether to wait for a message, for `LOOK_UP_S` at most. In the main thread Ctrl-C is delivered while
+                this waits, and not when a message has been taken already.
 
         Returns:
-            None if there was none; there may be one at once.
+            None if there was none; there may be one immediately afterwards.
 
         Raises:
-            EOFError: nobody has the other end any more, and nothing is left.
+            EOFError: no process has the other end any more, and no message is left.
             OSError: this end was closed here, or a message came for which this process has no descriptors left.
         """
         if wait and threading.current_thread() is threading.main_thread():
@@ -190,7 +192,7 @@ class Packets:
             self._poller.poll(_LOOK_UP_MS)
         try:
             data, ancillary, _, _ = self._sock.recvmsg(PACKET_BYTES, _FD_SPACE, _RECEIVE if wait else _RECEIVE_NOW)
-        except (BlockingIOError, ConnectionResetError):  # it is told once that the other end left messages unread
+        except (BlockingIOError, ConnectionResetError):  # the kernel says once that the other end left messages unread
             return None
         if not data:
             raise EOFError
@@ -199,7 +201,7 @@ class Packets:
         return _parts_of(data, _fds_in(ancillary))
 
     def poll(self, timeout_s: float) -> int:
-        """Wait until there is a message, or the end: the events of `select.poll`, 0 when the time is over."""
+        """Wait until there is a message, or the end: the events of `select.poll`, 0 after the timeout."""
         poller = select.poll()
         poller.register(self._sock.fileno(), select.POLLIN)
         due = time.monotonic() + timeout_s
@@ -212,7 +214,7 @@ class Packets:
                 return 0
 
     def is_at_end(self) -> bool:
-        """Whether nobody has the other end any more, and nothing is left."""
+        """Return whether no process has the other end any more, and no message is left."""
         while True:
             try:
                 return not self._sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -226,12 +228,12 @@ class Packets:
         self._sock.close()
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError, TypeError):  # it was never made, or this interpreter is ending
+        with contextlib.suppress(AttributeError, TypeError):  # never made, or this interpreter is ending
             self._sock.close()
 
     def _weight(self, parcel: PackedMessage) -> memoryview:
-        """Bytes that weigh here what the memory file weighs in `ROOM_BYTES`."""
-        most = self._room - len(parcel.head) - 1024  # the kernel refuses what it could never hold
+        """Return the padding, in bytes, that stands for the memory file in proportion to `ROOM_BYTES`."""
+        most = self._room - len(parcel.head) - 1024  # the kernel refuses a packet that its buffer could never hold
         return memoryview(_zeros(self._room))[: min(parcel.size_bytes * self._room // ROOM_BYTES, most)]
 
 

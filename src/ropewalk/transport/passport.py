@@ -1,4 +1,4 @@
-"""What a process carries with it in a run of several hosts: where it is, and what lets it speak with the others."""
+"""The passport of a process in a run of several hosts: where it is, and how it connects to the others."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from ropewalk.transport.credentials import ProcessCertificate
 
 @dataclass(frozen=True, slots=True)
 class Passport:
-    """Where a process of a run with several hosts is, and how it gets to the others."""
+    """Where a process of a run with several hosts is, and how it reaches the others."""
 
     host: str
     """The id of the agent of its host, or "launcher"."""
     ip: str = ""
-    """Where other hosts reach this one; empty if only its agent leads here."""
+    """The address at which other hosts reach it; empty if it is reached through its agent only."""
     certificate: ProcessCertificate | None = None
-    """Its own; None where no host has an address and nothing speaks TLS."""
+    """Its certificate; None where no host has an address and nothing speaks TLS."""
     detour: Callable[[HostAddress, float], socket.socket] | None = field(default=None, repr=False)
-    """Asks the agents for a connection to a process, for so many seconds; None if there is nobody to ask.
+    """Asks the agents for a connection to a process through a relay, with a timeout in seconds.
 
-    Raises `TransportError` or `OSError`."""
+    It is None if there is no agent.
+
+    Raises `TransportError` or `OSError`.
+    """
     unreachable: set[str] = field(default_factory=set[str])
-    """Hosts that did not answer directly: they are not tried again."""
+    """Hosts that did not answer directly: they are not dialled again."""

@@ -1,8 +1,8 @@
-"""Where inside a value the part is that cannot be pickled.
+"""Finds the part of a value that cannot be pickled.
 
-Pickle's own error names a type. To name the place, the value is walked after
-the failure: of the parts of what fails, the first that fails alone is walked
-next, until no part fails. That costs pickling again, so it is bounded.
+Pickle's own error names a type. To find the place, the value is walked after the failure: of the parts of the failing
+object, the first one that fails by itself is walked next, until no part fails. That costs pickling again, so it is
+bounded.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Attempt = Callable[[Any], Exception | None]
 def find_culprit(
     value: Any, error: Exception, attempt: Attempt, *, path: str, code_by_value: bool
 ) -> tuple[str, Any, Exception]:
-    """The innermost part of `value` that cannot be pickled.
+    """Return the innermost part of `value` that cannot be pickled.
 
     Args:
-        value: what could not be pickled.
-        error: the error that this raised.
-        attempt: tries again with a part.
-        path: what to call the value itself, such as "args".
+        value: the value that could not be pickled.
+        error: the error that pickling it raised.
+        attempt: tries to pickle a part.
+        path: name of the value itself, such as "args".
         code_by_value: whether functions and classes are walked too.
 
     Returns:
-        Its path, itself, and its own error.
+        The part's path, the part itself, and its own error.
     """
     seen = {id(value)}
     deadline = time.monotonic() + MAX_SECONDS
@@ -64,12 +64,12 @@ def find_culprit(
 
 
 def kind_of(value: object) -> type[Any]:
-    """The type of a value of the user."""
+    """Return the type of a user's value."""
     return type(value)
 
 
 def refuses_itself(value: object, error: Exception) -> bool:
-    """Whether an object's own `__reduce__` or the like raised, in words of its author, which say more than any path."""
+    """Return whether an object's own `__reduce__` or the like raised, with a message that says more than any path."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -80,7 +80,7 @@ def refuses_itself(value: object, error: Exception) -> bool:
 
 
 def _parts(value: Any, code_by_value: bool) -> Iterator[tuple[str, Any]]:
-    """The parts of a value, each with the step from it: `.name`, `[index]`, `[key]`."""
+    """Return the parts of a value, each with the step that leads to it: `.name`, `[index]`, `[key]`."""
     kind = kind_of(value)
     if kind is dict:
         yield from _items(value.items())
@@ -137,10 +137,10 @@ def _function_parts(func: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _instance_parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts as pickle sees them: an attribute that `__getstate__` leaves out is no culprit."""
+    """Return the parts as pickle sees them: an attribute that `__getstate__` leaves out cannot be the cause."""
     try:
         reduced: Any = value.__reduce_ex__(5)
-    except Exception:  # whatever user code raises: then the attributes are all there is to look at
+    except Exception:  # whatever user code raises: then only the attributes can be looked at
         state: Any = getattr(value, "__dict__", None)
         yield from _attributes(state)
         return
@@ -154,7 +154,7 @@ def _instance_parts(value: Any) -> Iterator[tuple[str, Any]]:
     fields: tuple[str, ...] = getattr(value, "_fields", ())  # of a named tuple
     for index, item in enumerate(arguments or ()):  # pyright: ignore
         if isinstance(item, type):
-            continue  # the object's own class, as a rule: the object is the culprit then
+            continue  # usually the object's own class: then the object is the cause
         if id(item) in names:
             step = f".{names[id(item)]}"
         elif 0 < index <= len(fields):
@@ -182,6 +182,6 @@ def _items(items: Any) -> Iterator[tuple[str, Any]]:
 def _short(value: Any) -> str:
     try:
         text = repr(value)
-    except Exception:  # a repr of the user's: the path is a help, it must not fail
+    except Exception:  # a user's repr: the path is an aid, and must not fail
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 40 else text[:37] + "..."

@@ -1,7 +1,9 @@
-"""What is to be undone if a pickle is never sent: a second pickler had to be tried, a part could not be pickled.
+"""Calls that undo the effects of pickling if a pickle is never sent.
 
-PickleAttempt ─ pickling ─▶ __reduce__ of a handle: its depot hears that it is under way; `on_rollback(take that back)`
-   └─ an error ─▶ what was noted is called           └─ else the trial around it decides, if there is one
+That happens when a second pickler was tried, or a part could not be pickled.
+
+PickleAttempt ─ pickling ─▶ __reduce__ of a handle: tells its depot that it is in transit; `on_rollback(undo that)`
+   └─ an error ─▶ the noted calls are made           └─ else the enclosing attempt decides, if there is one
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _noted = _Noted()
 
 
 class PickleAttempt:
-    """A context in which something is pickled.
+    """A context in which a value is pickled.
 
     Args:
         keep: False if nothing of it is sent in any case.
@@ -32,7 +34,7 @@ class PickleAttempt:
     def __init__(self, *, keep: bool = True) -> None:
         self._keep = keep
         self.noted: list[Callable[[], object]] = []
-        """After the context: the calls to be made if what was pickled never arrives."""
+        """After the context: the calls to be made if the pickle never arrives."""
 
     def __enter__(self) -> PickleAttempt:
         self._outer, _noted.calls = _noted.calls, []
@@ -44,7 +46,7 @@ class PickleAttempt:
         calls, _noted.calls = _noted.calls, self._outer
         if not calls:
             return
-        # An interrupt does not say whether it was sent, and neither does a lost peer.
+        # An interrupt does not say whether the pickle was sent, and neither does a lost peer.
         is_given_up = kind is not None and issubclass(kind, Exception) and not issubclass(kind, PeerLost)
         if is_given_up or not self._keep:
             for call in calls:
@@ -56,7 +58,7 @@ class PickleAttempt:
 
 
 def on_rollback(call: Callable[[], object]) -> None:
-    """From a `__reduce__`: have a call made if the pickle that is being made is never sent, as far as that is known."""
+    """Have a call made, from a `__reduce__`, if the current pickle is never sent, as far as that is known."""
     if _noted.calls is not None:
         _noted.calls.append(call)
 

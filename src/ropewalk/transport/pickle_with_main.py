@@ -1,9 +1,9 @@
-"""Values for processes that may not know their classes: those of `__main__` go along.
+"""Pickles values for processes that may not have their classes: classes of `__main__` are sent with them.
 
     put(Point(1, 2)) ─▶ pickle: (what Point is, the value's pickle) ─▶ get: define what is missing, load the value
 
-Tasks and nodes come with the code that they need. What passes through a queue may reach a process that has never heard
-of it. Only names that the receiver does not have are defined, so that an item changes nothing there.
+Tasks and nodes come with the code that they need. An item of a queue may reach a process that does not have its class.
+Only names that the receiver does not have are defined, so that an item changes nothing else there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _MOST_KEPT = 256
 
 
 def dumps_with_code(value: Any, *, what: str = "item") -> Payload:
-    """Pickle anything, with what of `__main__` it needs.
+    """Pickle anything, with the definitions of `__main__` that it needs.
 
     Raises:
         NotPicklable: a part of the value cannot be sent; `path` says which.
-        Exception: what a `__reduce__` or `__getstate__` of the user raised.
+        Exception: whatever a user's `__reduce__` or `__getstate__` raised.
     """
     payload = dumps(value, what=what)
     if not payload.names:
@@ -60,7 +60,10 @@ _kept: dict[frozenset[str], tuple[list[object], _Definitions]] = {}
 
 
 def _definitions(names: frozenset[str]) -> _Definitions:
-    """What these names of `__main__` mean; kept while they mean the same objects: classes take long to pickle."""
+    """Return the definitions of these names of `__main__`.
+
+    The result is cached while they mean the same objects: classes are slow to pickle.
+    """
     main = main_globals()
     meanings: list[object] = [main.get(name) for name in sorted(names)]
     kept = _kept.get(names)

@@ -1,14 +1,12 @@
-"""The three picklers, and the rule for what is a reference.
+"""The three picklers, and the rule that decides which objects travel as references.
 
-    FastPickler    what needs no code: C speed, gives up with `ByValue` at the first lambda or local class
-    CodePickler    anything: lambdas, closures and unimportable classes by value, by cloudpickle's means
+    FastPickler    values without code: C speed, stops with `ByValue` at the first lambda or local class
+    CodePickler    anything: lambdas, closures and unimportable classes by value, with cloudpickle's methods
     ResultPickler  results: like multiprocessing's, a lambda is an error
 
-All three pickle functions and classes of `__main__` by reference and collect
-the names, whose values travel as definitions (`serialization.define`). A
-`CodePickler` that writes the definition of a name pickles what lies under that
-name by value; a function of `__main__` is then code over the receiver's
-`__main__`, not over a copy of it.
+All three pickle functions and classes of `__main__` by reference and collect their names, whose values travel as
+definitions (`serialization.define`). A `CodePickler` that writes the definition of a name pickles the object of that
+name by value; a function of `__main__` then runs over the receiver's `__main__`, not over a copy of it.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from ropewalk.transport.standard_objects import STANDARD_MODULES, reduce_standar
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
 
-#: Names that every module has; `MainFacts` carries those that mean anything in a worker.
+#: Names that every module has; `MainFacts` carries those that matter in a worker.
 _OF_EVERY_MODULE = frozenset(
     ["__name__", "__file__", "__package__", "__spec__", "__loader__", "__path__", "__cached__", "__builtins__"]
 )
@@ -51,7 +49,7 @@ class ByValue(Exception):
 
 
 def root_in_main(obj: Any, qualname: str | None = None) -> str | None:
-    """The first part of the path on which `obj` is found from `__main__`, or None if it is not there."""
+    """Return the first part of the path on which `obj` is found from `__main__`, or None if it is not there."""
     path = (qualname or obj.__qualname__).split(".")
     value: Any = main_globals().get(path[0], _MISSING)
     for name in path[1:]:
@@ -64,11 +62,11 @@ def _is_class(obj: Any) -> bool:
 
 
 class _NameCollector(pickle.Pickler):
-    """What the picklers share: references into `__main__` are noted, tensors taken apart."""
+    """Shared by the picklers: notes references into `__main__`, and takes tensors apart."""
 
     names: set[str] | None = None
     storages: dict[tuple[int, int], TensorMemory] | None = None
-    #: The name of `__main__` whose definition is being written; what lies under it is no reference.
+    #: The name of `__main__` whose definition is being written; its object is not written as a reference.
     definition: str | None = None
 
     def note(self, names: set[str]) -> None:
@@ -100,15 +98,16 @@ class _NameCollector(pickle.Pickler):
         raise NotImplementedError
 
     def reference(self, root: str, qualname: str, obj: Any) -> Any:
-        """The reduction of something found at `qualname` in `__main__`."""
+        """Return the reduction of an object that is found at `qualname` in `__main__`."""
         self.note({root})
         if self.definition is None:
             return NotImplemented
         return main_reference, (qualname, _identity(obj))
 
     def _reduce_main_instance(self, obj: Any, kind: type[Any]) -> Any:
-        # An object whose reduction is a string is saved as a global: the one case where pickle refers to a name of
-        # `__main__` without asking us, so we ask first. Elsewhere the answer is what pickle would have got itself.
+        # An object whose reduction is a string is saved as a global: the only case in which pickle refers to a name of
+        # `__main__` without calling us, so we look first. In all other cases the result is what pickle would have got
+        # itself.
         reduce = copyreg.dispatch_table.get(kind)
         reduced: Any = reduce(obj) if reduce is not None else obj.__reduce_ex__(5)
         if not isinstance(reduced, str):
@@ -133,7 +132,7 @@ class _NameCollector(pickle.Pickler):
 
 
 class FastPickler(_NameCollector):
-    """References and data only."""
+    """Pickles references and data only."""
 
     def reduce_code(self, obj: Any) -> Any:
         if obj.__module__ != "__main__":
@@ -150,7 +149,7 @@ class FastPickler(_NameCollector):
 
 
 class ResultPickler(_NameCollector):
-    """As multiprocessing pickles results, except that a class which came by value goes home as itself."""
+    """Pickles results as multiprocessing does, except that a class which came by value is sent back as itself."""
 
     def reduce_code(self, obj: Any) -> Any:
         if obj.__module__ == "__main__":
@@ -165,7 +164,7 @@ class ResultPickler(_NameCollector):
 
 
 class CodePickler(_NameCollector, _cloudpickle.Pickler):
-    """Everything else: code by value."""
+    """Pickles everything else: code by value."""
 
     dispatch_table: Any = _cloudpickle.Pickler.dispatch_table.new_child(BY_TYPE.copy())
 
@@ -202,7 +201,7 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
         return reduced
 
     def _bound(self, name: str, obj: Any) -> Any:
-        # The value of the name itself: its place is taken before its contents are read, so that circles close.
+        # The value of the name itself: it is bound before its contents are read, so that cyclic references work.
         make, arguments, *rest = self._by_value(obj)
         tracker_id = _cloudpickle._get_or_create_tracker_id(obj) if _is_class(obj) else None
         return bind_definition, (name, tracker_id, make, *arguments), *rest
@@ -218,8 +217,8 @@ class CodePickler(_NameCollector, _cloudpickle.Pickler):
         return make_main_function, (func.__code__, num_cells), (attributes, slots), None, None, set_main_function_state
 
     def _note_annotations(self, obj: Any, main: dict[str, Any]) -> None:
-        # Under `from __future__ import annotations` they are text, which dataclass-like libraries evaluate later.
-        # Only what can be a type is taken along: an annotation must not drag a lock into the pickle.
+        # Under `from __future__ import annotations` they are strings, which dataclass-like libraries evaluate later.
+        # Only names that can be types are collected: an annotation must not bring a lock into the pickle.
         text = " ".join(hint for hint in inspect.get_annotations(obj).values() if isinstance(hint, str))
         types_named = {name for name in re.findall(r"\w+", text) if isinstance(main.get(name), type | types.ModuleType)}
         if types_named:
@@ -246,10 +245,10 @@ _GLOBAL_OPS = frozenset(
 
 @functools.lru_cache(maxsize=4096)
 def global_names(code: types.CodeType) -> frozenset[str]:
-    """The global names that `code` and the code nested in it load, store or delete.
+    """Return the global names that `code` and the code nested in it load, store or delete.
 
-    Stored names count: an initializer's `global model` makes the name known before
-    a later map brings `model = None` from home, and would have overwritten it.
+    Stored names count: an initializer's `global model` makes the name known before a later map sends `model = None`,
+    which would otherwise overwrite it.
     """
     names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opcode in _GLOBAL_OPS}
     for constant in code.co_consts:
@@ -264,7 +263,7 @@ _next_serial = itertools.count(1)
 
 
 def _identity(obj: Any) -> str:
-    """A word that differs between an object and the one that later takes its name."""
+    """Return a string that differs between an object and the one that later takes its name."""
     if _is_class(obj):
         return _cloudpickle._get_or_create_tracker_id(obj)
     try:
@@ -272,24 +271,24 @@ def _identity(obj: Any) -> str:
             if obj not in _serials:
                 _serials[obj] = str(next(_next_serial))
             return _serials[obj]
-    except TypeError:  # not hashable, or takes no weak reference
+    except TypeError:  # not hashable, or not weakly referenceable
         return ""
 
 
-# What pickles call. Their names stand in pickles: renaming one is a change of protocol.
+# Functions that pickles call. Their names are part of pickles: renaming one is a change of protocol.
 
 
 def make_main_function(code: types.CodeType, num_cells: int) -> types.FunctionType:
-    """A function over this process's `__main__`, its cells still empty."""
+    """Make a function over this process's `__main__`, with cells that are still empty."""
     closure = tuple(types.CellType() for _ in range(num_cells)) if num_cells else None
     return types.FunctionType(code, main_globals(), None, None, closure)
 
 
 def set_main_function_state(func: types.FunctionType, state: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """Fill a function of `make_main_function`; what it refers to exists by now."""
+    """Fill a function of `make_main_function`; the objects that it refers to exist by now."""
     attributes, slots = state
     func.__dict__.update(attributes)
-    del slots["_cloudpickle_submodules"]  # they were there to be imported
+    del slots["_cloudpickle_submodules"]  # they were listed only to be imported
     for mine, sent in zip(func.__closure__ or (), slots.pop("__closure__") or (), strict=True):
         try:
             mine.cell_contents = sent.cell_contents
@@ -300,7 +299,7 @@ def set_main_function_state(func: types.FunctionType, state: tuple[dict[str, Any
 
 
 def class_at_home(tracker_id: str, qualname: str) -> Any:
-    """The class that left this process by value under `tracker_id`.
+    """Return the class that left this process by value under `tracker_id`.
 
     Raises:
         UnpicklingError: this process did not send it, or has dropped it since.

@@ -9,9 +9,9 @@ from collections.abc import Generator
 
 @contextlib.contextmanager
 def held_port(ip: str) -> Generator[int]:
-    """A port of this host that nobody listens on, and that nobody is given while the block lasts.
+    """Reserve a port that no process listens on; the kernel gives it to no other while the block lasts.
 
-    Afterwards somebody else may take it before it is used, so it should be used at once.
+    Afterwards another process may take it before it is used, so it should be used at once.
 
     Raises:
         OSError: the address is not one of this host.

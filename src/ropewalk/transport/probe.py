@@ -1,9 +1,8 @@
-"""Whether this process gets a TCP connection to an address, and if not: what is in the way, and who can remove it.
+"""Whether this process can open a TCP connection to an address, and if not: what prevents it, and who can fix it.
 
-A packet that is dropped and one that is rejected, a host that is down and a port where
-nobody listens look alike in the words of the kernel ("No route to host") or say nothing
-at all (a time-out). What they have in common with their remedy is told here, with the
-direction: of two hosts that cannot talk, one usually can reach the other.
+The kernel reports a packet that is dropped, one that is rejected, a host that is down and a port without a listener in
+the same words ("No route to host"), or with nothing but a timeout. This module groups them by their remedy, and names
+the direction: of two hosts that cannot connect, one usually can reach the other.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from pathlib import Path
 from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport.credentials import ProcessCertificate
 
-#: Over a network that works a connection takes far less; a lost packet is sent again after 1 s.
+#: Timeout in seconds: a working network connects far faster; a lost packet is sent again after 1 s.
 PROBE_S = 3.0
 _NEIGHBOUR_S = 1.0
 
 
 class Obstacle(enum.Enum):
-    """What keeps a connection from being made; the value says what to do about it."""
+    """What prevents a connection; the value says what to do about it."""
 
     REFUSED = (
         "nothing listens there or a firewall rejects it; see whether {target} still runs, and whether a firewall on "
@@ -65,14 +64,14 @@ class Unreached:
     port: int
     obstacle: Obstacle
     why: str
-    """What the attempt ended with, such as "timed out after 3 s"."""
+    """How the attempt ended, such as "timed out after 3 s"."""
 
     def explain(self, source: str, target: str) -> str:
-        """What cannot reach what, why, and what to do next.
+        """Explain which side cannot reach which, why, and what to do next.
 
         Args:
             source: this process, such as "agent-2 on n2 (10.77.0.3)".
-            target: who should answer, such as "the launcher".
+            target: the process that should answer, such as "the launcher".
         """
         where = f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
         advice = self.obstacle.value.format(ip=self.ip, port=self.port, target=target)
@@ -88,10 +87,10 @@ def probe(
     """Connect and hang up again; None if that worked. Blocking, for `timeout_s` at most.
 
     Args:
-        ip: of another host.
-        port: where somebody should listen.
+        ip: address of another host.
+        port: port on which a process should listen.
         timeout_s: seconds for all of it.
-        certificate: of this process, to see as well whether a process of the same run answers there.
+        certificate: certificate of this process, to check as well whether a process of the same run answers there.
     """
     deadline = time.monotonic() + timeout_s
     try:
@@ -104,7 +103,7 @@ def probe(
 
 
 def is_answered(path: Path) -> bool:
-    """Whether somebody listens on a unix socket; says nothing and hangs up. A full queue counts as somebody."""
+    """Return whether a process listens on a unix socket; connects and hangs up. A full queue counts as a listener."""
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(_NEIGHBOUR_S)
         try:
@@ -117,13 +116,13 @@ def is_answered(path: Path) -> bool:
 
 
 def unreached(ip: str, port: int, error: BaseException, timeout_s: float) -> Unreached:
-    """What an error says that an attempt to connect has ended with, or that was caused by such an error.
+    """Describe the error with which an attempt to connect has ended, or that was caused by such an error.
 
     Args:
-        ip: where the attempt went.
-        port: likewise.
-        error: from `socket.create_connection`, `dial` and their like.
-        timeout_s: how long the attempt may have taken.
+        ip: address of the attempt.
+        port: port of the attempt.
+        error: from `socket.create_connection`, `dial` and the like.
+        timeout_s: timeout of the attempt in seconds.
     """
     cause: BaseException | None = error
     while cause is not None:

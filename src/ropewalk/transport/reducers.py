@@ -1,7 +1,7 @@
 """How objects that pickle handles badly are taken apart, chosen by the name of their type.
 
-Nothing here imports torch: whoever holds a tensor has imported it already, and
-whoever receives one imports it then.
+Nothing here imports torch: a process that holds a tensor has imported it already, and one that receives a tensor
+imports it then.
 
 A tensor's memory travels as one out-of-band buffer per storage. Tensors that
 share a storage within one payload share it afterwards (tied weights), with
@@ -34,7 +34,7 @@ def reduce_tensor(tensor: Any, storages: dict[tuple[int, int], TensorMemory]) ->
 
     Args:
         tensor: an object whose type is one of `TENSORS`.
-        storages: the storages that were met in this payload so far; new ones are added.
+        storages: the storages found in this payload so far; new ones are added.
 
     Raises:
         NotPicklable: the tensor is not in the memory of the CPU.
@@ -70,7 +70,7 @@ def reduce_tensor(tensor: Any, storages: dict[tuple[int, int], TensorMemory]) ->
 
 
 class TensorMemory:
-    """A stretch of memory that a tensor owns; one object per storage, so that pickle's memo shares it."""
+    """Memory that a tensor owns; one object per storage, so that pickle's memo shares it."""
 
     def __init__(self, address: int, size_bytes: int, owner: Any) -> None:
         self.address = address
@@ -84,12 +84,12 @@ class TensorMemory:
 
 
 def rebuild_memory(buffer: Any) -> Any:
-    """A storage of torch over `buffer`, without a copy, also where the buffer is read-only.
+    """Return a storage of torch over `buffer`, without a copy, also where the buffer is read-only.
 
-    Torch knows no read-only tensors: who hands out a read-only buffer maps the memory
-    behind it private and writable, so that a write copies a page and does not crash.
+    Torch has no read-only tensors: the owner of a read-only buffer must map its memory private and writable, so that a
+    write copies a page and does not crash.
     """
-    torch: Any = importlib.import_module("torch")  # not a dependency of ours, but of who sent the tensor
+    torch: Any = importlib.import_module("torch")  # not a dependency of ours, but of the process that sent the tensor
     view = memoryview(buffer)
     if not view.nbytes:
         return torch.UntypedStorage(0)
@@ -101,7 +101,7 @@ def rebuild_memory(buffer: Any) -> Any:
 def rebuild_tensor(
     storage: Any, dtype: Any, offset: int, size: Any, stride: Any, requires_grad: bool, is_parameter: bool
 ) -> Any:
-    """A tensor over `storage`, as `reduce_tensor` took it apart."""
+    """Rebuild a tensor over `storage`, from the parts that `reduce_tensor` made."""
     torch: Any = importlib.import_module("torch")
     tensor = torch.empty(0, dtype=dtype).set_(storage, offset, size, stride)
     if is_parameter:
@@ -110,7 +110,7 @@ def rebuild_tensor(
 
 
 def _memory(address: int, size_bytes: int, owner: Any) -> Any:
-    """A writable buffer over memory that `owner` keeps alive."""
+    """Return a writable buffer over memory that `owner` keeps alive."""
     import ctypes  # torch has imported it; alone it would cost our import 3 ms
 
     array = (ctypes.c_ubyte * size_bytes).from_address(address)
@@ -121,8 +121,8 @@ def _memory(address: int, size_bytes: int, owner: Any) -> Any:
 def _address(view: memoryview) -> int:
     import ctypes
 
-    # A read-only buffer gives its address only through the C interface. Py_buffer begins with it; 96 bytes is more
-    # than its 80 on any 64-bit platform. The view itself keeps the memory where it is after the release.
+    # A read-only buffer gives its address only through the C interface. Py_buffer begins with it; 96 bytes is more than
+    # its 80 on any 64-bit platform. The view itself keeps the memory in place after the release.
     raw = (ctypes.c_void_p * 12)()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(raw), 0)
     address = raw[0]
@@ -131,7 +131,7 @@ def _address(view: memoryview) -> int:
     return address
 
 
-# The rest is for values of `__main__`, all of which travel by value. cloudpickle has no reducers for these.
+# The rest is for values of `__main__`, all of which travel by value. cloudpickle has no reducers for these types.
 
 
 def _reduce_cached_property(prop: functools.cached_property[Any]) -> Any:
@@ -144,7 +144,7 @@ def _reduce_weak_dict(mapping: Any) -> Any:
 
 
 def rebuild_lru_cache(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
-    """`function` behind an empty cache."""
+    """Rebuild an `lru_cache` around `function`, with an empty cache."""
     return functools.lru_cache(**parameters)(function)
 
 
@@ -161,10 +161,10 @@ def _reduce_param_spec(spec: Any) -> Any:
 
 
 def _reduce_method(method: types.MethodType) -> Any:
-    """One of an object's methods as pickle does it, by name, where that leads to it; else by its function."""
+    """Reduce a method as pickle does, by name, where the name leads to it; else by its function."""
     owner, name = method.__self__, method.__func__.__name__
     if isinstance(owner, type) and getattr(owner, name, None) == method:
-        return getattr, (owner, name)  # cloudpickle would take the function apart, though its class travels as a name
+        return getattr, (owner, name)  # cloudpickle would send the function by value
     return types.MethodType, (method.__func__, owner)
 
 

@@ -1,17 +1,15 @@
-"""A switchboard: two processes that cannot reach each other meet at a third, which both can reach.
+"""A relay: two processes that cannot reach each other connect through a third one, which both can reach.
 
-    a ──"I have ticket t"──▶ switchboard ◀──"I have ticket t"── b
-    a ◀──────joined──────────────┤├──────────joined──────────▶ b
+    a ──"I have ticket t"─────▶ relay ◀─────"I have ticket t"── b
+    a ◀──joined──────────────────┤├──────────joined──────────▶ b
     a ◀══════════ from here on every byte is between a and b ═════════▶ b
 
-A ticket is the one thing that both were told, over links that they had already. It
-serves two sides, each once, and not for long. It proves little: it crosses networks in
-the clear, so a and b must speak TLS with each other from the first byte on, and whoever
-took a place with a stolen ticket gets no further than that. The switchboard itself sees
-ciphertext, and looks at nothing.
+Both sides were told the ticket over links that they had already. It is valid for two sides, each once, and for a
+limited time. It proves little: it crosses networks in the clear, so a and b must speak TLS with each other from the
+first byte on, and a process with a stolen ticket gets no further than that. The relay itself sees ciphertext, and
+interprets nothing.
 
-Strangers get a small buffer and a deadline, as at `transport/server.py`. All of it
-happens on a `Loop`.
+Strangers get a small buffer and a deadline, as in `transport/server.py`. All of it happens on a `Loop`.
 """
 
 from __future__ import annotations
@@ -37,16 +35,16 @@ from ropewalk.transport.server import BACKLOG, MAX_UNDECIDED
 from ropewalk.transport.splice import BUFFER_BYTES, Splice, prepare
 from ropewalk.transport.unix_sockets import connect_to, listen_at, peer_uid, seconds_left
 
-#: A stranger has this long to show a ticket.
+#: Timeout within which a stranger must show a ticket, in seconds.
 TICKET_S = 5.0
-#: A socket that was said no to, or whose twin broke off, has this long to hang up. If we close while bytes of it are
-#: still unread, TCP resets the connection, and what is on its way to it may be lost.
+#: Timeout within which a refused socket, or one whose partner broke off, should hang up, in seconds. If we close while
+#: bytes from it are still unread, TCP resets the connection, and data on its way to it may be lost.
 LINGER_S = 5.0
-#: More of those are not waited for.
+#: At most this many refused sockets are waited for.
 MAX_LINGERING = 256
-#: How often splices are looked at for a host that is cut off.
+#: How often splices are checked for a host that is cut off, in seconds.
 _LOOK_S = 1.0
-#: Accepting pauses this long when this process is out of descriptors.
+#: Accepting pauses this long when this process is out of descriptors, in seconds.
 _PAUSE_S = 0.1
 
 _GREETING = b"ropewalk-switchboard "
@@ -61,18 +59,18 @@ Socket = socket.socket
 
 
 def new_ticket() -> str:
-    """128 random bits, as 32 hexadecimal digits."""
+    """Return a new ticket: 128 random bits, as 32 hexadecimal digits."""
     return secrets.token_hex(_TICKET_DIGITS // 2)
 
 
 @dataclass(frozen=True, slots=True)
 class SpliceStatus:
-    """What went through a splice so far."""
+    """What has passed through a splice."""
 
     ticket_hash: str
     """The beginning of the SHA-256 of its ticket."""
     bytes_a_to_b: int
-    """From the side that came first to the other one."""
+    """Number of bytes from the side that came first to the other one."""
     bytes_b_to_a: int
 
 
@@ -88,16 +86,16 @@ class _Guest:
 
 @dataclass(slots=True, eq=False)
 class _Side:
-    """One of the two that want to be joined."""
+    """One of the two sides to be joined."""
 
     sock: socket.socket
     told: bool
-    """Whether it showed the ticket and is told how that ended; not if it was brought here by our own process."""
+    """Whether it showed the ticket itself and gets an answer; False if our own process brought it."""
 
 
 @dataclass(slots=True, eq=False)
 class _OpenTicket:
-    """A ticket that may be used, and who came with it."""
+    """A ticket that may be used, and the side that came with it."""
 
     ticket: str
     timeout_s: float
@@ -108,41 +106,41 @@ class _OpenTicket:
 
 @dataclass(slots=True, eq=False)
 class _OwnTicket:
-    """A ticket whose bearer speaks with this process."""
+    """A ticket whose bearer connects to this process itself."""
 
     ticket: str
     on_come: Callable[[socket.socket], object]
     deadline: Timer | None
-    """None: it serves everybody, for ever."""
+    """None: it is valid for every side, without a timeout."""
 
 
 class Relay:
     """Joins pairs of connections that show the same ticket. Everything but `forget` is for the loop's thread."""
 
     def __init__(self, loop: Loop, on_joined: Callable[[str], None] | None = None) -> None:
-        """Nothing is listened on yet.
+        """Create a relay that does not listen yet.
 
         Args:
-            loop: serves it.
+            loop: the loop that serves it.
             on_joined: called with the ticket when two sides have been joined.
         """
         self.num_refused = 0
-        """Connections that were turned away."""
+        """Number of connections that were refused."""
         self.num_joined = 0
-        """Pairs that were joined since the beginning."""
+        """Number of pairs that were joined since the beginning."""
         self._loop = loop
         self._on_joined = on_joined
-        self._listening: dict[socket.socket, str] = {}  # and the path of a unix socket
+        self._listening: dict[socket.socket, str] = {}  # with the path of a unix socket
         self._guests: dict[_Guest, None] = {}
-        self._meetings: dict[bytes, _OpenTicket] = {}  # by the ticket's hash: looking it up tells nothing of the ticket
-        self._claims: dict[bytes, _OwnTicket] = {}  # likewise
+        self._meetings: dict[bytes, _OpenTicket] = {}  # by hash: the time of a look-up tells nothing
+        self._claims: dict[bytes, _OwnTicket] = {}  # by hash as well
         self._splices: dict[Splice, str] = {}
         self._lingering: dict[socket.socket, Timer] = {}
         self._scratch = memoryview(bytearray(BUFFER_BYTES))
         self._look: Timer | None = None
 
     def listen_unix(self, path: str) -> None:
-        """Take connections of this user's processes at a unix socket.
+        """Accept connections of this user's processes at a unix socket.
 
         Raises:
             OSError: the path cannot be bound.
@@ -150,7 +148,7 @@ class Relay:
         self._listen(listen_at(path, backlog=BACKLOG), path)
 
     def listen_tcp(self, ip: str, port: int = 0) -> tuple[str, int]:
-        """Take connections at one address of this host; returns it with the port, which 0 leaves to the kernel.
+        """Accept connections at one address of this host; returns it with the port, which the kernel chooses for 0.
 
         Raises:
             SettingsError: the address means "every network that this host is on".
@@ -161,15 +159,15 @@ class Relay:
         return ip, sock.getsockname()[1]
 
     def expect(self, ticket: str, timeout_s: float = 10.0, on_timeout: Callable[[], object] | None = None) -> None:
-        """Two sides will come with this ticket; to be called before either is told of it.
+        """Accept a ticket from two sides; to be called before either is told of it.
 
         Args:
             ticket: from `new_ticket`.
-            timeout_s: seconds until it is worth nothing.
-            on_timeout: called if they did not meet: the time is over, or the first one went away.
+            timeout_s: seconds until the ticket expires.
+            on_timeout: called if the sides were not joined: the ticket expired, or the first side went away.
 
         Raises:
-            ValueError: the ticket is expected already, or has another form.
+            ValueError: the ticket is expected already, or malformed.
         """
         if len(ticket) != _TICKET_DIGITS or not ticket.isascii():
             raise ValueError(f"a ticket has {_TICKET_DIGITS} hexadecimal digits, this one {len(ticket)} characters")
@@ -180,38 +178,39 @@ class Relay:
         meeting.deadline = self._loop.call_later(timeout_s, lambda: self._give_up(meeting))
 
     def wait_for(self, ticket: str, sock: socket.socket) -> None:
-        """One side is here already: splice it with whoever comes with the ticket, which is expected from now on.
+        """Accept a ticket whose first side is connected already, to splice it with the second one.
 
         Args:
             ticket: as in `expect`, which may have been called before or not.
-            sock: connected; ours from now on, and closed if nobody comes. Nothing is said on it.
+            sock: connected; owned by the relay from now on, and closed if no other side comes. Nothing is sent on it.
         """
         if _hash(ticket) not in self._meetings:
             self.expect(ticket)
         self.bring(ticket, sock)
 
     def bring(self, ticket: str, sock: socket.socket) -> None:
-        """Bring a side that shows no ticket itself, such as one that we connected to.
+        """Add a side that shows no ticket itself, such as one that we connected to.
 
         Args:
-            ticket: of the pair. If it is not expected, the socket is closed.
-            sock: connected; ours from now on. Nothing is said on it, not even that it was joined.
+            ticket: ticket of the pair. If it is not expected, the socket is closed.
+            sock: connected; owned by the relay from now on. Nothing is sent on it, not even that it was joined.
         """
         try:
             prepare(sock)
-        except OSError:  # it has gone already; whoever waits for it is told when the time is over
+        except OSError:  # it has gone already; the waiting side is told when the ticket expires
             sock.close()
             return
         self._arrive(ticket, _Side(sock, told=False))
 
     def claim(self, ticket: str, on_come: Callable[[socket.socket], object], timeout_s: float | None = None) -> None:
-        """Whoever comes with this ticket wants to speak with this process itself.
+        """Accept a ticket whose bearer connects to this process itself.
 
         Args:
             ticket: as in `expect`.
-            on_come: gets the socket, which does not block; its next byte is the first that the other side says to us.
-            timeout_s: seconds until the ticket is worth nothing; it serves one side then. None: it serves everybody
-                who comes, until the switchboard is closed.
+            on_come: called with the socket, which does not block; its next byte is the first that the other side sends
+                to us.
+            timeout_s: seconds until the ticket expires; it is valid for one side then. None: it is valid for every side
+                that comes, until the relay is closed.
         """
         deadline = None
         if timeout_s is not None:
@@ -219,10 +218,10 @@ class Relay:
         self._claims[_hash(ticket)] = _OwnTicket(ticket, on_come, deadline)
 
     def withdraw(self, ticket: str) -> None:
-        """Nobody meets with a ticket any more: who waits is sent away, and the pair that it has joined is cut.
+        """Invalidate a ticket: a waiting side is refused, and the pair that it has joined is cut.
 
         Args:
-            ticket: as in `expect`; nothing happens if it was never expected, or is over.
+            ticket: as in `expect`; nothing happens if it was never expected, or has expired.
         """
         meeting = self._meetings.get(_hash(ticket))
         if meeting:
@@ -249,14 +248,14 @@ class Relay:
         return len(self._guests)
 
     def status(self) -> list[SpliceStatus]:
-        """What went through each pair that is joined now, oldest first."""
+        """Return what has passed through each pair that is joined now, oldest first."""
         return [
             SpliceStatus(_hash(ticket).hex()[:12], splice.a_to_b.num_bytes, splice.b_to_a.num_bytes)
             for splice, ticket in self._splices.items()
         ]
 
     def close(self) -> None:
-        """End everything at once, what is spliced too; may be called twice. Nobody is called about it."""
+        """Close everything at once, splices too; may be called twice. No callback is called."""
         for timer in (self._look, *(meeting.deadline for meeting in self._meetings.values()), *self._timers()):
             if timer:
                 timer.cancel()
@@ -318,12 +317,12 @@ class Relay:
         self._guests[guest] = None
         self._loop.watch(sock.fileno(), lambda: self._hear(guest))
         if len(self._guests) > MAX_UNDECIDED:
-            # Whoever floods us crowds out itself first.
+            # A source that floods us crowds out its own connections first.
             (busiest, _), *_ = Counter(guest.source for guest in self._guests).most_common(1)
             self._drop(next(guest for guest in self._guests if guest.source == busiest))
 
     def _hear(self, guest: _Guest) -> None:
-        """Read no more than the ticket: what follows it is not for us."""
+        """Read no more than the ticket: the bytes after it are not for us."""
         try:
             heard = guest.sock.recv(_SAID_BYTES - len(guest.said))
         except BlockingIOError:
@@ -351,7 +350,7 @@ class Relay:
             self.num_refused += 1
             guest.sock.close()
 
-    # Meetings
+    # Joining
 
     def _arrive(self, ticket: str, side: _Side) -> None:
         claim = self._claims.get(_hash(ticket))
@@ -374,7 +373,7 @@ class Relay:
             claim.deadline.cancel()
             del self._claims[_hash(claim.ticket)]
         if side.told:
-            with contextlib.suppress(OSError):  # it has gone, and its reader will see that
+            with contextlib.suppress(OSError):  # it has gone, and the splice will find that out when it reads
                 side.sock.send(_YES, socket.MSG_NOSIGNAL)
         try:
             claim.on_come(side.sock)
@@ -383,7 +382,7 @@ class Relay:
             raise
 
     def _look_at_first(self, meeting: _OpenTicket) -> None:
-        """The side that waits has hung up, or speaks early, which is read when it is joined."""
+        """Handle an event of the waiting side: it has hung up, or sends early, which is read when it is joined."""
         assert meeting.first
         sock = meeting.first.sock
         try:
@@ -400,7 +399,7 @@ class Relay:
                 meeting.on_timeout()
 
     def _end_of(self, meeting: _OpenTicket) -> _Side | None:
-        """The ticket is worth nothing any more; returns who waits."""
+        """Invalidate a ticket; returns the waiting side."""
         del self._meetings[_hash(meeting.ticket)]
         meeting.deadline.cancel()
         if meeting.first:
@@ -417,14 +416,14 @@ class Relay:
     def _join(self, ticket: str, a: _Side, b: _Side) -> None:
         for side in (a, b):
             if side.told:
-                with contextlib.suppress(OSError):  # it has gone, and the splice will see that
+                with contextlib.suppress(OSError):  # it has gone, and the splice will find that out
                     side.sock.send(_YES, socket.MSG_NOSIGNAL)
         self.num_joined += 1
         splice = Splice(self._loop, a.sock, b.sock, self._scratch, lambda: self._ended(splice))
         self._splices[splice] = ticket
         if self._look is None:
             self._look = self._loop.call_later(_LOOK_S, self._look_for_cuts)
-        splice.move()  # it may have come early
+        splice.move()  # bytes may have come early
         if self._on_joined:
             self._on_joined(ticket)
 
@@ -441,7 +440,7 @@ class Relay:
             else:
                 self._linger(flow.source)
 
-    # Farewells
+    # Closing
 
     def _refuse(self, side: _Side, reason: str) -> None:
         self.num_refused += 1
@@ -452,7 +451,7 @@ class Relay:
         self._linger(side.sock)
 
     def _linger(self, sock: socket.socket) -> None:
-        """Hang up, and wait a moment for the peer to do so too."""
+        """Shut down our direction, and wait a moment for the peer to hang up too."""
         with contextlib.suppress(OSError):
             sock.shutdown(socket.SHUT_WR)
         if len(self._lingering) >= MAX_LINGERING:
@@ -491,11 +490,11 @@ class Relay:
 
 
 def join(address: UnixAddress | tuple[str, int], ticket: str, timeout_s: float) -> socket.socket:
-    """Connect to a switchboard, show the ticket, and wait for the other side; blocking.
+    """Connect to a relay, show the ticket, and wait for the other side; blocking.
 
     Args:
-        address: where the switchboard listens.
-        ticket: that the other side was told as well.
+        address: address at which the relay listens.
+        ticket: the ticket, which the other side was told as well.
         timeout_s: seconds for all of it.
 
     Returns:
@@ -503,7 +502,7 @@ def join(address: UnixAddress | tuple[str, int], ticket: str, timeout_s: float) 
 
     Raises:
         TransportRefused: the ticket is not valid, or the other side did not come in time.
-        LinkClosed: nobody answers at the address, or not in time.
+        LinkClosed: no relay answers at the address, or not in time.
     """
     deadline = time.monotonic() + timeout_s
     where = str(address) if isinstance(address, UnixAddress) else f"{address[0]}:{address[1]}"
@@ -535,14 +534,14 @@ def _connect(address: UnixAddress | tuple[str, int], deadline: float) -> socket.
 
 
 def _wait_for_answer(sock: socket.socket, deadline: float) -> str:
-    """Why we were refused; empty if we were joined. Reads nothing of what follows."""
+    """Return why we were refused; empty if we were joined. Reads nothing of what follows."""
     answer = _receive_exactly(sock, 1, deadline)
     if answer == _YES:
         return ""
     if answer != _NO:
         return "it gave an answer that no switchboard gives"
     (size,) = _receive_exactly(sock, 1, deadline)
-    return escaped(_receive_exactly(sock, size, deadline).decode(errors="replace"))  # anybody may have said it
+    return escaped(_receive_exactly(sock, size, deadline).decode(errors="replace"))  # any process may have sent it
 
 
 def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:

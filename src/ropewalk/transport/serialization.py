@@ -4,18 +4,15 @@
     dumps_code(f) ─────▶ Code = Payload + definitions ──────▶ MainNamespace.install, then loads
     loads ◀───────────── Payload ◀────────────────────────── dumps_result(value)
 
-A function or class at the top level of `__main__` is pickled as its name, both
-ways, so it is the same object for all tasks of a worker and its own self when
-it comes home. The values of such names are shipped as definitions, each
-pickled by itself: the names a payload refers to (`Payload.names`), the globals
-that their code refers to, and so on until nothing is missing. Each definition
-being a pickle of its own, two globals that hold the same list hold two lists
-in the worker. Names that code reaches only through text (`globals()["x"]`,
-`eval`) are not seen.
+A function or class at the top level of `__main__` is pickled as its name, both ways, so it is the same object for all
+tasks of a worker, and the original object when it is sent back. The values of such names are sent as definitions, each
+pickled by itself: the names a payload refers to (`Payload.names`), the globals that their code refers to, and so on,
+until all names are covered. Each definition being a pickle of its own, two globals that hold the same list hold two
+lists in the worker. Names that code reaches only through text (`globals()["x"]`, `eval`) are not seen.
 
-A global that cannot be pickled is sent as what another process can have in its place: locks, queues of threads, open
-files and the like have stand-ins (`stand_ins.py`); for the rest the receiver imports the script, as multiprocessing's
-spawn does, if the script has an `if __name__ == "__main__":` (`main_source.py`).
+A global that cannot be pickled is replaced: locks, queues of threads, open files and the like have stand-ins
+(`stand_ins.py`); for the rest the receiver imports the script, as multiprocessing's spawn does, if the script has an
+`if __name__ == "__main__":` (`main_source.py`).
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ class Payload:
     pickle: bytes
     #: Its out-of-band buffers, in order; each contiguous, of format "B", and over the value's own memory.
     buffers: tuple[memoryview, ...]
-    #: The names of the sender's `__main__` that the pickle refers to.
+    #: The names of the sender's `__main__` to which the pickle refers.
     names: frozenset[str]
 
     @property
@@ -68,23 +65,23 @@ class Payload:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A function, or a constant, with everything of `__main__` that it needs."""
+    """A function, or a constant, with all definitions of `__main__` that it needs."""
 
     payload: Payload
-    #: Name in `__main__` to value, each pickled by itself; what a definition refers to is there too.
+    #: Name in `__main__` to value, each pickled by itself; the definitions to which a definition refers are included.
     definitions: dict[str, Payload]
 
 
 def dumps(value: Any, *, what: str = "value") -> Payload:
-    """Pickle anything: data, and functions and classes, those that cannot be imported by value.
+    """Pickle anything: data, functions and classes; functions and classes that cannot be imported travel by value.
 
     Args:
-        value: the buffers of the payload lie in its memory, so it must not change before they are sent.
-        what: what errors call the value, such as "args".
+        value: the value; the buffers of the payload lie in its memory, so it must not change before they are sent.
+        what: name of the value in error messages, such as "args".
 
     Raises:
         NotPicklable: a part of the value cannot be sent; `path` says which.
-        Exception: what a `__reduce__` or `__getstate__` of the user raised.
+        Exception: whatever a user's `__reduce__` or `__getstate__` raised.
     """
     plain = dumps_plain(value)
     if plain is not None:
@@ -101,19 +98,19 @@ def dumps(value: Any, *, what: str = "value") -> Payload:
 
 
 def by_value(module: str) -> bool:
-    """Whether the user wants the code of a module to travel by value (`cloudpickle.register_pickle_by_value`)."""
+    """Return whether a module's code travels by value (`cloudpickle.register_pickle_by_value`)."""
     return any(module == name or module.startswith(f"{name}.") for name in _by_value_modules)
 
 
 def dumps_plain(value: Any) -> bytes | None:
-    """The pickle of a range, of a tuple of numbers, strings and the like, or of one such tuple in a tuple; or None.
+    """Pickle a range, a tuple of numbers, strings and the like, or one such tuple in a tuple; returns None for others.
 
     Most tasks have such arguments, and nothing in them needs a reducer: this takes a quarter of the time of `dumps`.
     """
     if type(value) is range:
         return pickle.dumps(value, _PROTOCOL)
     if type(value) is tuple:
-        outer: Any = cast("Any", value)  # else a checker narrows it to a tuple of unknown things
+        outer: Any = cast("Any", value)  # else a type checker narrows it to a tuple of unknown types
         inner: Any = outer[0] if len(outer) == 1 and type(outer[0]) is tuple else outer
         if _ATOMS.issuperset(map(type, inner)):
             return pickle.dumps(value, _PROTOCOL)
@@ -125,7 +122,7 @@ def dumps_result(value: Any) -> Payload:
 
     Raises:
         NotPicklable: a part of the result cannot be sent; `path` says which.
-        Exception: what a `__reduce__` or `__getstate__` of the user raised.
+        Exception: whatever a user's `__reduce__` or `__getstate__` raised.
     """
     if type(value) in _ATOMS:
         return Payload(pickle.dumps(value, _PROTOCOL), (), _NO_NAMES)
@@ -136,18 +133,18 @@ def dumps_result(value: Any) -> Payload:
 
 
 def loads(pickled: bytes | bytearray | memoryview, buffers: Iterable[Any] = ()) -> Any:
-    """The value of a payload; arrays lie in `buffers` and are writable if these are."""
+    """Load the value of a payload; arrays lie in `buffers` and are writable if these are."""
     return pickle.loads(pickled, buffers=buffers)  # noqa: S301  # callers unpickle after authentication only
 
 
 def dumps_code(value: Any, *, what: str = "function") -> Code:
-    """Pickle a function, or a constant, together with the definitions it needs.
+    """Pickle a function, or a constant, together with the definitions that it needs.
 
-    Of a function that reaches nothing but functions, modules and constants that cannot change,
-    the code is kept and checked; pickling it again takes a few microseconds.
+    For a function that reaches only functions, modules and constants that cannot change, the code is cached and
+    checked; pickling it again takes a few microseconds.
 
     Raises:
-        NotPicklable: as `dumps`, also for a global that the code refers to.
+        NotPicklable: as for `dumps`, also for a global to which the code refers.
     """
     is_function = type(value) is types.FunctionType
     if is_function:
@@ -168,7 +165,7 @@ def dumps_code(value: Any, *, what: str = "function") -> Code:
 
 
 def define(names: Iterable[str]) -> dict[str, Payload]:
-    """The values of these names of `__main__` and of all names that they refer to.
+    """Return the values of these names of `__main__` and of all names to which they refer.
 
     Names that `__main__` does not have are left out.
 
@@ -182,14 +179,17 @@ _kept_codes: weakref.WeakKeyDictionary[Any, tuple[Unchanged, Code]] = weakref.We
 
 
 def _define(names: Iterable[str], label: str) -> tuple[dict[str, Payload], dict[str, Any]]:
-    """The definitions, and what each name held; `label` is what refers to the first names, for errors."""
+    """Return the definitions, and the value of each name.
+
+    `label` is the object that refers to the first names, for errors.
+    """
     main = main_globals()
     definitions: dict[str, Payload] = {}
     imported: MainSource | None = None
     seen: dict[str, Any] = {}
     paths: dict[str, str] = {}
     referrers: dict[str, str] = {}
-    # Sorted, because a set of words has another order in each process, and errors should be the same in all.
+    # Sorted, because a set of strings has another order in each process, and errors should be the same in all.
     queue = sorted(names)
     for name in queue:
         refers = label and not _is_reference(main.get(name), name)
@@ -212,7 +212,7 @@ def _define(names: Iterable[str], label: str) -> tuple[dict[str, Payload], dict[
             paths[other] = f"{paths[name]}.<globals>[{other!r}]"
             referrers[other] = f"{kind} {name} refers"
             queue.append(other)
-    if imported:  # what was imported is made of the script's classes, which must be the same for all
+    if imported:  # imported values are made of the script's classes, which must be the same for all
         for name in definitions:
             if _is_class_of_main(seen[name], name):
                 definitions[name] = _imported_definition(imported, name, main)
@@ -220,17 +220,17 @@ def _define(names: Iterable[str], label: str) -> tuple[dict[str, Payload], dict[
 
 
 def _source_instead(error: Exception, value: Any) -> MainSource | None:
-    """The source that another process may run to have a global which cannot be pickled; None if that is no way."""
+    """Return the source by which another process can make a global that cannot be pickled; None if it cannot."""
     if isinstance(error, MemoryError) or isinstance(value, type | types.FunctionType):
         return None
     if _is_inheritance(error):
-        return None  # locks of multiprocessing: by spawn each process gets its own, and nothing is locked
+        return None  # locks of multiprocessing: with spawn each process gets its own, and nothing is locked
     source = main_source()
     return source if source and source.has_guard else None
 
 
 def _imported_definition(source: MainSource, name: str, main: dict[str, Any]) -> Payload:
-    """The definition of a name by the source of `__main__`."""
+    """Return the definition of a name by the source of `__main__`."""
     classes = {
         other: _get_or_create_tracker_id(value) for other, value in main.items() if _is_class_of_main(value, other)
     }
@@ -285,7 +285,7 @@ def _dump_code(value: Any, what: str) -> Payload:
 
 
 def _is_pickles_own(error: Exception) -> bool:
-    """Whether pickle refused the value, and not code of the user that pickle called."""
+    """Return whether pickle itself refused the value, and not code of the user that pickle called."""
     if isinstance(error, MemoryError):
         return False
     if isinstance(error, TypeError | pickle.PicklingError) or _is_inheritance(error):
@@ -302,7 +302,7 @@ def _is_inheritance(error: Exception) -> bool:
 
 
 def _explain(error: Exception, value: Any, what: str, make: Callable[..., Any]) -> NoReturn:
-    """Raise NotPicklable with the place of the trouble, or the user's own error."""
+    """Raise NotPicklable with the path of the part that failed, or the user's own error."""
     if not _is_pickles_own(error):
         raise error
     path, reason, advice = _diagnose(error, value, what, make)
@@ -333,7 +333,7 @@ def _explain_definition(error: Exception, name: str, value: Any, path: str, refe
 
 
 def _diagnose(error: Exception, value: Any, what: str, make: Callable[..., Any]) -> tuple[str, str, str]:
-    """The path of the part that fails, why it fails, and what to do."""
+    """Return the path of the part that fails, why it fails, and what to do."""
 
     def attempt(part: Any) -> Exception | None:
         try:

@@ -1,9 +1,8 @@
-"""Listening: takes connections, sees the handshake through, hands over links that are up.
+"""Listening: accepts connections, performs the handshake, and hands over links that are up.
 
-A stranger costs one small buffer and a deadline, and there is a limit to how
-many may be undecided at once; members are served meanwhile. Everything happens on
-the loop here. Between hosts a TLS handshake comes first (`transport/tls_server.py`),
-which only runs with a second host import.
+A stranger costs one small buffer and a deadline, and the number of connections in the handshake is limited; members are
+served meanwhile. Everything here happens on the loop. Between hosts a TLS handshake comes first
+(`transport/tls_server.py`), a module that only runs with a second host import.
 """
 
 from __future__ import annotations
@@ -28,29 +27,31 @@ from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.unix_sockets import listen_at, peer_uid
 
-#: A stranger has this long to say who it is.
+#: Timeout within which a stranger must complete the handshake, in seconds.
 HANDSHAKE_S = 10.0
-#: More undecided connections than this are closed unheard: the oldest of whoever has most of them.
+#: When more connections than this are in the handshake, the oldest of the source that has most of them is closed.
 MAX_UNDECIDED = 256
-#: How long a refused peer gets to read why and to hang up. If we close while bytes of it are still unread, TCP resets
-#: the connection and the reason may be lost.
+#: How long a refused peer may take to read the reason and to hang up, in seconds. If we close while bytes from it are
+#: still unread, TCP resets the connection and the reason may be lost.
 LINGER_S = 0.5
 #: Waiting connections that the kernel keeps for us.
 BACKLOG = 1024
-#: Accepting pauses this long when this process is out of descriptors, or the loop would spin on the waiting connection.
+#: Accepting pauses this long (seconds) when this process is out of descriptors, or the loop would spin on the waiting
+#: connection.
 _PAUSE_S = 0.1
 
-#: Called with the dialler's id and its link. It chooses the protocol (`relabel`) and adds the link to the loop.
+#: Called with the dialler's id and its link. The callback chooses the protocol (`relabel`) and adds the link to the
+#: loop.
 OnLink = Callable[[str, Link], None]
 
 
 @dataclass(slots=True, eq=False)
 class Stranger:
-    """A connection, from its first byte until its owner is let in or sent away."""
+    """A connection, from its first byte until it is let in or refused."""
 
     stream: Stream
     source: str
-    """Where it comes from: an IP address; empty on a unix socket."""
+    """Source of the connection: an IP address; empty on a unix socket."""
     deadline: Timer
     link: Link | None = None
     admission: ServerHandshake | None = None
@@ -63,7 +64,7 @@ class Listener(abc.ABC):
     def __init__(
         self, loop: Loop, sock: socket.socket, run_id: str, members: AllowList, codec: Codec, on_link: OnLink
     ) -> None:
-        """Take over a listening socket, or one that is closed; call `open` from the loop's thread to begin."""
+        """Take over a listening socket, or a closed one; call `open` from the loop's thread to start accepting."""
         if sock.fileno() != -1:
             sock.setblocking(False)
         self.num_refused = 0
@@ -81,12 +82,12 @@ class Listener(abc.ABC):
         return len(self._strangers)
 
     def open(self) -> None:
-        """Begin to accept; from the loop's thread."""
+        """Start accepting; from the loop's thread."""
         if self._socket.fileno() != -1:
             self._loop.watch(self._socket.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop accepting; links that are up stay so. From the loop's thread, may be called twice."""
+        """Stop accepting; existing links stay up. From the loop's thread, may be called twice."""
         if self._socket.fileno() != -1:
             self._loop.unwatch(self._socket.fileno())
             self._socket.close()
@@ -103,15 +104,15 @@ class Listener(abc.ABC):
 
     @abc.abstractmethod
     def adopt(self, sock: socket.socket) -> None:
-        """Take a connection that came another way, such as through a switchboard; from the loop's thread."""
+        """Take a connection that came another way, such as through a relay; from the loop's thread."""
 
     @abc.abstractmethod
     def _meet(self, sock: socket.socket, address: Any) -> None:
-        """Begin with a new connection: turn it away, or `_admit` it and in the end `_listen_to` it.
+        """Handle a new connection: refuse it, or `_admit` it and in the end `_listen_to` it.
 
         Args:
-            sock: accepted; now ours.
-            address: of the peer, as `accept` tells it.
+            sock: accepted; owned by the listener from now on.
+            address: address of the peer, as `accept` returns it.
         """
 
     def _accept(self) -> None:
@@ -126,23 +127,23 @@ class Listener(abc.ABC):
         self._meet(sock, address)
 
     def _admit(self, stream: Stream, source: str) -> Stranger:
-        """Count a connection as undecided, and close one if there are too many."""
+        """Count a connection as being in the handshake, and close one if there are too many."""
         stranger = Stranger(stream, source, self._loop.call_later(HANDSHAKE_S, lambda: self._drop(stranger)))
         self._strangers[stranger] = None
         if len(self._strangers) > MAX_UNDECIDED:
-            # Whoever floods us crowds out itself first.
+            # A source that floods us crowds out its own connections first.
             (busiest, _), *_ = Counter(stranger.source for stranger in self._strangers).most_common(1)
             self._drop(next(stranger for stranger in self._strangers if stranger.source == busiest))
         return stranger
 
     def _listen_to(self, stranger: Stranger) -> None:
-        """Challenge a connection, and wait for its greeting."""
+        """Send the challenge to a connection, and wait for its greeting."""
         if stranger not in self._strangers:
             return
         stranger.admission = ServerHandshake(self._run_id, self._members, self._ends_of(stranger))
         stranger.link = Link(stranger.stream, CODEC, "a process that has not said who it is", STRANGER)
-        stranger.link.want_write = lambda: None  # our few words fit; the loop must not wait even if they do not
-        with contextlib.suppress(LinkClosed):  # it has gone, which is seen in a moment
+        stranger.link.want_write = lambda: None  # our message fits; the loop must not wait even if it does not
+        with contextlib.suppress(LinkClosed):  # the peer has gone, which the next read finds
             stranger.link.send(stranger.admission.challenge)
         self._loop.watch(stranger.stream.fileno(), lambda: self._hear(stranger))
         self._hear(stranger)  # a stream may hold bytes that came with its own handshake
@@ -186,24 +187,24 @@ class Listener(abc.ABC):
             self._welcome(stranger, link, theirs.process_id, answer)
 
     def _ends_of(self, stranger: Stranger) -> Ends:
-        """The certificates of a connection."""
+        """Return the certificates of a connection."""
         return Ends()
 
     def _refuse(self, stranger: Stranger, reason: str) -> None:
-        """Say why, and give the peer a moment to hang up first."""
+        """Send the reason, and give the peer a moment to hang up first."""
         assert stranger.link
         self.num_refused += 1
         stranger.refused = True
         stranger.deadline.cancel()
         stranger.deadline = self._loop.call_later(LINGER_S, lambda: self._drop(stranger))
         try:
-            stranger.link.send(Refused(reason[:900]))  # as bytes it must fit into what a stranger accepts
+            stranger.link.send(Refused(reason[:900]))  # in bytes it must fit into what a stranger accepts
         except LinkClosed:
             self._drop(stranger)
 
     def _welcome(self, stranger: Stranger, link: Link, process_id: str, welcome: Welcome) -> None:
         self._release(stranger)
-        with contextlib.suppress(LinkClosed):  # a peer that left at once is noticed by whoever serves the link
+        with contextlib.suppress(LinkClosed):  # a peer that left at once is noticed by the code that serves the link
             link.send(welcome)
         link.want_write = None
         link.relabel(self._codec, MEMBER)
@@ -216,10 +217,10 @@ class Listener(abc.ABC):
 
 
 class UnixListener(Listener):
-    """Accepts members of a run on a unix socket; only processes of this user get as far as a greeting."""
+    """Accepts members of a run on a unix socket; processes of other users are refused before the greeting."""
 
     def __init__(self, loop: Loop, path: str, run_id: str, members: AllowList, codec: Codec, on_link: OnLink) -> None:
-        """Bind and listen; call `open` from the loop's thread to begin.
+        """Bind and listen; call `open` from the loop's thread to start accepting.
 
         Raises:
             OSError: the path cannot be bound.
@@ -250,7 +251,7 @@ _waste = memoryview(bytearray(4096))
 
 
 def _discard(stream: Stream) -> None:
-    """Read what a refused peer still says; returns when it has hung up."""
+    """Read and drop what a refused peer still sends; returns when it has hung up."""
     while stream.receive_into(_waste, wait=False):
         for fd in stream.take_fds():
             os.close(fd)

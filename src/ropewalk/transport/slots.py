@@ -1,4 +1,4 @@
-"""Slots: messages from one process of a host to others, in memory that they share, and a bell that says they are there.
+"""Slots: messages from one process of a host to others, in shared memory, and a doorbell that announces them.
 
     sender                                                receiver
     1 claim a free slot       flags │1│1│0│0│ slots │   │   │   │   │      of one size; together they are a slab
@@ -7,10 +7,11 @@
                                                           5 compute in the slot itself
     7 claim it again                                      6 the last reference to it dies: its flag becomes 0
 
-A slot is free again in any order, whenever the receiver needs it no more. If none is free there is a further slab, so
-claiming never waits; who wants bounds counts messages. The pipe orders memory as well: what was written before a record
-is seen after reading it. Memory and pipe have no names. Others find them by their places in /proc, and they are gone
-with the processes; who dies leaves no half message, as records are written whole.
+Slots become free in any order, whenever the receiver does not need them any more. If none is free another slab is
+added, so claiming never waits; callers that need a bound count messages. The pipe orders memory as well: what was
+written before a record is seen after reading it. Memory and pipe have no names. Other processes find them by their
+places in /proc, and they are gone with the processes; a process that dies leaves no partial message, as records are
+written whole.
 """
 
 from __future__ import annotations
@@ -35,38 +36,38 @@ from ropewalk.transport.kernel import memory_file
 
 ALIGN = 64
 _RECORD = struct.Struct("<HHIQQQQ")
-#: So many at once are written whole or not at all.
+#: This many records at once are written whole or not at all.
 _MOST_RECORDS = select.PIPE_BUF // _RECORD.size
-#: Nothing but whole records.
+#: A multiple of the record size, so that reads return whole records.
 _READ_BYTES = 1600 * _RECORD.size
-#: The smallest slot, and what the first slab of a size has at least.
+#: The smallest slot, and the least size of the first slab of a slot size.
 _SMALL_BYTES = 1 << 10
 _FIRST_SLAB_BYTES = 64 << 10
-#: A slab is no larger, unless a single slot is.
+#: A slab is at most this large, unless a single slot is larger.
 _SLAB_BYTES = 16 << 20
 _MESSAGE, _RING = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """Where another process of the host finds a file that a process has open."""
+    """The place at which other processes of the host find a file that a process has open."""
 
     pid: int
     fd: int
-    #: Its device and inode, as another file may be at that place some day.
+    #: Its device and inode, as another file may be at that place later.
     identity: tuple[int, int]
 
     @staticmethod
     def of(fd: int) -> OpenFile:
-        """The place of one of our own."""
+        """Return the place of a file of this process."""
         facts = os.fstat(fd)
         return OpenFile(os.getpid(), fd, (facts.st_dev, facts.st_ino))
 
     def open(self, flags: int) -> int:
-        """A descriptor of it, which the caller closes.
+        """Open the file; the caller closes the descriptor.
 
         Raises:
-            PeerLost: it is there no more.
+            PeerLost: the file is not there any more.
         """
         path = f"/proc/{self.pid}/fd/{self.fd}"
         try:
@@ -88,7 +89,7 @@ class OpenFile:
 class _Slab:
     mapping: mmap.mmap
     address: int
-    #: Of it in the file.
+    #: Offset of the slab in the file, in bytes.
     offset: int
     size_bytes: int
     slots_at: int
@@ -100,7 +101,7 @@ class Slot(NamedTuple):
     """Claimed memory for one message."""
 
     address: int
-    """Where to write it; a multiple of `ALIGN`."""
+    """Address at which to write the message; a multiple of `ALIGN`."""
     slab: _Slab
     number: int
 
@@ -115,19 +116,19 @@ class SlotMemory:
 
     @property
     def place(self) -> OpenFile:
-        """Where receivers find it."""
+        """Where receivers find the memory."""
         return OpenFile.of(self._fd)
 
     @property
     def size_bytes(self) -> int:
-        """Of all slabs; pages that nothing was written to need no memory."""
+        """Size of all slabs in bytes; pages that were never written to take no memory."""
         return self._end
 
     def claim(self, size_bytes: int) -> Slot:
-        """A free slot for a message.
+        """Claim a free slot for a message.
 
         Raises:
-            OSError: there is no memory, or no descriptor, for a further slab.
+            OSError: no memory, or no descriptor, is left for another slab.
         """
         slot_bytes = _slot_bytes(size_bytes)
         slabs = self._slabs.setdefault(slot_bytes, [])
@@ -146,18 +147,18 @@ class SlotMemory:
         return sum(sum(slab.mapping[: slab.num_slots]) for slab in every)
 
     def close(self) -> None:
-        """Let go of it; what receivers have opened stays until they let go of it. May be called twice."""
+        """Release the memory; slabs that receivers have opened stay until they close them. May be called twice."""
         self._slabs.clear()
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def __del__(self) -> None:
-        with contextlib.suppress(AttributeError):  # it was never made
+        with contextlib.suppress(AttributeError):  # the attribute was never set
             self.close()
 
     def _further(self, slot_bytes: int, slabs: list[_Slab]) -> _Slab:
-        """As many slots again as there are of this size, or as many as there is memory for."""
+        """Add as many slots as there are of this size, or as many as there is memory for."""
         self._give_back_idle()
         there = sum(slab.num_slots for slab in slabs)
         num_slots = max(1, min(there or _FIRST_SLAB_BYTES // slot_bytes, _SLAB_BYTES // slot_bytes))
@@ -183,7 +184,7 @@ class SlotMemory:
         return slab
 
     def _give_back_idle(self) -> None:
-        """Free the pages of slabs of which no slot is in use: messages may have another size for good."""
+        """Free the pages of slabs without a slot in use: later messages may have another size."""
         for slabs in self._slabs.values():
             for slab in slabs:
                 if slab.size_bytes > _FIRST_SLAB_BYTES and slab.mapping.find(b"\1", 0, slab.num_slots) < 0:
@@ -192,17 +193,17 @@ class SlotMemory:
 
 
 def _slot_bytes(size_bytes: int) -> int:
-    """The size of slots for such messages: four sizes between a power of two and the next."""
+    """Return the slot size for such messages: four sizes between a power of two and the next."""
     size_bytes = max(size_bytes, _SMALL_BYTES)
     step = 1 << (size_bytes - 1).bit_length() - 3
     return -(-size_bytes // step) * step
 
 
 class Announced(NamedTuple):
-    """A message that has come."""
+    """A message that has arrived."""
 
     sender: int
-    #: Of the slot in its slab.
+    #: Number of the slot in its slab.
     number: int
     slab_offset: int
     slab_bytes: int
@@ -220,16 +221,19 @@ class PeerSlots:
     def __init__(self, place: OpenFile) -> None:
         self._fd = place.open(os.O_RDWR)
         self._slabs: dict[int, mmap.mmap] = {}
-        #: Of messages that are in use, so that somebody holds the weak references.
+        #: Messages in use, by slot; the weak references must be kept for their callbacks.
         self._in_use: dict[int, weakref.ref[memoryview]] = {}
 
     @property
     def num_in_use(self) -> int:
-        """How many messages somebody refers to."""
+        """How many messages are still referenced."""
         return len(self._in_use)
 
     def open(self, message: Announced) -> memoryview:
-        """A message where it lies, and may be written to. Its slot is free when nobody refers to this any more."""
+        """Return a writable view of a message in place.
+
+        Its slot is free when the last reference to the view is gone.
+        """
         slab = self._slabs.get(message.slab_offset)
         if slab is None:
             slab = self._slabs[message.slab_offset] = mmap.mmap(
@@ -240,14 +244,14 @@ class PeerSlots:
         in_use, number = self._in_use, message.number
 
         def free(_: object) -> None:
-            del in_use[key]  # before the flag: the sender may be quick
+            del in_use[key]  # before the flag: the sender may claim the slot at once
             slab[number] = 0
 
         in_use[key] = weakref.ref(memory, free)
         return memory
 
     def close(self) -> None:
-        """Let go of it; messages in use stay readable. May be called twice."""
+        """Release the memory; messages in use stay readable. May be called twice."""
         self._slabs.clear()
         if self._fd >= 0:
             os.close(self._fd)
@@ -259,9 +263,9 @@ class PeerSlots:
 
 
 class Doorbell:
-    """Where records come in, of messages and of being rung; a pipe.
+    """A pipe in which records of messages and of rings arrive.
 
-    One thread listens. Any may `ring`.
+    One thread listens. Any thread may `ring`.
     """
 
     def __init__(self) -> None:
@@ -272,22 +276,22 @@ class Doorbell:
 
     @property
     def place(self) -> OpenFile:
-        """Where others find the end to write to."""
+        """Where other processes find the end to write to."""
         return OpenFile.of(self._write)
 
     def fileno(self) -> int:
-        """Of the end to read from, for polling."""
+        """The descriptor of the end to read from, for polling."""
         return self._read
 
     def ring(self) -> None:
-        """Make it ring here."""
+        """Wake the listening thread of this process."""
         with self._lock:
             if self._write >= 0:
-                with contextlib.suppress(BlockingIOError):  # it rings already
+                with contextlib.suppress(BlockingIOError):  # it is rung already
                     os.write(self._write, _ring)
 
     def heard(self) -> tuple[list[Announced], bool]:
-        """What has come since the last time: messages, and whether there was anything at all."""
+        """Return what has arrived since the last call: messages, and whether there was anything at all."""
         try:
             data = os.read(self._read, _READ_BYTES)
         except BlockingIOError:
@@ -313,14 +317,16 @@ _ring = _RECORD.pack(_RING, 0, 0, 0, 0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class DoorbellHandle:
-    """The bell of another process, as who rings it sees it. It never waits: records the pipe has no room for are kept.
+    """The doorbell of another process, as its callers see it.
+
+    It never waits: records that the pipe has no room for are kept.
 
     Raises:
         PeerLost: that process is gone.
     """
 
     place: OpenFile
-    #: Which number we have there.
+    #: The number of this process at the receiver.
     me: int
     is_lost: bool = False
     _fd: int = -1
@@ -330,11 +336,11 @@ class DoorbellHandle:
         self._fd = self.place.open(os.O_WRONLY | os.O_NONBLOCK)
 
     def fileno(self) -> int:
-        """For polling until there is room."""
+        """The descriptor, for polling until there is room."""
         return self._fd
 
     def announce(self, slot: Slot, size_bytes: int) -> None:
-        """Say that a message of so many bytes is in a slot."""
+        """Announce that a message of `size_bytes` bytes is in a slot."""
         slab = slot.slab
         at = slot.address - slab.address
         self._kept.append(_RECORD.pack(_MESSAGE, self.me, slot.number, slab.offset, slab.size_bytes, at, size_bytes))
@@ -342,11 +348,11 @@ class DoorbellHandle:
 
     @property
     def is_behind(self) -> bool:
-        """Whether records are kept."""
+        """Return whether records are kept."""
         return bool(self._kept)
 
     def flush(self) -> None:
-        """Write records that are kept; those for a process that is gone are dropped."""
+        """Write the records that are kept; those for a process that is gone are dropped."""
         kept = self._kept
         while kept and self._fd >= 0:
             count = min(len(kept), _MOST_RECORDS)

@@ -1,15 +1,14 @@
-"""A splice: two connected sockets, and every byte of one goes to the other.
+"""A splice: two connected sockets, where every byte from one goes to the other.
 
-    a ──recv──▶ scratch ──send──▶ b          what b does not take waits in `held`,
-    a ◀──send── scratch ◀──recv── b          and a is not read until that is gone
+    a ──recv──▶ scratch ──send──▶ b          bytes that b does not take wait in `held`,
+    a ◀──send── scratch ◀──recv── b          and a is not read until they are gone
 
-It sits on a `Loop` and never waits. An end of file is passed on when all that came
-before it was; both sides may go on in the other direction. If one side breaks, what
-it had said before still reaches the other.
+It runs on a `Loop` and never waits. An end of file is passed on after all bytes before it; both sides may go on in the
+other direction. If one side breaks, the bytes that it had sent before still reach the other.
 
-Bytes are copied through one buffer of the process. `os.splice` through a pipe was
-measured beside it (2 cores, 1 GiB between processes): 4.4 against 5.1 GB/s on unix
-sockets and 1.4 against 1.6 on TCP, not worth two pipes for each splice.
+Bytes are copied through one buffer of the process. `os.splice` through a pipe was measured for comparison (2 cores, 1
+GiB between processes): 4.4 against 5.1 GB/s on unix sockets and 1.4 against 1.6 on TCP, not worth two pipes for each
+splice.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from collections.abc import Callable
 
 from ropewalk.transport.loop import Loop
 
-#: What is read at once, and so the most that waits here in each direction.
+#: The size of one read, and so the most that waits here in each direction.
 BUFFER_BYTES = 256 << 10
-#: What one splice may carry in each direction before the others have their turn.
+#: The most that one splice carries in each direction before the others get their turn.
 TURN_BYTES = 1 << 20
-#: A host that acknowledges nothing for this long, although it was asked again and again, is cut off.
+#: A host that acknowledges nothing for this long (seconds), in spite of repeated probes, is cut off.
 SILENCE_S = 10.0
-#: How often it must have been asked again: a single lost packet is no sign.
+#: How many probes must have been unanswered: a single lost packet is no sign.
 _MIN_ASKED = 3
-#: While nothing is under way the kernel asks by itself: after 5 s, then each second, and gives up after six questions.
+#: While nothing is in transit the kernel sends keepalive probes: after 5 s, then each second, and gives up after six.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 6}
 # struct tcp_info of Linux: retransmits and probes without an answer, and the time since the last acknowledgement in ms.
 _TCP_INFO = struct.Struct("=2xBB4x48xI")
@@ -47,7 +46,7 @@ def prepare(sock: socket.socket) -> None:
 
 
 class Flow:
-    """One direction: what `source` says goes to `sink`."""
+    """One direction: the bytes from `source` go to `sink`."""
 
     __slots__ = ("broke", "done", "held", "num_bytes", "said_all", "sink", "source")
 
@@ -55,18 +54,18 @@ class Flow:
         self.source = source
         self.sink = sink
         self.held = memoryview(b"")
-        """What the sink has not taken yet."""
+        """Bytes that the sink has not taken yet."""
         self.said_all = False
-        """Whether the source has come to its end."""
+        """Whether the source has reached its end of file."""
         self.broke = False
-        """Whether it was no good end, so that the source takes nothing any more either."""
+        """Whether the source broke, so that it takes nothing any more either."""
         self.done = False
-        """Whether the sink has been told of that end, or takes nothing any more."""
+        """Whether the sink was told of that end, or takes nothing any more."""
         self.num_bytes = 0
-        """What the sink has taken."""
+        """Number of bytes that the sink has taken."""
 
     def move(self, scratch: memoryview) -> None:
-        """Carry bytes until one of the two must be waited for, or this was enough for one turn."""
+        """Carry bytes until one of the two sockets must be waited for, or the turn is over."""
         enough = self.num_bytes + TURN_BYTES
         while not self.done and self.num_bytes < enough:
             if self.held:
@@ -78,35 +77,35 @@ class Flow:
             elif arrived := self._receive(scratch):
                 rest = self._send(scratch[:arrived])
                 if rest:
-                    self.held = memoryview(bytes(rest))  # the scratch is for the next one
+                    self.held = memoryview(bytes(rest))  # the scratch buffer is for the next splice
                     return
                 if arrived < len(scratch):
-                    return  # that was everything, as a rule
+                    return  # usually that was everything
             elif not self.said_all:
                 return
 
     def give_up(self) -> None:
-        """The sink takes nothing any more."""
+        """Note that the sink takes nothing any more."""
         self.held, self.done = memoryview(b""), True
 
     def _receive(self, scratch: memoryview) -> int:
-        """How many bytes have come; 0 if nothing has, or it was the end."""
+        """Return how many bytes were received; 0 if there were none, or at the end."""
         try:
             arrived = self.source.recv_into(scratch)
         except BlockingIOError:
             return 0
-        except OSError:  # what it said before is here already
+        except OSError:  # the bytes that it sent before have been read already
             arrived, self.broke = 0, True
         self.said_all = not arrived
         return arrived
 
     def _send(self, data: memoryview) -> memoryview:
-        """Have the sink take what it can; returns the rest."""
+        """Send as many bytes as the sink takes; returns the rest."""
         try:
             sent = self.sink.send(data, socket.MSG_NOSIGNAL)
         except BlockingIOError:
             return data
-        except OSError:  # nobody is there; what it has said may still be on its way to the source
+        except OSError:  # the peer is gone; its own bytes may still be on their way to the source
             self.give_up()
             return self.held
         self.num_bytes += sent
@@ -119,7 +118,7 @@ class Flow:
 
 
 class Splice:
-    """Two sockets that carry on as one connection, until both directions have ended."""
+    """Two sockets that act as one connection, until both directions have ended."""
 
     def __init__(
         self,
@@ -129,13 +128,13 @@ class Splice:
         scratch: memoryview,
         on_ended: Callable[[], object],
     ) -> None:
-        """Nothing moves before `move` is called, from the loop's thread like everything here.
+        """Create a splice; nothing moves before `move` is called, from the loop's thread like everything here.
 
         Args:
-            loop: serves it.
-            a: connected, prepared, not watched. Whoever made the splice closes it, after `on_ended`.
+            loop: the loop that serves it.
+            a: connected, prepared, not watched. The creator of the splice closes it, after `on_ended`.
             b: likewise.
-            scratch: `BUFFER_BYTES` of memory that is used within one call at a time only.
+            scratch: a buffer of `BUFFER_BYTES` that is used within one call at a time only.
             on_ended: called once, when both directions have ended by themselves.
         """
         self.a_to_b = Flow(a, b)
@@ -146,7 +145,7 @@ class Splice:
         self._watched: set[int] = set()
 
     def move(self) -> None:
-        """Carry on where something can be carried."""
+        """Carry bytes in each direction in which that is possible."""
         self.a_to_b.move(self._scratch)
         self.b_to_a.move(self._scratch)
         if self.a_to_b.broke:
@@ -161,13 +160,13 @@ class Splice:
             self._wait_for(self.b_to_a.source, self.b_to_a, self.a_to_b)
 
     def stop(self) -> None:
-        """Carry nothing any more; may be called twice."""
+        """Stop carrying bytes; may be called twice."""
         for fd in self._watched:
             self._loop.unwatch(fd)
         self._watched.clear()
 
     def look(self) -> None:
-        """End it if a host at one end is cut off: silent although it was asked again and again."""
+        """End the splice if a host at one end is cut off: silent in spite of repeated probes."""
         for flow in (self.a_to_b, self.b_to_a):
             if _is_silent(flow.source):
                 flow.said_all = flow.broke = True
@@ -179,7 +178,8 @@ class Splice:
         writing = not inward.done and bool(inward.held)
         fd = sock.fileno()
         if not reading and not writing:
-            # It must not be watched at all: a hang-up would be announced without end, and nothing could be done.
+            # It must not be watched at all: a hang-up would be reported without end, and nothing could be done about
+            # it.
             if fd in self._watched:
                 self._watched.discard(fd)
                 self._loop.unwatch(fd)
@@ -191,10 +191,10 @@ class Splice:
 
 
 def _is_silent(sock: socket.socket) -> bool:
-    """Whether the kernel asks a peer again and again without an answer, and has for `SILENCE_S`.
+    """Return whether the kernel's probes of a peer have been unanswered for `SILENCE_S`.
 
-    Not left to TCP_USER_TIMEOUT: since Linux 5.11 that also ends a connection whose peer is well and answers, but has
-    not read for so long, which a peer may do that computes.
+    Not left to TCP_USER_TIMEOUT: since Linux 5.11 that also ends a connection to a healthy peer that answers, but has
+    not read for that time, for example because it computes.
     """
     if sock.family == socket.AF_UNIX:
         return False

@@ -1,7 +1,7 @@
-"""What stands in another process for a global of `__main__` that belongs to its own process alone.
+"""Stand-ins in another process for globals of `__main__` that belong to their own process alone.
 
-A function that takes a lock, writes to a file or asks a thread pool works when multiprocessing forks (the child has
-a copy) and when it spawns (the child makes its own, by running the script again). Here the child gets one of its own,
+A function that takes a lock, writes to a file or uses a thread pool works when multiprocessing forks (the child has a
+copy) and when it spawns (the child makes its own, by running the script again). Here the child gets one of its own,
 made like this:
 
     Lock RLock                           not locked
@@ -11,9 +11,9 @@ made like this:
     ThreadPoolExecutor                   with as many threads and the same initializer
     a file that was opened by its path   opened again: for reading at the same place, for writing at its end
 
-That holds for globals, and for what is inside of them, wherever the code of a function or class refers to them; not for
-arguments, where it would hide a mistake. Each has one stand-in in a process, whichever functions bring it, and however
-often: so a lock in two places is one lock there, too.
+That applies to globals, and to objects inside of them, wherever the code of a function or class refers to them; not to
+arguments, where it would hide a mistake. Each object has one stand-in in a process, whichever functions bring it, and
+however often: so a lock in two places is one lock there, too.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
-#: What a process has made in place of others' objects, by key. They stay: the next function may bring them again.
+#: The stand-ins that this process has made, by key. They are kept: the next function may refer to them again.
 _standing: dict[str, Any] = {}
-#: Keys of this process's own objects, which come home as themselves.
+#: Keys of this process's own objects, which are resolved to themselves when they are sent back.
 _keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _own: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _lasting: dict[int, tuple[Any, str]] = {}
-"""The same for what takes no weak reference, which is kept: modules make such objects once."""
+"""The same for objects without weak references, which are kept alive: modules make such objects once."""
 _lock = threading.Lock()
 _numbers = itertools.count(1)
 _process = ""
 
 
 def reduce_stand_in(obj: object) -> Any:
-    """The reduction of an object for which another process has a stand-in; NotImplemented of others.
+    """Return the reduction of an object for which another process has a stand-in; NotImplemented for others.
 
     Raises:
-        TypeError: it cannot be made again, such as a file without a path.
+        TypeError: the object cannot be made again, such as a file without a path.
     """
     kind: Any = type(obj)
     reduce = _BY_TYPE.get(kind)
     if reduce is None and (kind.__module__, kind.__name__) == _THREAD_POOL:
         reduce = _thread_pool_of
     if reduce is None:
-        if isinstance(obj, threading.Thread):  # a copy would look like a thread that runs
+        if isinstance(obj, threading.Thread):  # a copy would look like a thread that is running
             raise TypeError(f"cannot pickle {kind.__name__!r} object: a thread runs in its own process")
         return NotImplemented
     reduced = reduce(obj)
@@ -60,14 +60,14 @@ def reduce_stand_in(obj: object) -> Any:
 
 
 def stand_in(key: str, make: Callable[..., Any], *arguments: Any) -> Any:
-    """The object of this process that stands for one of another; made when it first comes. Pickles call this."""
+    """Return the stand-in of this process for an object of another; made at its first use. Pickles call this."""
     with _lock:
         own = _own.get(key) or next((obj for obj, known in _lasting.values() if known == key), None)
         if own is not None:
             return own
         if key not in _standing:
             _standing[key] = made = make(*arguments)
-            _note(made, key)  # it may be sent on, and come back
+            _note(made, key)  # it may be sent on, and sent back
         return _standing[key]
 
 
@@ -88,7 +88,7 @@ def _note(obj: Any, key: str) -> str:
     try:
         _keys[obj] = key
         _own[key] = obj
-    except TypeError:  # it takes no weak reference
+    except TypeError:  # not weakly referenceable
         _lasting[id(obj)] = obj, key
     return key
 
@@ -100,7 +100,7 @@ def _process_key() -> str:
 
 
 def _forget() -> None:
-    """In a forked child: what it makes is its own. Another thread of the parent may have held the lock."""
+    """Reset in a forked child, whose objects are its own. Another thread of the parent may have held the lock."""
     global _process, _lock
     _process = ""
     _lock = threading.Lock()
@@ -110,10 +110,10 @@ os.register_at_fork(after_in_child=_forget)
 
 
 class _Name(tuple[Any, ...]):
-    """A reduction that leads to what the other process has anyway."""
+    """A reduction to an object that the other process has in any case."""
 
 
-# How each is made again: what `stand_in` gets after the key.
+# How each type is made again: the arguments of `stand_in` after the key.
 
 
 def _lock_of(_: Any) -> tuple[Any, ...]:
@@ -200,7 +200,7 @@ def _place_in(file: Any) -> int | None:
         return None
 
 
-#: Named, because importing it would cost those who have none.
+#: By name, because importing it would cost programs that have none.
 _THREAD_POOL = ("concurrent.futures.thread", "ThreadPoolExecutor")
 _BY_TYPE: dict[type, Callable[[Any], Any]] = {
     type(threading.Lock()): _lock_of,
@@ -224,11 +224,11 @@ _BY_TYPE: dict[type, Callable[[Any], Any]] = {
 }
 
 
-# What pickles call. Their names stand in pickles: renaming one is a change of protocol.
+# Functions that pickles call. Their names are part of pickles: renaming one is a change of protocol.
 
 
 def make_event(is_set: bool) -> threading.Event:
-    """An event."""
+    """Make an event."""
     event = threading.Event()
     if is_set:
         event.set()
@@ -236,35 +236,35 @@ def make_event(is_set: bool) -> threading.Event:
 
 
 def make_bounded_semaphore(bound: int, value: int) -> threading.BoundedSemaphore:
-    """A semaphore from which some were taken."""
+    """Make a semaphore from which some were taken."""
     semaphore: Any = threading.BoundedSemaphore(bound)
     semaphore._value = value
     return semaphore
 
 
 def make_context_variable(name: str, *default: Any) -> contextvars.ContextVar[Any]:
-    """A context variable."""
+    """Make a context variable."""
     return contextvars.ContextVar(name, default=default[0]) if default else contextvars.ContextVar(name)
 
 
 def make_thread_pool(
     max_workers: int, prefix: str, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...]
 ) -> Any:
-    """A thread pool."""
+    """Make a thread pool."""
     from concurrent.futures import ThreadPoolExecutor
 
     return ThreadPoolExecutor(max_workers, prefix, initializer, initargs)
 
 
 def make_closed_file() -> io.StringIO:
-    """A file that was closed."""
+    """Make a file that was closed."""
     file = io.StringIO()
     file.close()
     return file
 
 
 def open_again(path: str, mode: str, place: int | None, facts: dict[str, Any]) -> Any:
-    """A file that another process has open, without emptying what that one writes.
+    """Open a file that another process has open, without emptying it.
 
     Raises:
         OSError: it cannot be opened here, perhaps because this is another host.

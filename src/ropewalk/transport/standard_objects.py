@@ -1,7 +1,10 @@
-"""Objects of the standard library's multiprocessing that meet our picklers: refused with advice, or kept to their host.
+"""Objects of multiprocessing that reach our picklers.
+
+They are refused with advice, or kept to their host.
+host.
 
 Most of them work only by inheritance from the process that made them. `SharedMemory` and `ShareableList` are names of
-memory, which mean nothing on another host: there they raise, instead of finding nothing, or other memory.
+memory, which mean nothing on another host: there they raise, instead of finding no memory, or the wrong one.
 """
 
 from __future__ import annotations
@@ -14,14 +17,14 @@ from typing import Any
 
 from ropewalk.errors import WrongHost
 
-#: What to take instead, by module and class.
+#: What to use instead, by module and class.
 _OURS = {
     "queues": {"Queue": "Queue", "JoinableQueue": "JoinableQueue", "SimpleQueue": "SimpleQueue"},
     "synchronize": {
         name: name for name in ("Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event", "Barrier")
     },
     "connection": {"Connection": "Pipe"},
-    "sharedctypes": {"SynchronizedArray": "Array", "SynchronizedString": "Array"},  # and else "Value"
+    "sharedctypes": {"SynchronizedArray": "Array", "SynchronizedString": "Array"},  # for all others "Value"
     "context": {"Process": "Process", "SpawnProcess": "Process", "ForkProcess": "Process"},
     "process": {"Process": "Process", "BaseProcess": "Process"},
     "pool": {"Pool": "Pool"},
@@ -30,7 +33,7 @@ _OURS = {
 
 
 def not_by_inheritance(kind: type[Any]) -> str:
-    """Why an object of multiprocessing cannot be sent."""
+    """Return why an object of multiprocessing cannot be sent."""
     return (
         f"{kind.__module__}.{kind.__qualname__} is an object of multiprocessing that works only by inheritance from "
         "the process that made it, and Ropewalk's processes are not forked from this one"
@@ -38,9 +41,9 @@ def not_by_inheritance(kind: type[Any]) -> str:
 
 
 def take_instead(kind: type[Any]) -> str:
-    """What to use in place of an object of multiprocessing."""
+    """Return what to use in place of an object of multiprocessing."""
     module = kind.__module__.rpartition(".")[2]
-    if module == "heap":  # inside of the raw ones, whose types are those of ctypes
+    if module == "heap":  # part of the raw ones, whose types are those of ctypes
         return "use ropewalk.RawValue() or ropewalk.RawArray() instead of those of multiprocessing"
     name = _OURS.get(module, {}).get(kind.__name__, "Value" if module == "sharedctypes" else "")
     if name:
@@ -49,13 +52,13 @@ def take_instead(kind: type[Any]) -> str:
 
 
 def reduce_standard_object(obj: Any, kind: type[Any]) -> Any:
-    """The reduction of an object of `STANDARD_MODULES`, or NotImplemented where its own must serve.
+    """Return the reduction of an object of `STANDARD_MODULES`, or NotImplemented where its own is used.
 
     Raises:
-        RuntimeError: it works only by inheritance.
+        RuntimeError: the object works only by inheritance.
     """
     if kind.__name__ == "Connection":
-        # It would pickle without complaint, as a number that means another descriptor over there.
+        # It would pickle without an error, as a number that means another descriptor in the receiver.
         raise RuntimeError("Connection objects should only be shared between processes through inheritance")
     if kind.__name__ in ("SharedMemory", "ShareableList"):
         make, arguments = obj.__reduce__()
@@ -63,16 +66,16 @@ def reduce_standard_object(obj: Any, kind: type[Any]) -> Any:
     return NotImplemented
 
 
-#: The modules whose objects `reduce_standard_object` is for.
+#: The modules whose objects `reduce_standard_object` handles.
 STANDARD_MODULES = frozenset({"multiprocessing.connection", "multiprocessing.shared_memory"})
 
 
 def attach(at: str, creator: int, make: Any, arguments: tuple[Any, ...]) -> Any:
-    """Attach to named memory, where its name means something.
+    """Attach to named memory, on the host where its name is valid.
 
     Raises:
-        WrongHost: it is the memory of another host.
-        FileNotFoundError: it is gone.
+        WrongHost: the memory is on another host.
+        FileNotFoundError: the memory is gone.
     """
     if at != home():
         raise WrongHost(
@@ -85,21 +88,21 @@ def attach(at: str, creator: int, make: Any, arguments: tuple[Any, ...]) -> Any:
     if creator != os.getpid():
         # Its helper process would destroy the memory when this process ends, as if this one had made it
         # (https://github.com/python/cpython/issues/82300).
-        tracker: Any = importlib.import_module("multiprocessing.resource_tracker")  # is there by now
+        tracker: Any = importlib.import_module("multiprocessing.resource_tracker")  # imported by now
         tracker.unregister(memory._name, "shared_memory")
         memory._track = False  # from Python 3.13 on; else `unlink` would unregister it once more
     return obj
 
 
 def _creator(obj: Any) -> int:
-    """The process that made some memory, and has to see to its end."""
+    """Return the process that made the memory, and has to destroy it."""
     memory = getattr(obj, "shm", obj)
     return os.getpid() if memory._flags & os.O_CREAT else getattr(memory, "_ropewalk_creator", 0)
 
 
 @functools.cache
 def home() -> str:
-    """A word that is equal where names of memory mean the same: one system, one /dev/shm."""
+    """Return a string that is equal in processes where a name means the same memory: one system, one /dev/shm."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{file.read().strip()}/{os.stat('/dev/shm').st_dev}"

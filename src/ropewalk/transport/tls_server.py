@@ -2,10 +2,9 @@
 
     accept (loop) ─▶ TLS handshake (a short-lived thread) ─▶ greeting (loop) ─▶ the link is up (loop)
 
-A TLS handshake waits for a peer that may be slow on purpose, and costs about a
-millisecond of cryptography; so each has a thread of its own, which ends with the
-deadline or when the connection is crowded out. Only a run that has a second host
-imports this module.
+A TLS handshake waits for a peer that may be slow on purpose, and takes about a millisecond of cryptography; so each has
+a thread of its own, which ends with the deadline or when the connection is crowded out. Only a run that has a second
+host imports this module.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ class TlsListener(Listener):
         codec: Codec,
         on_link: OnLink,
     ) -> None:
-        """Bind and listen; call `open` from the loop's thread to begin.
+        """Bind and listen; call `open` from the loop's thread to start accepting.
 
         Args:
-            loop: serves the handshakes.
+            loop: the loop that serves the handshakes.
             ip: one address of this host, never a wildcard.
-            port: 0 chooses a free one; see `address`. None listens nowhere, and serves what is adopted.
-            certificate: of this process.
+            port: 0 chooses a free one; see `address`. None listens nowhere, and serves adopted connections only.
+            certificate: certificate of this process.
             run_id: the run that diallers have to belong to.
-            members: who may speak, with secrets and fingerprints.
-            codec: the first protocol of links that are up.
-            on_link: gets the links that are up.
+            members: the processes that may connect, with secrets and fingerprints.
+            codec: the first protocol of new links.
+            on_link: called with each new link.
 
         Raises:
             SettingsError: the address means "every network that this host is on".
@@ -76,7 +75,7 @@ class TlsListener(Listener):
     def _meet(self, sock: socket.socket, address: tuple[str, int]) -> None:
         try:
             stream = TlsStream(sock, self._context, server_side=True)
-        except OSError:  # it left at once
+        except OSError:  # the peer left at once
             sock.close()
             return
         stranger = self._admit(stream, address[0])
@@ -85,17 +84,17 @@ class TlsListener(Listener):
         )
         try:
             thread.start()
-        except RuntimeError:  # no more threads: as with descriptors, those who wait are served first
+        except RuntimeError:  # no more threads: as with descriptors, waiting connections are served first
             self._drop(stranger)
 
     def _shake_hands(self, stranger: Stranger, stream: TlsStream) -> None:
-        """In a thread of its own; the loop may close the stream meanwhile."""
+        """Perform the handshake, in a thread of its own; the loop may close the stream meanwhile."""
         try:
             stream.handshake(server.HANDSHAKE_S, lambda found: self._members.check_fingerprint(found) is not None)
         except (TransportRefused, LinkClosed) as error:
             logger.debug("a connection from %s was refused: %s", stranger.source, error)
             self._loop.call_soon(lambda: self._drop(stranger))
-        except Exception:  # whatever a stranger sends must not keep its place; the log is read by whoever looks for it
+        except Exception:  # an error that a stranger provokes must not keep its place; the log has it
             logger.exception("the TLS handshake with %s failed", stranger.source)
             self._loop.call_soon(lambda: self._drop(stranger))
         else:

@@ -1,14 +1,14 @@
-"""Tokens: how services know the processes of their run, of which nobody gave them a list.
+"""Tokens: how a service authenticates processes of its run without a list of them.
 
     launcher: the run's key ─▶ agent: its host's key ─▶ process that serves: the key of its socket
                                                                │
     process that calls ◀── token: HMAC of its name and certificate under the key of that socket ── agent or launcher
 
-A token is the secret by which one process proves itself to one service (`handshake.py`). It is good for that process,
-at that service, with that certificate, and nowhere else: whoever learns it, or holds another process's key, gets in
-under no other name. The key of a socket follows from that of its host, so whoever has the latter can make a token at
-any moment, without a word to the service, and no order of messages can refuse a caller. Services are told of processes
-that are retired, and refuse their names and certificates from then on.
+A token is the secret by which one process proves itself to one service (`handshake.py`). It is valid for that process,
+at that service, with that certificate, and nowhere else: another process that learns it, or holds another process's
+key, gets in under no other name. The key of a socket follows from that of its host, so a process with the latter can
+make a token at any moment, without a message to the service, and no order of messages can refuse a caller. Services are
+told of processes that are retired, and refuse their names and certificates from then on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ropewalk.transport.credentials import AllowList
 
 
 class TokenList(AllowList):
-    """Lets in who proves that it has the token that was made for its name and certificate."""
+    """Accepts processes that prove that they have the token for their name and certificate."""
 
     def __init__(self, key: str) -> None:
         super().__init__()
@@ -34,19 +34,19 @@ class TokenList(AllowList):
         """Refuse a process from now on, under its name and under any other; may be called twice.
 
         Args:
-            process_id: its name in the run.
-            fingerprint: of its certificate, if it has one.
+            process_id: name of the process in the run.
+            fingerprint: fingerprint of its certificate, if it has one.
         """
         self._retired.add(process_id)
         if fingerprint:
             self._retired_certificates.add(fingerprint)
 
     def check_fingerprint(self, fingerprint: str) -> str | None:
-        """Some process of the run, as TLS has checked that its authority signed the certificate; None if retired."""
+        """Return "" for a process of the run, whose certificate TLS has verified; None if it is retired."""
         return None if fingerprint in self._retired_certificates else ""
 
     def owns(self, process_id: str, fingerprint: str) -> bool:
-        """Whose a certificate is, the token tells."""
+        """Return True: the token proves whose certificate it is."""
         return True
 
     def _secret_of(self, process_id: str, fingerprint: str) -> bytes | None:
@@ -56,12 +56,12 @@ class TokenList(AllowList):
 
 
 def token_of(key: str, process_id: str, fingerprint: str = "") -> str:
-    """What a process shows to the service that has the key.
+    """Return the token that a process shows to the service with this key.
 
     Args:
-        key: of the service.
-        process_id: of the caller.
-        fingerprint: of the caller's certificate; empty if it has none.
+        key: key of the service.
+        process_id: name of the caller.
+        fingerprint: fingerprint of the caller's certificate; empty if it has none.
 
     Returns:
         64 hexadecimal digits.
@@ -70,51 +70,51 @@ def token_of(key: str, process_id: str, fingerprint: str = "") -> str:
 
 
 def new_key() -> str:
-    """A random key, such as the one that all others of a run follow from."""
+    """Return a random key, such as the one from which all others of a run follow."""
     return os.urandom(32).hex()
 
 
 def key_of_host(run_key: str, host: str) -> str:
-    """The key from which those of all services on a host follow.
+    """Return the key from which the keys of all services on a host follow.
 
     Args:
-        run_key: of the launcher.
-        host: as addresses there name it (`HostAddress.host`); empty in a run of one host.
+        run_key: key of the launcher.
+        host: name of the host in addresses (`HostAddress.host`); empty in a run of one host.
     """
     return _mac(run_key, "host", host)
 
 
 def key_of_socket(host_key: str, name: str) -> str:
-    """The key of the service that listens at a unix socket of a host; `name` is the last part of its path."""
+    """Return the key of the service that listens at a unix socket of a host; `name` is the last part of its path."""
     return _mac(host_key, "socket", name)
 
 
 def socket_of(process_id: str) -> str:
-    """The name of the socket at which a process serves others; short enough for `MAX_SOCKET_NAME_BYTES`."""
+    """Return the name of the socket at which a process serves others; short enough for `MAX_SOCKET_NAME_BYTES`."""
     return f"{hashlib.sha256(process_id.encode(errors='surrogatepass')).hexdigest()[:16]}.sock"
 
 
 def host_of(address: str) -> str:
-    """The host that an address names; empty in a run of one host.
+    """Return the host in an address; empty in a run of one host.
 
     Raises:
-        ValueError: it is no address of a service.
+        ValueError: the text is no address of a service.
     """
     parsed = _parse(address)
     return parsed.host if isinstance(parsed, HostAddress) else ""
 
 
 def token_for(host_key: str, address: str, process_id: str, fingerprint: str = "") -> str:
-    """The token for the service at an address.
+    """Return the token for the service at an address.
 
     Args:
-        host_key: of the host that the address names.
-        address: of the service.
-        process_id: of the caller.
-        fingerprint: of the caller's certificate; empty if it has none.
+        host_key: key of the host in the address.
+        address: address of the service.
+        process_id: name of the caller.
+        fingerprint: fingerprint of the caller's certificate; empty if it has none.
 
     Raises:
-        ValueError: it is no address of a service.
+        ValueError: the text is no address of a service.
     """
     parsed = _parse(address)
     unix = parsed.unix if isinstance(parsed, HostAddress) else parsed
@@ -130,7 +130,7 @@ def _parse(address: str) -> Address:
 
 
 def _mac(key: str, *words: str) -> str:
-    """HMAC-SHA-256 of some words, each behind its length, so that no two lists of words have the same."""
+    """Return the HMAC-SHA-256 of some strings, each after its length, so that no two lists of strings have the same."""
     text = b"".join(
         len(word).to_bytes(8, "little") + word for word in (each.encode(errors="surrogatepass") for each in words)
     )

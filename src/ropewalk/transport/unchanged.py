@@ -1,9 +1,8 @@
-"""Whether a function and all it reaches by name are what they were, checked in microseconds.
+"""Checks in microseconds whether a function and all that it reaches by name are unchanged.
 
-Only what cannot change from within is watched: functions, modules, importable
-classes and constants. Where a function reaches anything else (a list, an
-object, a class of `__main__`, a closure), there is nothing to watch and it is
-pickled anew each time.
+Only objects that cannot change from within are watched: functions, modules, importable classes and constants. If a
+function reaches anything else (a list, an object, a class of `__main__`, a closure), it is not watched, and is pickled
+anew each time.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _Watched = tuple[str | None, "weakref.ref[types.FunctionType]", types.CodeType, 
 
 
 class Unchanged:
-    """What a function reached when it was pickled."""
+    """The objects that a function reached when it was pickled."""
 
     __slots__ = ("_functions", "_main", "_num_modules", "_values")
 
@@ -39,7 +38,7 @@ class Unchanged:
         self._num_modules = len(sys.modules)  # a submodule imported since would have to travel along
 
     def holds(self) -> bool:
-        """Whether pickling again would give the same bytes."""
+        """Return whether pickling again would give the same bytes."""
         main = self._main
         if main is not main_globals() or len(sys.modules) != self._num_modules:
             return False
@@ -47,7 +46,7 @@ class Unchanged:
             if main.get(name, _MISSING) is not value:
                 return False
         for name, function, code, defaults in self._functions:
-            # A weak reference, because who keeps this keeps it for as long as the function lives.
+            # A weak reference, because the cache keeps this object only as long as the function lives.
             found = function()
             if found is None or (name is not None and main.get(name) is not found):
                 return False
@@ -57,11 +56,11 @@ class Unchanged:
 
 
 def watch(function: types.FunctionType, reached: Mapping[str, Any]) -> Unchanged | None:
-    """Watch a function of `__main__` and the names it reaches, or None where one of them can change unseen.
+    """Watch a function of `__main__` and the names that it reaches; returns None if one of them can change unnoticed.
 
     Args:
-        function: was pickled a moment ago.
-        reached: what the names of `__main__` held that it refers to, directly or through others.
+        function: the function, pickled a moment ago.
+        reached: the values of the names of `__main__` to which it refers, directly or through others.
     """
     main = main_globals()
     values: list[tuple[str, Any]] = []
@@ -71,7 +70,7 @@ def watch(function: types.FunctionType, reached: Mapping[str, Any]) -> Unchanged
             if not _is_plain(value) or not _is_constant(value.__defaults__):
                 return None
             functions.append((name, weakref.ref(value), value.__code__, value.__defaults__))
-            # A name that was not there may come to be, and would hide a builtin.
+            # A name that is missing may be defined later, and would hide a builtin.
             values.extend((missing, _MISSING) for missing in global_names(value.__code__) if missing not in main)
         elif name is not None and _is_constant(value):
             values.append((name, value))

@@ -1,4 +1,4 @@
-"""Unix sockets of this host: listening at a path, and connecting to one in time."""
+"""Unix sockets of this host: listening at a path, and connecting to one with a timeout."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import socket
 import struct
 import time
 
-#: A unix socket whose queue is full refuses at once instead of waiting: how soon to knock again, at first and at last.
+#: First and longest delay between retries, in seconds: a unix socket whose queue is full refuses at once instead of
+#: waiting.
 _KNOCK_S, _LONGEST_KNOCK_S = 0.005, 0.2
 
 
 def listen_at(path: str, *, backlog: int) -> socket.socket:
-    """A listening socket that only this user can connect to.
+    """Return a listening socket to which only this user can connect.
 
     Raises:
         OSError: the path cannot be bound.
@@ -30,12 +31,12 @@ def listen_at(path: str, *, backlog: int) -> socket.socket:
 
 
 def connect_to(path: str, deadline: float) -> socket.socket:
-    """A connection to whoever listens at a path, with a timeout still set.
+    """Connect to the process that listens at a path; the socket still has a timeout.
 
     Raises:
-        TimeoutError: not before the deadline, a monotonic time.
+        TimeoutError: the deadline, a monotonic time, has passed.
         PermissionError: another user listens there.
-        OSError: nobody listens there.
+        OSError: no process listens there.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     pause_s = _KNOCK_S
@@ -55,24 +56,24 @@ def connect_to(path: str, deadline: float) -> socket.socket:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """The user id of the process at the other end of a unix socket, as the kernel tells it."""
+    """Return the user id of the process at the other end of a unix socket, as the kernel reports it."""
     size = struct.calcsize("3i")
     _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     return uid
 
 
 def _check_listener(sock: socket.socket) -> None:
-    """Nothing is said to another user, who may have taken the place of one of our sockets."""
+    """Check that no other user has taken the place of one of our sockets, before anything is sent."""
     uid = peer_uid(sock)
     if uid != os.geteuid():
         raise PermissionError(errno.EACCES, f"user {uid} listens there, and not you ({os.geteuid()})")
 
 
 def seconds_left(deadline: float) -> float:
-    """The time until a deadline, for the timeout of the next step.
+    """Return the time until a deadline in seconds, for the timeout of the next step.
 
     Raises:
-        TimeoutError: there is none.
+        TimeoutError: the deadline has passed.
     """
     left_s = deadline - time.monotonic()
     if left_s <= 0:

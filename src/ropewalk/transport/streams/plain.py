@@ -17,9 +17,9 @@ from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 #: `sendmsg` refuses more buffers than this (IOV_MAX on Linux).
 MAX_BUFFERS = 1024
-#: Room for the descriptors of one read, which are those of one frame at most; what does not fit is lost (SCM_MAX_FD).
+#: Room for the descriptors of one read, which are those of one frame at most; further ones are lost (SCM_MAX_FD).
 _FD_SPACE = socket.CMSG_SPACE(253 * array.array("i").itemsize)
-# As plain numbers: an enum is turned into one at each call.
+# As plain numbers: an enum is converted to one at each call.
 _SEND_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _WAIT = int(socket.MSG_CMSG_CLOEXEC)
 _DO_NOT_WAIT = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
@@ -36,11 +36,11 @@ class PlainStream(Stream):
         """Take over a connected socket.
 
         Args:
-            sock: now ours.
-            carries_fds: False if the other end is on another host, and something in between carries the bytes there.
+            sock: the socket, owned by the stream from now on.
+            carries_fds: False if the other end is on another host, and another program carries the bytes there.
         """
         self.carries_fds = carries_fds
-        sock.setblocking(True)  # waiting costs one call then; not waiting is asked for with MSG_DONTWAIT
+        sock.setblocking(True)  # a wait costs one system call then; MSG_DONTWAIT avoids waiting
         self._sock = sock
         self._fds: list[int] = []
 
@@ -96,17 +96,20 @@ class PlainStream(Stream):
         return fds
 
     def close_copy(self) -> None:
-        self._sock.close()  # not its number: the object would close that again later, whoever has it then
+        self._sock.close()  # not its number: the object would close that again, perhaps as another file
 
     def close(self) -> None:
-        # A thread that waits in `recvmsg` is only woken by shutdown, not by close.
+        # A thread that waits in `recvmsg` is woken by shutdown only, not by close.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
 
 
 def _one_turn(buffers: Sequence[memoryview]) -> Sequence[memoryview]:
-    """As much of the buffers as goes in one turn: while the peer reads as fast, the kernel does not come to an end."""
+    """Return as much of the buffers as one turn may send.
+
+    While the peer reads as fast, the kernel takes more without end.
+    """
     for index, buffer in enumerate(buffers):
         if buffer.nbytes > TURN_BYTES:
             return [*buffers[:index], buffer[:TURN_BYTES]]

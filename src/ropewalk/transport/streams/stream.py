@@ -1,8 +1,7 @@
-"""What a stream promises: ordered bytes, both ways, between two processes.
+"""The interface of a stream: ordered bytes, both ways, between two processes.
 
-`plain` (unix sockets, which also carry file descriptors) and `tls` (TCP between
-hosts) implement it; one test suite runs on both. A stream knows nothing of
-frames. One thread may receive while others send; senders are serialised by the
+`plain` (unix sockets, which also carry file descriptors) and `tls` (TCP between hosts) implement it; one test suite
+runs on both. A stream knows nothing of frames. One thread may receive while others send; senders are serialised by the
 caller (`Link` holds a lock round `send`).
 """
 
@@ -11,8 +10,8 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
-#: What is read from or written to one peer before the others have their turn. A frame may have any size, and where the
-#: peer is as fast as we are (TLS: 0.65 GB/s on both sides), it would keep the loop until it is through.
+#: Bytes that are read from or written to one peer before the others get their turn. A frame may have any size, and
+#: where the peer is as fast as we are (TLS: 0.65 GB/s on both sides), it would occupy the loop until it is complete.
 TURN_BYTES = 1 << 20
 
 
@@ -21,7 +20,7 @@ class Stream(abc.ABC):
 
     #: Whether `send` can pass file descriptors (only between processes of one host).
     carries_fds: bool = False
-    #: Whether bytes that were taken may wait in the stream, so that `flush` has something to do.
+    #: Whether accepted bytes may wait in the stream, so that `flush` is needed.
     keeps_bytes: bool = True
 
     @abc.abstractmethod
@@ -30,25 +29,24 @@ class Stream(abc.ABC):
 
     @abc.abstractmethod
     def send(self, buffers: Sequence[memoryview], fds: Sequence[int] = ()) -> int:
-        """Take as many of the bytes of `buffers` as go without blocking.
+        """Send as many of the bytes of `buffers` as go without blocking.
 
         Returns:
-            How many bytes were taken, counted over all buffers; 0 if the peer
-            reads too slowly. A stream may stop after `TURN_BYTES`. `fds` travel with the first byte taken (and are
-            not sent when 0 is returned). Taken bytes may wait in the stream
-            until `flush` is called again (see there).
+            How many bytes were accepted, counted over all buffers; 0 if the peer reads too slowly. A stream may stop
+            after `TURN_BYTES`. `fds` travel with the first byte accepted (and are not sent when 0 is returned).
+            Accepted bytes may wait in the stream until `flush` is called again (see there).
 
         Raises:
             LinkClosed: the peer is gone, or the stream was closed here.
         """
 
     def send_bytes(self, data: bytes) -> int:
-        """As `send`, of one piece and without descriptors."""
+        """Send as `send` does, one buffer without descriptors."""
         return self.send((memoryview(data),))
 
     @abc.abstractmethod
     def flush(self) -> bool:
-        """Push out taken bytes that still wait in the stream; True when none are left. Never blocks."""
+        """Send accepted bytes that still wait in the stream; True when none are left. Never blocks."""
 
     @abc.abstractmethod
     def receive_into(self, buffer: memoryview, *, wait: bool) -> int:
@@ -63,7 +61,7 @@ class Stream(abc.ABC):
         """
 
     def take_fds(self) -> list[int]:
-        """Descriptors that arrived with bytes received so far, oldest first; the caller owns them."""
+        """Return the descriptors that arrived with the bytes received so far, oldest first; the caller owns them."""
         return []
 
     @abc.abstractmethod

@@ -1,7 +1,7 @@
 """TLS streams: TCP between two hosts, mutual TLS 1.3 with the certificates of one run.
 
-TLS works on memory here and the socket is ours, so that no lock is held while a
-thread waits for the network:
+TLS works on memory buffers here and the socket is separate, so that no lock is held while a thread waits for the
+network:
 
         send ──(1)── encrypt ──> outgoing ──(2)── waiting ──(3)──> socket
                                     ^                                 │
@@ -16,9 +16,9 @@ it: `_wire` is held from (2) to the end of (3), and (3) never blocks. A thread t
 `_wire` before `_crypto`, never the other way. Waiting for the peer happens in `recv`
 (4) or in the caller's `poll`, with no lock held.
 
-An end of file without TLS's own farewell counts as an ordinary end, because frames
-say how long they are and a cut is noticed there; for the same reason `close` says no
-farewell. Only a run that has a second host imports this module.
+An end of file without a TLS close_notify counts as an ordinary end, because frames contain their length and a
+truncation is noticed there; for the same reason `close` sends no close_notify. Only a run that has a second host
+imports this module.
 """
 
 from __future__ import annotations
@@ -39,20 +39,21 @@ from ropewalk.transport.credentials import ProcessCertificate
 from ropewalk.transport.kernel import memory_file
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
-#: Plaintext that is encrypted at once, and so about the most ciphertext that ever waits for the socket.
+#: Plaintext bytes that are encrypted at once, and so about the most ciphertext that ever waits for the socket.
 SLICE_BYTES = 128 << 10
-#: Ciphertext that is read at once.
+#: Ciphertext bytes that are read at once.
 READ_BYTES = 64 << 10
-#: What is read away before closing; less than the smallest window, so that nobody waits who has filled it.
+#: Bytes that are read and dropped before closing; less than the smallest window, so that no peer that has filled it
+#: waits.
 _FEW_WORDS_BYTES = 32 << 10
-#: The plaintext of a full TLS record; buffers that fit into one together are encrypted together.
+#: Plaintext bytes of a full TLS record; buffers that fit into one together are encrypted together.
 _RECORD_BYTES = 16 << 10
-#: How long a side that refuses waits for the other to hang up. If we close while bytes of the peer are still unread,
-#: the kernel resets the connection and the peer may never read why it was refused.
+#: How long a side that refuses waits for the other to hang up, in seconds. If we close while bytes of the peer are
+#: still unread, the kernel resets the connection and the peer may never read why it was refused.
 _LINGER_S = 0.5
-#: A host that vanishes is noticed after about 60 + 4 * 15 s if nothing is under way to it; the lease of the process
-#: usually ends before. TCP_USER_TIMEOUT would watch over what is under way, but since Linux 5.11 it also ends a
-#: connection to a peer that is well and answers, and only has not read for so long because it computes.
+#: A host that vanishes is noticed after about 60 + 4 * 15 s if no data is in transit to it; the process's lease
+#: usually ends before. TCP_USER_TIMEOUT would cover data in transit, but since Linux 5.11 it also ends a connection to
+#: a healthy peer that answers, and only has not read for that time because it computes.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 _YES, _NO = b"\x01", b"\x00"
@@ -61,24 +62,24 @@ _Result = TypeVar("_Result")
 
 
 def server_context(certificate: ProcessCertificate) -> ssl.SSLContext:
-    """How a process of a run answers: TLS 1.3 only, to peers with a certificate of the same run only."""
+    """Return the context of the accepting side: TLS 1.3 only, to peers with a certificate of the same run only."""
     context = _context(ssl.PROTOCOL_TLS_SERVER, certificate)
-    context.num_tickets = 0  # a resumed session would let a peer in whose certificate nobody looked at
+    context.num_tickets = 0  # a resumed session would let in a peer whose certificate was not checked
     return context
 
 
 def client_context(certificate: ProcessCertificate) -> ssl.SSLContext:
-    """How a process of a run dials: TLS 1.3 only, to peers with a certificate of the same run only."""
+    """Return the context of the dialling side: TLS 1.3 only, to peers with a certificate of the same run only."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, certificate)
 
 
 class TlsStream(Stream):
     """A connected TCP socket that speaks mutual TLS 1.3; `handshake` comes before everything else.
 
-    A record is decrypted whole, so bytes may be here that `poll` knows nothing of: read until `BlockingIOError` before
+    A record is decrypted whole, so bytes may be here that `poll` does not see: read until `BlockingIOError` before
     waiting for the descriptor.
 
-    With AES-GCM a key should not see more than 2^24.5 records (RFC 8446 section 5.5), about 390 GB in one direction,
+    With AES-GCM a key should be used for at most 2^24.5 records (RFC 8446 section 5.5), about 390 GB in one direction,
     and Python's ssl cannot ask for a new one; a link that carries more should be dialled anew.
     """
 
@@ -90,7 +91,7 @@ class TlsStream(Stream):
             context: from `server_context` or `client_context`.
             server_side: whether this side accepted the connection.
         """
-        sock.setblocking(True)  # waiting costs one call then; not waiting is asked for with MSG_DONTWAIT
+        sock.setblocking(True)  # a wait costs one system call then; MSG_DONTWAIT avoids waiting
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -105,25 +106,25 @@ class TlsStream(Stream):
         self._crypto = threading.Lock()
         self._wire = threading.Lock()
         self._waiting = memoryview(b"")  # ciphertext that left `_outgoing` and has not reached the socket; under _wire
-        self._failure: ssl.SSLError | None = None  # of the thread that receives: nothing can be decrypted any more
-        self._arrived = memoryview(bytearray(READ_BYTES))  # of the one thread that receives
+        self._failure: ssl.SSLError | None = None  # in the receiving thread: nothing can be decrypted any more
+        self._arrived = memoryview(bytearray(READ_BYTES))  # used by the one receiving thread
         #: SHA-256 of the peer's certificate in DER form, 64 hexadecimal digits; empty before the handshake.
         self.peer_fingerprint = ""
 
     def handshake(self, deadline_s: float, accept: Callable[[str], bool]) -> None:
-        """Prove who we are, see who the peer is, and wait until both have accepted each other.
+        """Authenticate both sides, and wait until both have accepted each other.
 
-        TLS 1.3 lets a client go ahead before the server has looked at its certificate; here both sides then say yes or
-        no in one more byte, so that a refusal is always told here, in words, and never by a later read.
+        TLS 1.3 lets a client go ahead before the server has checked its certificate; here both sides then say yes or no
+        in one more byte, so that a refusal is always reported here, with its reason, and never by a later read.
 
         Args:
             deadline_s: seconds for all of it, however slowly the peer sends.
-            accept: asked with the fingerprint of the peer's certificate, which is valid and of this run; False refuses.
-                It is where a retired process is kept out, or a member that took the port of another.
+            accept: called with the fingerprint of the peer's certificate, which is valid and of this run; False
+                refuses. Here a retired process is refused, or a member that took the port of another.
 
         Raises:
-            TransportRefused: one side does not accept the other, the peer speaks something else, or time is up. The
-                stream is closed then.
+            TransportRefused: one side does not accept the other, the peer does not speak TLS, or time is up. The stream
+                is closed then.
             LinkClosed: the stream was closed by another thread.
         """
         deadline = time.monotonic() + deadline_s
@@ -155,7 +156,7 @@ class TlsStream(Stream):
             raise ValueError(f"{len(fds)} file descriptors cannot travel to another host; send their content")
         left = [buffer for buffer in buffers if buffer.nbytes]
         taken = 0
-        # The peer reads too slowly as soon as something waits here: then nothing more is encrypted.
+        # The peer reads too slowly as soon as ciphertext waits here: then nothing more is encrypted.
         while self.flush() and left and taken < TURN_BYTES:
             taken += self._encrypt(left)
         return taken
@@ -181,7 +182,7 @@ class TlsStream(Stream):
         while True:
             count, answers = self._decrypt(self._arrived[:arrived], buffer)
             if answers:
-                with contextlib.suppress(LinkClosed):  # what was read counts; the next read will tell
+                with contextlib.suppress(LinkClosed):  # the bytes that were read count; the next read reports the error
                     self.flush()
             if count is not None:
                 return count
@@ -203,16 +204,16 @@ class TlsStream(Stream):
 
     def close(self) -> None:
         self._closed = True
-        # A thread that waits in `recv` is only woken by shutdown, not by close.
+        # A thread that waits in `recv` is woken by shutdown only, not by close.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
-            # With something unread, the kernel resets the connection, and what we said last is lost on its way. A few
-            # words can be read away; if there is more, the peer is in the middle of it, and must not go on waiting.
+            # With unread bytes, the kernel resets the connection, and our last message is lost on its way. A few bytes
+            # can be read away; if there are more, the peer is still sending, and must not go on waiting.
             self._sock.recv(_FEW_WORDS_BYTES, socket.MSG_DONTWAIT)
         self._sock.close()
 
     def _encrypt(self, left: list[memoryview]) -> int:
-        """Encrypt the next slice of what is `left`, and take it out of there; returns its length."""
+        """Encrypt the next slice of `left`, and remove it from there; returns its length."""
         taken = 0
         with self._crypto:
             while left and taken < SLICE_BYTES:
@@ -229,18 +230,18 @@ class TlsStream(Stream):
         return taken
 
     def _decrypt(self, arrived: memoryview, buffer: memoryview) -> tuple[int | None, bool]:
-        """Add what arrived and decrypt into `buffer`.
+        """Add received bytes and decrypt into `buffer`.
 
         Returns:
-            How many bytes were decrypted, 0 if the peer said farewell, None if there are none; and whether something
-            is to be sent now, such as an alert.
+            How many bytes were decrypted, 0 if the peer sent close_notify, None if there are none; and whether
+            something must be sent now, such as an alert.
         """
         count = 0
         with self._crypto:
             if arrived:
                 self._incoming.write(arrived)
             try:
-                # Each read ends with a record. To ask for one when none is here would cost an exception.
+                # Each read ends with a record. Asking for one when none is here would cost an exception.
                 while count < buffer.nbytes and not self._failure and (self._tls.pending() or self._incoming.pending):
                     got = _read_into(self._tls, buffer[count:])
                     if got == 0:
@@ -249,7 +250,7 @@ class TlsStream(Stream):
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError as error:
-                self._failure = error  # bytes that were whole before are given out first
+                self._failure = error  # bytes that were complete before are returned first
             return count or None, self._outgoing.pending > 0
 
     def _shake_hands(self, deadline: float, accept: Callable[[str], bool]) -> None:
@@ -307,7 +308,7 @@ class TlsStream(Stream):
             raise TimeoutError
 
     def _take_leave(self, deadline: float) -> None:
-        """Send the last word, an alert or a no, and wait a moment for the peer to hang up."""
+        """Send the final alert or refusal, and wait a moment for the peer to hang up."""
         deadline = min(deadline, time.monotonic() + _LINGER_S)
         with contextlib.suppress(LinkClosed, OSError):
             self._push(deadline)
@@ -322,7 +323,7 @@ class TlsStream(Stream):
         return LinkClosed(f"the connection to {self._peer} broke: {error.strerror or error}")
 
     def _explain(self, error: ssl.SSLError) -> str:
-        """What a failed handshake means, and which side to change."""
+        """Explain a failed handshake, and which side to change."""
         if isinstance(error, ssl.SSLCertVerificationError):
             if "expired" in error.verify_message or "not yet valid" in error.verify_message:
                 return f"{self._peer} has a certificate out of its time ({error.verify_message}); compare the clocks"
@@ -337,7 +338,7 @@ class TlsStream(Stream):
         return f"the TLS handshake with {self._peer} failed ({reason}); it is no Ropewalk process of this run"
 
 
-#: Parts of OpenSSL's reasons, the first that fits counts, and what they mean of the peer.
+#: Parts of OpenSSL's reasons, and what they mean about the peer; the first match counts.
 _MEANINGS = (
     ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "showed no certificate; start it with the credentials of this run"),
     ("PROTOCOL_VERSION", "does not speak TLS 1.3, which we require"),
@@ -353,11 +354,11 @@ _MEANINGS = (
 def _context(protocol: Any, certificate: ProcessCertificate) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # who the peer is, its fingerprint tells; names of hosts prove nothing here
+    context.check_hostname = False  # the fingerprint identifies the peer; host names prove nothing here
     context.verify_mode = ssl.CERT_REQUIRED
     context.verify_flags |= ssl.VERIFY_X509_STRICT
     context.load_verify_locations(cadata=certificate.ca_pem)
-    # Python's ssl reads keys from files only. A file without a name never touches a disk and needs no sweeping.
+    # Python's ssl reads keys from files only. A file without a name never reaches a disk and needs no removal.
     pem = (certificate.cert_pem + certificate.key_pem).encode()
     with os.fdopen(memory_file("certificate"), "wb") as file:
         file.write(pem)
@@ -367,7 +368,7 @@ def _context(protocol: Any, certificate: ProcessCertificate) -> ssl.SSLContext:
 
 
 def _read_into(tls: ssl.SSLObject, buffer: memoryview) -> int:
-    # typeshed knows neither that any writable buffer will do nor that the count is returned then.
+    # typeshed does not know that any writable buffer is accepted, nor that the count is returned then
     return cast(int, tls.read(buffer.nbytes, cast(Any, buffer)))
 
 
