@@ -234,7 +234,7 @@ def test_a_batched_method_that_is_called_from_within_its_object_does_not_wait_fo
     outer = client.echo.future(21)
     until(lambda: served.running)
     batch = [client.double.future(number) for number in range(3)]
-    until(lambda: any(type(turn).__name__ == "Batch" for turn in served.lane.waiting), "no batch waits")
+    until(lambda: any(type(turn).__name__ == "CallBatch" for turn in served.lane.waiting), "no batch waits")
     hold.set()
     assert outer.result(120) == 42
     assert [future.result(120) for future in batch] == [0, 2, 4]

@@ -62,7 +62,7 @@ def test_ps_shows_programs_and_their_nodes() -> None:
         done = ropewalk("ps")
     assert done.returncode == 0 and done.stderr == ""
     assert f"walk-ps running, pid {os.getpid()}, processes, up " in done.stdout
-    assert "replay.0" in done.stdout and "7 waiting" in done.stdout and "in sample for 2.5s" in done.stdout
+    assert "replay.0" in done.stdout and "7 waiting" in done.stdout and "in sample for 2.5 s" in done.stdout
 
 
 def test_ps_speaks_json() -> None:

@@ -34,9 +34,9 @@ def closing_over(number: int) -> Any:
 def test_a_function_that_needs_more_is_refused_with_both_and_what_to_do(function: Any) -> None:
     with Pool(1) as pool:
         for call in (pool.map, pool.imap, pool.map_async):
-            with pytest.raises(ValueError, match=r"\(ropewalk\.meta\)") as caught:
+            with pytest.raises(ValueError, match=r"\(ropewalk\.requires\)") as caught:
                 call(function, [1])
-        with pytest.raises(ValueError, match=r"\(ropewalk\.meta\)"):
+        with pytest.raises(ValueError, match=r"\(ropewalk\.requires\)"):
             pool.apply(function, (1,))
         assert "needs Resources(cpus=2, gpus=0, memory=1073741824)" in str(caught.value)
         assert "workers of this pool have Resources(cpus=1, gpus=0, memory=None)" in str(caught.value)
@@ -58,7 +58,7 @@ def test_a_function_that_needs_no_more_is_called() -> None:
 def test_a_function_of_main_needs_the_same_where_it_arrives(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from ropewalk.compat.requires import meta, resources_of\n"
+        "from ropewalk.compat.requires import requires, resources_of\n"
         "from ropewalk.pool.pool import Pool\n"
         "@requires(cpus=0.5)\n"
         "def simulate(): return resources_of(simulate).cpus\n"

@@ -68,7 +68,7 @@ def test_gpus_are_those_of_the_agent_one_process_each(monkeypatch: pytest.Monkey
         assert sorted(bounds_of(owner)["gpus"] for owner in owners) == ["3", "5"]
         assert bounds_of(start(session, "bounds", Resources()))["gpus"] == "", "it asked for none"
         failure: NotStarted = start(session, "bounds", Resources(gpus=1)).next("not started")
-        assert "crew.7 asks for 1 GPUs (meta(gpus=...)), and" in failure.reason
+        assert "crew.7 asks for 1 GPUs (requires(gpus=...)), and" in failure.reason
         assert "has 0 of 2 left; wait for the end of crew.7, crew.7" in failure.reason
         owners[0].links.popitem()[1].close()
         owners[0].next("exited")

@@ -41,10 +41,10 @@ def bounds() -> Bounds:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"cpus": 64}, "Process-1 asks for 64 CPUs (meta(cpus=...)), and n1 has 4; ask for less, or use an engine"),
-        ({"cpus": 5}, "asks for 5 CPUs (meta(cpus=...)), and n1 has 4;"),
-        ({"gpus": 3}, "asks for 3 GPUs (meta(gpus=...)), and n1 has 2 (by its driver, or CUDA_VISIBLE_DEVICES);"),
-        ({"memory_limit_bytes": 9 * GIB}, "asks for 9.0 GiB of memory (meta(memory=...)), and n1 has 8.0 GiB; ask"),
+        ({"cpus": 64}, "Process-1 asks for 64 CPUs (requires(cpus=...)), and n1 has 4; ask for less, or use an engine"),
+        ({"cpus": 5}, "asks for 5 CPUs (requires(cpus=...)), and n1 has 4;"),
+        ({"gpus": 3}, "asks for 3 GPUs (requires(gpus=...)), and n1 has 2 (by its driver, or CUDA_VISIBLE_DEVICES);"),
+        ({"memory_limit_bytes": 9 * GIB}, "asks for 9.0 GiB of memory (requires(memory=...)), and n1 has 8.0 GiB; ask"),
     ],
 )
 def test_more_than_a_host_has_is_refused_with_both_numbers(bounds: Bounds, asked: dict[str, Any], words: str) -> None:
@@ -61,7 +61,7 @@ def test_a_gpu_that_another_process_has_is_refused_by_the_name_of_that_process(b
     first = bounds.give(start("Process-1", gpus=1))
     bounds.give(start("worker/pool-2.0", gpus=1, bounded=False))
     refusal = bounds.refusal(start("Process-3", gpus=1))
-    assert "Process-3 asks for 1 GPUs (meta(gpus=...)), and n1 has 0 of 2 left; wait for the end of" in refusal
+    assert "Process-3 asks for 1 GPUs (requires(gpus=...)), and n1 has 0 of 2 left; wait for the end of" in refusal
     assert refusal.endswith("Process-1, worker/pool-2.0")
     bounds.take_back(first.id)
     bounds.take_back(first.id)

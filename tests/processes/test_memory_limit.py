@@ -47,7 +47,7 @@ def test_a_process_within_its_limit_is_left_alone_and_one_beyond_it_is_told_with
         assert overuse({pid: 400 * MIB, small: 100 * MIB}) == {}
         found = overuse({pid: 64 * MIB, small: 100 * MIB})
     assert list(found) == [pid]
-    assert found[pid].startswith("it used 1") and "MiB, its memory limit is 64 MiB (meta(memory=...))" in found[pid]
+    assert found[pid].startswith("it used 1") and "MiB, its memory limit is 64 MiB (requires(memory=...))" in found[pid]
 
 
 @pytest.mark.parametrize("own_session", [False, True])
@@ -92,7 +92,7 @@ def test_a_name_with_brackets_and_a_circle_of_parents_confuse_nobody(tmp_path: P
     used = (262144 * page + 2 * 2**30) / 2**30
     limit = 0.000977
     assert overuse({12: 1}, tmp_path) == {
-        12: f"it used {used:.1f} GiB, its memory limit is {limit} KiB (meta(memory=...))"
+        12: f"it used {used:.1f} GiB, its memory limit is {limit} KiB (requires(memory=...))"
     }
 
 
@@ -111,7 +111,7 @@ mmap.mmap(-1, 400 * {MIB}, flags=flags, prot=mmap.PROT_READ)  # address space is
 limit_this_process(10**15)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said == "['the memory limit of this process is 200 MiB (meta(memory=...))']\n"
+    assert said == "['the memory limit of this process is 200 MiB (requires(memory=...))']\n"
 
 
 @pytest.mark.skipif(

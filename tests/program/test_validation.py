@@ -280,7 +280,7 @@ def test_what_cannot_be_colocated_is_told() -> None:
     program = Program("colocate")
     program.add(Colocate({"r": RankGroup(work, 2), "c": Colocate({"w": Worker(work)})}), name="host")
     ranks, colocate = problems(program)[:2]
-    assert ranks.startswith("colocate 'host': 'r' is a ranks node, which cannot be colocated")
+    assert ranks.startswith("colocate 'host': 'r' is a rank_group node, which cannot be colocated")
     assert colocate.startswith("colocate 'host': 'c' is a colocate node, which cannot be colocated")
 
 
@@ -291,7 +291,7 @@ def test_threads_refuse_what_they_cannot_give() -> None:
     program.add(Worker(work), name="big", resources=Resources(memory="1Mi"))
     program.validate("processes")
     ranks, environment, memory = problems(program, "threads")
-    assert ranks.startswith("ranks 'train': cannot run as a thread: each rank needs a process of its own")
+    assert ranks.startswith("rank_group 'train': cannot run as a thread: each rank needs a process of its own")
     assert environment.startswith("worker 'env': cannot have an environment as a thread")
     assert memory.startswith("worker 'big': cannot have memory of its own as a thread")
     assert all('mode="processes"' in problem for problem in (ranks, environment, memory))
@@ -304,7 +304,7 @@ def test_threads_refuse_what_they_cannot_give() -> None:
         (Worker, (3,), "Worker needs a function"),
         (RankGroup, (work, "4"), "size must be a whole number of ranks"),
         (RankGroup, (work, 0), "size must be at least 1 rank, not 0"),
-        (RankGroup, (4, work), "Ranks needs a function that each rank runs, not 4"),
+        (RankGroup, (4, work), "RankGroup needs a function that each rank runs, not 4"),
         (Cache, (Learner, 1), "Cache needs a handle"),
         (Cache, (Program("p").declare("x"), 0), "ttl_s must be a number of seconds above 0"),
         (functools.partial(Cache, only="push"), (Program("p").declare("x"), 1), r"only=\['push'\]"),

@@ -86,7 +86,7 @@ def test_the_agent_killed_before_it_reports_a_death_costs_no_task(session: rw.Se
 
 
 def test_a_message_of_one_type_can_be_delayed(session: rw.Session) -> None:
-    with faults.at("link.send", faults.delay(0.3), detail="Done") as fault:
+    with faults.at("link.send", faults.delay(0.3), detail="TasksDone") as fault:
         with rw.Pool(1, session=session) as pool:
             began = time.monotonic()
             assert pool.apply(square, (3,)) == 9

@@ -77,4 +77,4 @@ class Bounds:
         self._gpus.take_back(id)
 
     def _missing(self, start: StartProcess, name: str, asked: str, has: str) -> str:
-        return f"{start.name} asks for {asked} (meta({name}=...)), and {self._host} has {has}"
+        return f"{start.name} asks for {asked} (requires({name}=...)), and {self._host} has {has}"

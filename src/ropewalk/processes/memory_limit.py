@@ -41,7 +41,7 @@ def explaining(function: Callable[[], T]) -> Callable[[], T]:
         try:
             return function()
         except MemoryError as error:
-            error.add_note(f"the memory limit of this process is {shown_size(limit_bytes)} (meta(memory=...))")
+            error.add_note(f"the memory limit of this process is {shown_size(limit_bytes)} (requires(memory=...))")
             raise
 
     return explained
@@ -64,7 +64,7 @@ def overuse(limits: Mapping[int, int], proc: Path = Path("/proc")) -> dict[int, 
             used_bytes = sum(_own_part(proc / str(member), resident[member]) for member in families[pid])
         if used_bytes > limit_bytes:
             found[pid] = (
-                f"it used {shown_size(used_bytes)}, its memory limit is {shown_size(limit_bytes)} (meta(memory=...))"
+                f"it used {shown_size(used_bytes)}, its memory limit is {shown_size(limit_bytes)} (requires(memory=...))"
             )
     return found
 

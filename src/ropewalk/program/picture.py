@@ -17,7 +17,7 @@ _COLOURS = {
     "service": ("#2f6fde", "#eef4ff"),
     "worker": ("#1d9a6c", "#ebf9f3"),
     "cache": ("#b7791f", "#fff8e8"),
-    "ranks": ("#8a4fd3", "#f5effe"),
+    "rank_group": ("#8a4fd3", "#f5effe"),
     "pool": ("#c2456b", "#fdeff3"),
 }
 _OTHER_COLOUR = ("#5b6472", "#f4f5f7")

@@ -32,7 +32,7 @@ class RankGroup(Node[Any]):
         ValueError: `size` is below 1.
     """
 
-    kind: ClassVar[str] = "ranks"
+    kind: ClassVar[str] = "rank_group"
 
     def __init__(self, function: Callable[..., Any], size: int, *args: Any, **kwargs: Any) -> None:
         if not callable(function):
