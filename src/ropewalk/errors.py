@@ -212,8 +212,6 @@ class CodeRefused(RopewalkError, ValueError):
 class PeerLost(RopewalkError, ConnectionResetError, EOFError):
     """The other side of a shared object is gone: the process or the host that it lived in.
 
-
-
     `multiprocessing` raises either `ConnectionResetError` or `EOFError`, depending on timing, so this class is both.
 
     Attributes:
