@@ -151,7 +151,8 @@ def owns_folders(uid: int) -> bool:
     """Whether folders of this user may be part of the path of a trusted file.
 
     Folders of root may. Inside a user namespace (Apptainer, rootless containers), `/` and `/tmp` seem to belong to the
-    overflow user, which stands for all users without an id there; elsewhere its id is `nobody`, an ordinary user.
+    overflow user, which stands for all users without an id there; elsewhere that id belongs to `nobody`, an ordinary
+    user.
     """
     return is_trusted_owner(uid) or (_UID_MAP.exists() and uid == _number(_OVERFLOW_UID) and _lacks_numbers())
 
