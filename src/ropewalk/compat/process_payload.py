@@ -40,7 +40,7 @@ _util: Any = util  # `multiprocessing` itself passes private variables of this m
 
 
 class BeginProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """owner ──▶ process: the object to run. Parts: the object with its buffers, then each definition with its buffers."""
+    """owner ──▶ process: the object to run. Parts: the object with its buffers, then the definitions with theirs."""
 
     main: bytes
     """Facts of the owner's `__main__`."""

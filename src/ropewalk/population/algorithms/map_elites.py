@@ -161,7 +161,7 @@ class MAPElites(Algorithm[Floats]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         own = {"algorithm": "MAPElites", "dim": self._start.size, "seed": self.seed, "population": self.population}
         for name, value in own.items():
             if state.get(name) != value:

@@ -176,7 +176,7 @@ class History:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         self._counts = [tuple(row) for row in cast("list[list[int]]", np.asarray(state["counts"]).tolist())]
         self._scores = cast("list[float]", np.asarray(state["scores"]).tolist())
         self._settings = [dict(each) for each in state["settings"]]

@@ -105,7 +105,7 @@ class PBTReplay(Algorithm[Interval]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         check_identity({"stretches": state["stretches"]}, {"stretches": len(self._stretches)})
         (self._state,) = self._folder.load(state["files"])
         self._at = self.generation = int(state["at"])
