@@ -33,7 +33,7 @@ class Reproduction:
     at_score: float = 200.0
     """The minimum score of an agent whose environment may have children."""
     least_score: float = 50.0
-    """The minimal criterion: below this score, first of its parent's agent and then of the best one, a child is too hard."""
+    """The minimal criterion: a child is too hard below this score, first of its parent's agent and then of the best."""
     most_score: float = 300.0
     """Above this score a child is too easy."""
     children: int = 8
