@@ -39,7 +39,7 @@
     ├── NotTraceable (TypeError)              a model cannot be traced; names the operator and a workaround
     ├── PlanInvalid (ValueError)              the stages are not a valid plan of this model on these devices
     │   └── NoPlanFits                        no plan meets the request; names both numbers and the smallest change
-    ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot go on
+    ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
     ├── LocalExecutorFailed                   a local executor was used after one of its steps had failed

@@ -66,7 +66,7 @@ class LazyNames:
 
     @property
     def homes(self) -> dict[str, str]:
-        """Return the module of each name."""
+        """The module of each name."""
         return {name: place.module for name, place in self._places.items()}
 
     def unlisted(self) -> _Unlisted:

@@ -40,9 +40,15 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 def open_trusted(path: Path | str) -> BufferedReader:
     """Open a file that only this user and root can have written or replaced.
 
+    Args:
+        path: path of the file.
+
+    Returns:
+        The file, open for reading in binary mode.
+
     Raises:
-        FileNotTrusted: somebody could; says what has to be changed.
-        FileNotFoundError, OSError: it cannot be opened, or is no regular file.
+        FileNotTrusted: another user could have written or replaced it; the message says what to change.
+        FileNotFoundError, OSError: the file cannot be opened, or is not a regular file.
     """
     where = locate(path)
     return _opened(os.open(where, _READ), path, where)
@@ -51,9 +57,15 @@ def open_trusted(path: Path | str) -> BufferedReader:
 def open_own(path: Path | str) -> BufferedReader:
     """Open a file that only this user and root can have written, in a folder that only they can change.
 
+    Args:
+        path: path of the file.
+
+    Returns:
+        The file, open for reading in binary mode.
+
     Raises:
-        FileNotTrusted: somebody could; says what has to be changed.
-        FileNotFoundError, OSError: it cannot be opened, is a link, or is no regular file.
+        FileNotTrusted: another user could have written or replaced it; the message says what to change.
+        FileNotFoundError, OSError: the file cannot be opened, is a link, or is not a regular file.
     """
     path = Path(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -37,7 +37,7 @@ class Map(Protocol):
 
 
 def serial_map(function: Callable[[Any], Any], items: Sequence[Any], /) -> list[Any]:
-    """The `Map` of an algorithm without a pool."""
+    """Run the items one after the other: the `Map` of an algorithm without a pool."""
     return [function(item) for item in items]
 
 

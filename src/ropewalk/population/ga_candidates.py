@@ -1,6 +1,6 @@
 """The candidates of a genetic algorithm as numbers, and the parameters that workers compute from them.
 
-brood, sent once:   champions × episodes ▕ children, without limit
+sent once:          champions × episodes ▕ children, without limit
 numbers:            40 41 42 43 44 45    ▕ 46 47 48 …
                     an existing node       seed and number determine the parent and the noise
 """
@@ -69,7 +69,7 @@ class ChainEvaluator(Evaluator[int]):
     """Computes the parameters of a candidate number, and evaluates them.
 
     Args:
-        chains: the chains of all nodes in the broods.
+        chains: the chains of all nodes of the generations.
         broods: the generations from which candidates may come, oldest first; their nodes are positions in `chains`.
     """
 

@@ -91,5 +91,5 @@ class ObservationCollector:
 
     @property
     def collected(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return (number, sum, sum of squares), if these observations are counted."""
+        """(number, sum, sum of squares), if these observations are counted."""
         return (self._count, self._total, self._squares) if self._counts else None

@@ -60,5 +60,5 @@ class Trial:
 
     @property
     def collected(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64]] | None:
-        """Return (number, sum, sum of squares) of the observations passed to `normalise`, if they are to be counted."""
+        """(number, sum, sum of squares) of the observations passed to `normalise`, if they are to be counted."""
         return self._collector.collected if self._collector else None

@@ -107,9 +107,9 @@ class Genetic(Algorithm[int]):
         self._replays: list[tuple[int, float]] = []  # (number, fitness) of further episodes
         self._next = 0
         self._broods = [GACandidates(0, (ROOT,), (), episodes, initial_sigma or sigma, seed)]
-        """The current brood, and older ones of which candidates are still under way; oldest first."""
+        """The current generation, and older ones of which candidates are still under way; oldest first."""
         self._under_way = {0: 0}
-        """Number of candidates of each brood that are under way (neither told nor dropped), by its first number."""
+        """Number of candidates of each generation under way (neither told nor dropped), by its first number."""
         self._evaluator: ChainEvaluator | None = None
 
     # Candidates
@@ -136,7 +136,7 @@ class Genetic(Algorithm[int]):
             self._under_way[self._brood_of(number).first] -= 1
 
     def evaluator(self) -> ChainEvaluator:
-        """Return the evaluator of the current brood; after a resumption, it includes older unfinished broods."""
+        """Return the evaluator of the current generation; after a resumption, it includes older unfinished ones."""
         if self._evaluator is None:
             chains, position_of = self._lineage.pack(_nodes_of(self._broods), self._cache_bytes)
             broods = [
@@ -178,7 +178,7 @@ class Genetic(Algorithm[int]):
             self._select()
 
     def _select(self) -> None:
-        """Truncation selection: the best children and the elites become the parents of the next brood."""
+        """Truncation selection: the best children and the elites become the parents of the next generation."""
         for number, fitness in sorted(self._replays):  # sorted, so that sums do not depend on the order of arrival
             record = self._records[self._brood_of(number).champion(number)]
             record.total += fitness
@@ -211,7 +211,7 @@ class Genetic(Algorithm[int]):
 
     @property
     def genome(self) -> SeedChain | None:
-        """Return the chain of the best elite; without elites, of the best of the last generation; else None."""
+        """The chain of the best elite; without elites, of the best of the last generation; None before there is any."""
         node = (self._elites or self._brood.parents)[0]
         return None if node == ROOT else self._lineage.chain(node)
 

@@ -279,7 +279,7 @@ class PBT(Algorithm[Interval]):
 
     @property
     def best(self) -> int | None:
-        """Return the member with the highest score now; None before the first score."""
+        """The member with the highest score now; None before the first score."""
         donors = [number for number in range(self.population) if self._is_donor(number)]
         return max(donors, key=self._score, default=None)
 

@@ -191,7 +191,7 @@ class POET(Algorithm[int]):
         return Bout(agent, environment, 2 * num, self._niches[agent].sigma, self._num_draws - num)
 
     def _gradients(self, bouts: Sequence[int]) -> list[Vector]:
-        """Return the gradient of each perturbed bout: its weighted sum of noise, divided by its number of evaluations."""
+        """Return the gradient of each perturbed bout: its weighted sum of noise over its number of evaluations."""
         groups = [self._round.group(bout, self._weigh) for bout in bouts]
         sums = weighted_sums(self._draws, [group for group, _ in groups], self.map)
         return [np.divide(total[0], np.float32(max(num, 1))) for total, (_, num) in zip(sums, groups, strict=True)]
@@ -359,7 +359,7 @@ class POET(Algorithm[int]):
 
     @property
     def _problem(self) -> dict[str, Any]:
-        """Return the facts that a state must match."""
+        """The facts that a state must match."""
         return {
             "algorithm": "POET",
             "dim": self._draws.dim,

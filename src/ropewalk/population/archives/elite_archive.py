@@ -170,7 +170,7 @@ class EliteArchive(ABC):
 
     @property
     def best(self) -> int | None:
-        """Return the row of the fittest elite, the first-occupied among equals; None if the archive is empty."""
+        """The row of the fittest elite, the first-occupied among equals; None if the archive is empty."""
         return int(self.fitnesses.argmax()) if len(self) else None
 
     def fitness_by_niche(self) -> NDArray[np.float64]:
