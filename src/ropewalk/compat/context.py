@@ -263,12 +263,20 @@ def get_context(
 
 
 def get_start_method(allow_none: bool = False) -> str:
-    """Return the method that `set_start_method` has set, or "spawn": processes of Ropewalk inherit nothing."""
+    """Return the method that `set_start_method` has set, or "spawn": processes of Ropewalk inherit nothing.
+
+    Args:
+        allow_none: accepted for compatibility with `multiprocessing`.
+    """
     return _method or START_METHODS[0]
 
 
 def set_start_method(method: str | None, force: bool = False) -> None:
     """Accept "spawn" or "forkserver"; the choice has no effect, because Ropewalk's processes behave the same for both.
+
+    Args:
+        method: the start method; None resets it.
+        force: whether to replace a method that was set before.
 
     Raises:
         ValueError: `method` is "fork", or unknown.
@@ -289,6 +297,9 @@ def get_all_start_methods() -> list[str]:
 def set_executable(executable: str | bytes | os.PathLike[str]) -> None:
     """Accept the interpreter that runs this program; Ropewalk's processes on this host always use it.
 
+    Args:
+        executable: path of the interpreter.
+
     Raises:
         ValueError: `executable` is another interpreter.
     """
@@ -304,6 +315,9 @@ def set_forkserver_preload(module_names: Sequence[str]) -> None:
 
     Missing modules are skipped, as in `multiprocessing`. Numerical libraries then start only one thread, and with some
     of them (NumPy, but not torch) the processes keep that single thread.
+
+    Args:
+        module_names: names of the modules.
 
     Raises:
         TypeError: `module_names` is not a list of names.

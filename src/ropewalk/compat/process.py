@@ -138,6 +138,9 @@ class Process(BaseProcess):
     def join(self, timeout: float | None = None) -> None:
         """Wait until the process has ended, or `timeout` seconds have passed.
 
+        Args:
+            timeout: seconds; None waits for ever.
+
         Raises:
             StartFailed: it could not be started.
         """
@@ -194,6 +197,9 @@ def cpu_count(session: Session | None = None) -> int:
     """Return the number of CPUs for this program: on the engine's hosts that are up, or else on this host.
 
     In a process of Ropewalk, it is the number of CPUs that the process itself may use.
+
+    Args:
+        session: the session whose hosts count; None is the shared session of this process.
     """
     session = session or default_session()
     shares = [agent.share for agent in session.hosts()]

@@ -56,11 +56,23 @@ class Evaluator(Generic[C]):
     """Whether the evaluation is a test, from whose outcome nothing is learnt."""
 
     def __call__(self, fitness: Fitness, candidate: C, trial: Trial) -> Outcome:
-        """Evaluate a candidate; the result is the same for the same candidate and trial seed, in any process."""
+        """Evaluate a candidate; the result is the same for the same candidate and trial seed, in any process.
+
+        Args:
+            fitness: the user's function.
+            candidate: the candidate, as `Algorithm.ask` returned it.
+            trial: the seed and the observation statistics of this evaluation.
+        """
         return outcome_of(fitness(candidate, trial))
 
     def test(self, fitness: Fitness, incumbent: Any, trial: Trial) -> Outcome:
-        """Evaluate the value that `Algorithm.incumbent` returned."""
+        """Evaluate the value that `Algorithm.incumbent` returned.
+
+        Args:
+            fitness: the user's function.
+            incumbent: the value.
+            trial: the seed and the observation statistics of this episode.
+        """
         return outcome_of(fitness(incumbent, trial))
 
 

@@ -26,7 +26,12 @@ class Distribution(Protocol):
         ...
 
     def perturb(self, value: Any, factor: float) -> Any:
-        """Return a neighbour of `value`: above it if `factor` is above 1, and below it if `factor` is below 1."""
+        """Return a neighbour of `value`: above it if `factor` is above 1, and below it if `factor` is below 1.
+
+        Args:
+            value: a value that `draw` or `perturb` returned.
+            factor: a positive factor.
+        """
         ...
 
 
