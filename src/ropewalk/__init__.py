@@ -5,8 +5,7 @@
     with rw.Pool(8) as pool:
         for fitness in pool.imap_unordered(evaluate, population): ...
 
-Importing starts nothing and takes a few milliseconds: what is named here is loaded
-when it is first used.
+Importing starts nothing and takes a few milliseconds: each name is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ with _lazy:
     from ropewalk.version import VERSION as __version__  # noqa: F401
 
 with _lazy.unlisted():
-    # As `multiprocessing` has its modules at hand.
+    # Modules that `multiprocessing` also offers as attributes.
     from ropewalk import connection as connection
     from ropewalk import context as context
     from ropewalk import dummy as dummy
@@ -143,5 +142,5 @@ with _lazy.unlisted():
     from ropewalk import sharedctypes as sharedctypes
     from ropewalk import synchronize as synchronize
 
-    # It needs torch, and takes a second to import.
+    # `Trainer` needs torch, which takes a second to import.
     from ropewalk.training.trainer import Trainer as Trainer

@@ -3,18 +3,18 @@
     StagedFile     .NAME.<boot>-<random> ─▶ content ─▶ fsync ─▶ rename to NAME ─▶ fsync of the folder
     StagedFolder   NAME.tmp, or the like ─▶ files   ─▶ fsync ─▶ rename to NAME ─▶ fsync of the folder above
 
-A process may be killed, the disk may fill up and the machine may lose its power at any moment: NAME holds the old
-content or the new one, whole. The rename is the only step that counts.
+A process may be killed, the disk may fill up and the machine may lose power at any moment: NAME holds either the old
+content or the new content, complete. The rename is the commit.
 
-The writer holds a lock (flock) on what it stages, which the kernel releases when the process ends, whatever kills it.
-A staged file that nobody has locked was left by a writer that died, and the next writer of the same name removes it. A
-process id would not tell: ids are given out again, and mean something else in each container. The name of a staged file
-says on which kernel its lock was taken, because some network drives do not tell of the locks of other hosts; a file
-that another kernel has left is removed when it has not changed for a day.
+The writer holds a lock (flock) on the staged file, which the kernel releases when the process ends, whatever kills it.
+A staged file without a lock was left by a writer that died, and the next writer of the same name removes it. A process
+id would not show this: ids are reused, and differ between containers. The name of a staged file contains the boot id of
+the kernel on which the lock was taken, because some network file systems do not report the locks of other hosts; a file
+from another kernel is removed once it has not changed for a day.
 
-Folders may be shared with other users of the machine: a name that is staged cannot be guessed, nothing that lies there
-is opened or written through, and a link in the place of NAME is replaced and not followed. Files have mode 0600 under
-any umask, unless the caller says otherwise. `trusted_files` says which files may be read again.
+Folders may be shared with other users of the machine: a staged name cannot be guessed, existing files are never opened
+or written through, and a link at NAME is replaced and not followed. Files have mode 0600 under any umask, unless the
+caller chooses another mode. `trusted_files` decides which files are safe to read back.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from typing import Self
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STAGED = re.compile(r"([0-9a-f]{8})-[0-9a-f]{8}")
 _NO_BOOT = "00000000"
-#: Of the name that a staged file will have; with what is added, a name must not have more than 255 bytes.
+#: Limit for the final name, in bytes: with the prefix and suffix of a staged file it must stay within 255 bytes.
 _MOST_NAME_BYTES = 200
 #: How many random names are tried; one is nearly always enough.
 _NAME_ATTEMPTS = 16
-#: No writer of another kernel goes on for longer.
+#: Seconds after which a staged file from another kernel counts as abandoned.
 _OLD_S = 24 * 3600.0
 
 
@@ -52,12 +52,15 @@ def open_new_file(path: Path | str, mode: int = 0o600) -> BufferedWriter:
     """Open a new file for writing that only this user can read, whatever the umask is.
 
     Args:
-        path: of the file.
-        mode: for files that others may read, too, unless the umask says otherwise.
+        path: path of the file.
+        mode: permission bits; the default is private, and the umask still applies to the bits for other users.
+
+    Returns:
+        The open file.
 
     Raises:
-        FileExistsError: something of that name is there already, be it a dangling link.
-        OSError: it cannot be made; nothing is left of it.
+        FileExistsError: the path already exists, even as a dangling link.
+        OSError: the file cannot be created; nothing is left of it.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:  # an umask may have taken our own rights away; it can never have added any
@@ -72,19 +75,19 @@ def open_new_file(path: Path | str, mode: int = 0o600) -> BufferedWriter:
 def write_new_file(
     path: Path | str, parts: Iterable[bytes | bytearray | memoryview], *, mode: int = 0o600, durable: bool = True
 ) -> int:
-    """Write a new file under its own name, where nothing reads it before it is whole.
+    """Write a new file under its final name, for places where nothing reads it before it is complete.
 
     Args:
-        path: of the file.
-        parts: its content, one after the other.
-        mode: as of `open_new_file`.
-        durable: return when it is on the disk.
+        path: path of the file.
+        parts: the content, as consecutive buffers.
+        mode: permission bits, as in `open_new_file`.
+        durable: whether to sync the file to disk before returning.
 
     Returns:
         The size of the file in bytes.
 
     Raises:
-        FileExistsError: something of that name is there already, be it a dangling link; it stays as it is.
+        FileExistsError: the path already exists, even as a dangling link; it is left unchanged.
         OSError: the file cannot be written; nothing is left of it.
     """
     file = open_new_file(path, mode)
@@ -96,20 +99,23 @@ def write_new_file(
                 os.fsync(file.fileno())
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(path)  # a full disk needs the room
+            os.unlink(path)  # free the space: the disk may be full
         raise
     return size_bytes
 
 
 def replace_file(path: Path, parts: Iterable[bytes | bytearray | memoryview]) -> int:
-    """Write a file for this user alone, so that `path` holds the old or the new one whole; returns its size in bytes.
+    """Replace a file atomically; only this user can read the new one.
 
     Args:
-        path: of the file; its folder exists.
-        parts: its content, one after the other.
+        path: path of the file; its folder must exist.
+        parts: the content, as consecutive buffers.
+
+    Returns:
+        The size of the file in bytes.
 
     Raises:
-        OSError: it cannot be written; what was there before is still there.
+        OSError: the file cannot be written; the previous file is still there.
     """
     with StagedFile(path) as staged:
         size_bytes = sum(map(staged.file.write, parts))
@@ -118,10 +124,17 @@ def replace_file(path: Path, parts: Iterable[bytes | bytearray | memoryview]) ->
 
 
 def write_locked_file(path: Path, content: bytes) -> StagedFile:
-    """Write a file that is locked from before it is seen until it is closed, or this process has ended.
+    """Write a file that is locked before it becomes visible, until it is closed or this process ends.
+
+    Args:
+        path: path of the file; its folder must exist.
+        content: the whole content.
+
+    Returns:
+        The committed file; closing it releases the lock.
 
     Raises:
-        OSError: it cannot be written, or there are no locks here; what was there before is still there.
+        OSError: the file cannot be written, or the file system has no locks; the previous file is still there.
     """
     staged = StagedFile(path, durable=False)
     try:
@@ -136,17 +149,18 @@ def write_locked_file(path: Path, content: bytes) -> StagedFile:
 
 
 class StagedFile:
-    """A file that is being written, for this user alone; until `commit`, `path` holds what it held before.
+    """A file that is being written, for this user alone; `path` keeps its previous content until `commit`.
 
-    The end of `with`, or `close`, removes what was not committed. Removes what writers of the same `path` have left
-    that were killed. A child of this process may write as well, before `commit` is called here.
+    The end of `with`, or `close`, removes a file that was not committed. The constructor removes staged files that
+    killed writers of the same `path` left. A child of this process may write to the file, too, before `commit` is
+    called here.
 
     Args:
-        path: of the file; its folder exists.
-        durable: what is committed is on the disk, and outlives a loss of power.
+        path: path of the file; its folder must exist.
+        durable: whether the committed file is synced to disk, so that it survives a loss of power.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the file cannot be created.
     """
 
     def __init__(self, path: Path, *, durable: bool = True) -> None:
@@ -160,11 +174,11 @@ class StagedFile:
             except FileExistsError:
                 continue
             with contextlib.suppress(BlockingIOError):
-                #: Whether the file has a lock, from before it is seen under `path`; there may be no locks here.
+                #: Whether the file was locked before it became visible under `path`; the file system may lack locks.
                 self.is_locked = _lock(self.file.fileno())
                 if _is_at(self.file.fileno(), self._staged):
                     break
-            self.file.close()  # another writer took it, when it had no lock yet, for one that was left
+            self.file.close()  # another writer removed it as abandoned, before it was locked
         else:
             raise FileExistsError(f"{_NAME_ATTEMPTS} names beside {path} were all taken; somebody may be planting them")
         self._is_staged = True
@@ -178,13 +192,13 @@ class StagedFile:
         self.close()
 
     def commit(self, *, previous: Path | None = None) -> None:
-        """Make it the file at `path`. It stays open, and locked, until `close`.
+        """Move the file to `path`. It stays open, and locked, until `close`.
 
         Args:
-            previous: what was at `path` gets this name, in the same folder.
+            previous: a name in the same folder, to which the previous file at `path` is moved; None replaces it.
 
         Raises:
-            OSError: it does not become that; what was there before is still there, if need be as `previous`.
+            OSError: the file cannot be moved; the previous file is still there, possibly under the name `previous`.
         """
         self.file.flush()
         if self._durable:
@@ -198,17 +212,17 @@ class StagedFile:
             sync_folder(self.path.parent)
 
     def close(self) -> None:
-        """Let go of it; may be called twice."""
+        """Close it, and remove it if it was not committed; may be called twice."""
         if self._is_staged:
             self._is_staged = False
-            with contextlib.suppress(OSError):  # the first error says what is wrong
-                os.unlink(self._staged)  # before it is closed: a full disk needs the room
+            with contextlib.suppress(OSError):  # the first error is the one to report
+                os.unlink(self._staged)  # before it is closed: frees the space if the disk is full
         with contextlib.suppress(OSError):
             self.file.close()
 
 
 def _remove_left_files(path: Path) -> None:
-    """Remove what writers of `path` have left that died."""
+    """Remove the staged files that dead writers of `path` left."""
     stem = _stem(path)
     with os.scandir(path.parent) as entries:
         found = [(entry.name, known) for entry in entries if (known := _staged_under(stem, entry.name))]
@@ -225,7 +239,7 @@ def _stem(path: Path) -> str:
 
 
 def _staged_under(stem: str, name: str) -> str:
-    """The boot in the name of a staged file; empty if `name` is not one with this stem."""
+    """Return the boot id in the name of a staged file; empty if `name` is not a staged name with this stem."""
     found = _STAGED.fullmatch(name.removeprefix(stem)) if name.startswith(stem) else None
     return found[1] if found else ""
 
@@ -241,20 +255,20 @@ def _remove_old(staged: Path) -> None:
 
 
 class StagedFolder:
-    """A folder that is being filled; until `commit`, there is nothing of it under its final name.
+    """A folder that is being filled; its final name does not exist until `commit`.
 
-    The end of `with`, or `close`, removes what was not committed.
+    The end of `with`, or `close`, removes a folder that was not committed.
 
     Args:
-        staged: the name until then. Others may have to find it, so the caller chooses it; `remove_left` removes it once
-            its writer has died.
-        path: the final name, in the same folder.
-        mode: rights of others need the umask's permission as well.
-        durable: what is committed is on the disk, and outlives a loss of power. Its files are the caller's part.
+        staged: the path until `commit`. Other processes may have to find it, so the caller chooses it; `remove_left`
+            removes it once its writer has died.
+        path: the final path, in the same parent folder.
+        mode: permission bits; the umask still applies to the bits for other users.
+        durable: whether the rename is synced to disk, so that it survives a loss of power. The caller syncs the files.
 
     Raises:
-        FileExistsError: `staged` is there already, be it a dangling link; or it was one that another writer removes.
-        OSError: it cannot be made.
+        FileExistsError: `staged` already exists, even as a dangling link; or another writer is removing it.
+        OSError: the folder cannot be created.
     """
 
     def __init__(self, staged: Path, path: Path, *, mode: int = 0o700, durable: bool = True) -> None:
@@ -262,7 +276,7 @@ class StagedFolder:
         self.path = path
         self._durable = durable
         os.mkdir(staged, mode | 0o700)
-        # An umask may have taken our own rights away; nobody else can have put another one there meanwhile.
+        # The umask may have removed this user's own permissions. No other user can have replaced the folder meanwhile.
         os.chmod(staged, stat.S_IMODE(os.lstat(staged).st_mode) | 0o700)
         self._lock = _lock_of(staged)
         self._is_staged = True
@@ -276,10 +290,10 @@ class StagedFolder:
         self.close()
 
     def commit(self) -> None:
-        """Give it its final name.
+        """Rename the folder to its final name.
 
         Raises:
-            OSError: it does not get it; for one, because a folder of that name is there that is not empty.
+            OSError: the rename failed, for example because a folder that is not empty already has that name.
         """
         if self._durable:
             sync_folder(self.staged)
@@ -289,7 +303,7 @@ class StagedFolder:
             sync_folder(self.path.parent)
 
     def close(self) -> None:
-        """Let go of it; may be called twice."""
+        """Close it, and remove it if it was not committed; may be called twice."""
         if self._is_staged:
             self._is_staged = False
             shutil.rmtree(self.staged, ignore_errors=True)
@@ -299,10 +313,14 @@ class StagedFolder:
 
 
 def remove_folder(path: Path, staged: Path) -> None:
-    """Remove a folder that was committed, which first gets its staged name back: half of one is never taken for whole.
+    """Remove a committed folder; it gets its staged name back first, so a half-removed folder never looks complete.
+
+    Args:
+        path: the committed folder.
+        staged: the staged name, in the same parent folder.
 
     Raises:
-        OSError: it cannot be removed, or not all of it.
+        OSError: the folder cannot be removed, or not completely.
     """
     os.rename(path, staged)
     shutil.rmtree(staged)
@@ -312,11 +330,14 @@ def remove_folder(path: Path, staged: Path) -> None:
 
 
 def remove_left(staged: Path) -> None:
-    """Remove a staged file or folder of this user if its writer, which must have been on this kernel, has died.
+    """Remove a staged file or folder of this user if its writer, which must have run on this kernel, has died.
 
-    Where there are no locks, it stays. Links are not followed.
+    Nothing is removed on a file system without locks. Links are not followed.
+
+    Args:
+        staged: the staged file or folder; it need not exist.
     """
-    with contextlib.suppress(OSError):  # its writer lives, or another one was quicker
+    with contextlib.suppress(OSError):  # its writer is alive, or another process removed it first
         lock = _lock_of(staged)
         if lock is None:
             return
@@ -332,11 +353,11 @@ def remove_left(staged: Path) -> None:
 
 
 def _lock_of(path: Path) -> int | None:
-    """The descriptor of a lock on a file or folder; None where there are no locks.
+    """Lock a file or folder and return the descriptor that holds the lock; None if the file system has no locks.
 
     Raises:
-        FileExistsError: another process has it.
-        OSError: it is not there, or is a link.
+        FileExistsError: another process holds the lock.
+        OSError: the path does not exist, or is a link.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -350,10 +371,10 @@ def _lock_of(path: Path) -> int | None:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock a file or folder until its descriptor is closed; False where there are no locks.
+    """Lock a file or folder until its descriptor is closed; False if the file system has no locks.
 
     Raises:
-        BlockingIOError: another process has it.
+        BlockingIOError: another process holds the lock.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -365,7 +386,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether a file or folder still has this name."""
+    """Whether the open file or folder is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:
@@ -374,7 +395,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 @functools.cache
 def boot_id() -> str:
-    """Names this run of this kernel, on which locks mean something; empty if it has no name."""
+    """Return the id of the current boot of this kernel, within which locks are valid; empty if it is not known."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
@@ -382,7 +403,7 @@ def boot_id() -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder last through a loss of power."""
+    """Sync the entries of a folder to disk, so that they survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""`multiprocessing.connection`: our connections, and what else that module has."""
+"""`multiprocessing.connection`: connections of Ropewalk, and the other names of that module."""
 
 from multiprocessing import AuthenticationError, BufferTooShort
 from multiprocessing.connection import Client, Listener, answer_challenge, deliver_challenge, wait

@@ -1,6 +1,6 @@
-"""`multiprocessing.context`: the class of our contexts, and the errors of that module.
+"""`multiprocessing.context`: the class of Ropewalk's contexts, and the errors of that module.
 
-Of its classes for start methods there are those that we are like, under all of their names; none is for "fork".
+The classes for the start methods "spawn" and "forkserver" are there under all of their names; none is for "fork".
 """
 
 from multiprocessing.context import AuthenticationError, BufferTooShort, ProcessError, TimeoutError

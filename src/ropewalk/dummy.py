@@ -1,6 +1,6 @@
 """`multiprocessing.dummy`: the names of `multiprocessing` over threads, as the standard library has them."""
 
-from multiprocessing.dummy import (  # type: ignore[attr-defined]  # the stubs do not know all of it
+from multiprocessing.dummy import (  # type: ignore[attr-defined]  # the stubs lack some of these names
     Array,
     Barrier,
     BoundedSemaphore,

@@ -5,58 +5,58 @@
     ├── WorkerLost                            a worker died and its task may not be repeated
     │   └── TaskPoisoned                      one task killed `max_deaths` workers in a row
     ├── TaskTimeout (multiprocessing.TimeoutError)   a task ran longer than `task_timeout_s`
-    ├── TaskCancelled                         the task was given up before it ended
-    ├── RemoteError                           a task raised something that cannot be rebuilt here
+    ├── TaskCancelled                         the task was cancelled before it finished
+    ├── RemoteError                           a task raised an exception that cannot be rebuilt here
     ├── InitializerFailed                     the pool's initializer raised; no worker can start
     ├── CrashLoop                             processes die faster than the restart budget allows
     ├── StartFailed                           a process or an agent could not be started at all
-    ├── NotPicklable (TypeError)              a value cannot travel; says where inside it the trouble is
+    ├── NotPicklable (TypeError)              a value cannot be pickled; says which part of it
     ├── TransportError (ConnectionError)
-    │   ├── TransportRefused                  the other side does not accept us, and says which side to change
-    │   ├── LinkClosed                        the other side is gone
-    │   └── FrameError                        bytes that are not a frame of ours, or over a limit
+    │   ├── TransportRefused                  the peer rejected this process; says which side to change
+    │   ├── LinkClosed                        the peer is gone
+    │   └── FrameError                        received bytes are not a valid frame, or exceed a limit
     ├── EngineError                           an engine could not do what was asked
     │   └── UnknownEngine (ValueError)
     ├── CodeRefused (ValueError)              a project's code is too large, unreadable or damaged; names the files
     ├── PeerLost (ConnectionResetError, EOFError)   the other side of a queue, pipe, lock or manager is gone
-    │   └── ObjectLost                        a value that stayed with the workers is gone with its host; names it
+    │   └── ObjectLost                        a value that was kept on a host is gone with that host; names the host
     ├── WrongHost (RuntimeError)              an object that is bound to its host was sent to another one
-    ├── FileNotTrusted (PermissionError)      a file that decides what runs is of another user, or others may change it
-    ├── SettingsError (ValueError)            a setting is unknown or has a value it cannot have
-    ├── ProcessLimit                          a host holds as many processes as it may
+    ├── FileNotTrusted (PermissionError)      another user owns, or may change, a file that decides which code runs
+    ├── SettingsError (ValueError)            a setting is unknown or has an invalid value
+    ├── ProcessLimit                          a host has reached its limit of processes
     ├── CallError                             a call to a service was not answered
     │   ├── ServiceLost (ConnectionError)     the service is gone; says how it ended
     │   ├── DeadlineExceeded (TimeoutError)   the deadline passed before the answer came
-    │   ├── CallCancelled                     nobody waits for the answer of the call that runs here any more
-    │   ├── CallCycle                         calls that wait for each other go round in a circle
-    │   └── ProgramStopped                    the program is being stopped, and takes no more calls
-    ├── ProgramFailed                         a node failed and with it the program; says which, and why
+    │   ├── CallCancelled                     the caller no longer waits for the call that runs here
+    │   ├── CallCycle                         calls wait for each other in a cycle
+    │   └── ProgramStopped                    the program is being stopped and takes no more calls
+    ├── ProgramFailed                         a node failed, and the program with it; says which node, and why
     ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
-    ├── CheckpointCorrupt                     a saved state is damaged; says which file, and how that was seen
-    ├── HandleNotConnected (AttributeError)   a handle was used as if it were a client already
-    ├── ProfileInvalid (ValueError)           a profile is no graph of operators with costs; says which operator
-    ├── TopologyInvalid (ValueError)          devices or links cannot be as they are described
-    ├── NotTraceable (TypeError)              a model's graph cannot be seen; names the operator and the way out
-    ├── PlanInvalid (ValueError)              stages that are no plan of this model on these devices
-    │   └── NoPlanFits                        no plan does what is asked; names both numbers and the smallest change
-    ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot go on
-    ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used out of its range; names the action
-    ├── StageFailed                           a stage of a pipeline raised; says which, and at which micro-batch
-    ├── LocalExecutorFailed                   a player was used after one of its steps had failed; the cause is why
-    ├── TrainerFailed                         the same of a trainer on processes
-    ├── StageLost (ConnectionError)           the process of a stage is gone, and training cannot go on without it
-    ├── StageStalled (TimeoutError)           stages answer, and a step does not come to its end
+    ├── CheckpointCorrupt                     a saved state is damaged; says which file, and how that was detected
+    ├── HandleNotConnected (AttributeError)   a handle was used as if it were a client
+    ├── ProfileInvalid (ValueError)           a profile is not a valid graph of operators; says which operator
+    ├── TopologyInvalid (ValueError)          the description of devices or links is invalid
+    ├── NotTraceable (TypeError)              a model cannot be traced; names the operator and a workaround
+    ├── PlanInvalid (ValueError)              the stages are not a valid plan of this model on these devices
+    │   └── NoPlanFits                        no plan meets the request; names both numbers and the smallest change
+    ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
+    ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
+    ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
+    ├── LocalExecutorFailed                   a local executor was used after one of its steps had failed
+    ├── TrainerFailed                         a trainer was used after it had failed
+    ├── StageLost (ConnectionError)           the process of a stage is gone, and training cannot continue without it
+    ├── StageStalled (TimeoutError)           all stages answer, but a step does not finish
     └── ExchangeError                         gradients could not be exchanged
-        ├── ExchangeInvalid (ValueError)      parts of an exchange that do not fit; says what to use instead
-        ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and in what
-        ├── ExchangeStalled (TimeoutError)    members or tensors that do not arrive; names them
-        ├── ExchangeAborted                   the step was taken back while this waited
-        ├── GradientNotFinite (ArithmeticError)   NaN or infinity in a gradient; names ranks and parameters
-        ├── DescentViolated (ArithmeticError)   a round in which what is proved of GD-SEC does not hold; names it
-        └── MessageCorrupt (ValueError)       bytes that no encoder can have sent; says whose
+        ├── ExchangeInvalid (ValueError)      parts of an exchange do not fit together; says what to use instead
+        ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and during which operation
+        ├── ExchangeStalled (TimeoutError)    members or tensors did not arrive in time; names them
+        ├── ExchangeAborted                   the step was aborted during the exchange
+        ├── GradientNotFinite (ArithmeticError)   a gradient contains NaN or infinity; names ranks and parameters
+        ├── DescentViolated (ArithmeticError)   a round breaks the descent that is proved for GD-SEC; names the round
+        └── MessageCorrupt (ValueError)       no encoder can have produced these bytes; names the sender
 
-Each class keeps its facts as fields and survives pickling with them, because
-errors cross process borders. Messages say what happened, with which values,
+Each class keeps its facts as attributes and survives pickling with them, because
+errors cross process boundaries. Messages say what happened, with which values,
 and what to do next.
 """
 
@@ -69,11 +69,11 @@ from ropewalk.escaping import escaped_lines
 
 
 class RopewalkError(Exception):
-    """The root of everything that Ropewalk raises on its own account.
+    """The base class of all exceptions of Ropewalk.
 
     Subclasses take their facts as keyword arguments; the facts are kept as
-    attributes and pickled with the message. Messages quote what other
-    processes and hosts said, so their text never acts on a terminal.
+    attributes and pickled with the message. Messages quote text from other
+    processes and hosts, so `str` escapes the control characters in them.
     """
 
     def __init__(self, message: str = "", **facts: Any) -> None:
@@ -104,8 +104,8 @@ class WorkerLost(RopewalkError):
     Attributes:
         worker: name of the worker, such as "pool-1.3".
         index: position of the task in its map, or None for `apply`.
-        cause: what is known of the death, in words.
-        last_output: the last lines the worker printed.
+        cause: a description of how the worker died.
+        last_output: the last lines that the worker printed.
     """
 
     worker: str = ""
@@ -125,7 +125,7 @@ class TaskPoisoned(WorkerLost):
 
 
 class TaskTimeout(RopewalkError, multiprocessing.TimeoutError):
-    """A task ran longer than the pool's `task_timeout_s`; its worker was ended.
+    """A task ran longer than the pool's `task_timeout_s`; its worker was stopped.
 
     Attributes:
         index: position of the task in its map, or None for `apply`.
@@ -137,11 +137,11 @@ class TaskTimeout(RopewalkError, multiprocessing.TimeoutError):
 
 
 class TaskCancelled(RopewalkError):
-    """The pool was terminated, or the iterator dropped, before the task ended."""
+    """The pool was terminated, or the iterator dropped, before the task finished."""
 
 
 class RemoteError(RopewalkError):
-    """A task raised an exception that cannot be rebuilt in this process; its text is all there is.
+    """A task raised an exception that cannot be rebuilt in this process; only its text is available.
 
     Attributes:
         type_name: module and name of the exception's class, such as "mylib.MyError".
@@ -151,14 +151,14 @@ class RemoteError(RopewalkError):
 
 
 class InitializerFailed(RopewalkError):
-    """The pool's initializer raised in a worker; its own exception is the cause."""
+    """The pool's initializer raised in a worker; `__cause__` is the exception that it raised."""
 
 
 class CrashLoop(RopewalkError):
     """Processes died more often than the restart budget allows.
 
     Attributes:
-        deaths: the causes, oldest first.
+        deaths: the cause of each death, oldest first.
     """
 
     deaths: tuple[str, ...] = ()
@@ -172,18 +172,18 @@ class NotPicklable(RopewalkError, TypeError):
     """A value cannot be sent to another process.
 
     Attributes:
-        path: where inside the value the trouble is, such as "args[0].model.lock".
+        path: the part of the value that cannot be pickled, such as "args[0].model.lock".
     """
 
     path: str = ""
 
 
 class TransportError(RopewalkError, ConnectionError):
-    """Something between two processes failed."""
+    """The connection between two processes failed."""
 
 
 class TransportRefused(TransportError):
-    """The other side does not accept this process, and says why."""
+    """The peer rejected this process; the message says why."""
 
 
 class LinkClosed(TransportError):
@@ -191,9 +191,9 @@ class LinkClosed(TransportError):
 
 
 class FrameError(TransportError):
-    """Received bytes are not one of our frames, or a frame is larger than its limit."""
+    """Received bytes are not a valid frame, or a frame is larger than its limit."""
 
-    #: The protocol of the peer, if it speaks another one than this side; else 0.
+    #: The protocol version of the peer if it differs from the version of this side; else 0.
     peer_protocol: int = 0
 
 
@@ -206,43 +206,43 @@ class UnknownEngine(EngineError, ValueError):
 
 
 class CodeRefused(RopewalkError, ValueError):
-    """The code of a project does not travel: it is too large, cannot be read, or came damaged."""
+    """The code of a project cannot be sent: it is too large, cannot be read, or arrived damaged."""
 
 
 class PeerLost(RopewalkError, ConnectionResetError, EOFError):
     """The other side of a shared object is gone: the process or the host that it lived in.
 
-    What `multiprocessing` raises in such a case depends on the moment, so this is both of it.
+    `multiprocessing` raises either `ConnectionResetError` or `EOFError`, depending on timing, so this class is both.
 
     Attributes:
-        peer: where the object was, or who held the other end.
+        peer: the place of the object, or the process that held the other end.
     """
 
     peer: str = ""
 
 
 class ObjectLost(PeerLost):
-    """A value that was held with the workers is gone, with the host that had it or with the process that kept it there.
+    """A value that was kept on a host is gone, because the host or the process that kept it there is gone.
 
     Attributes:
-        host: where it was.
+        host: the host that kept the value.
     """
 
     host: str = ""
 
 
 class WrongHost(RopewalkError, RuntimeError):
-    """An object that lives in the memory of one host was sent to another host, or is wanted there."""
+    """An object that lives in the memory of one host was sent to another host, or is used there."""
 
 
 class FileNotTrusted(RopewalkError, PermissionError):
     """A file that decides which code runs belongs to another user, or another user may change it.
 
     Attributes:
-        path: the file, as it was named.
-        place: what is wrong: the file itself, or a folder or link on the way to it.
-        owner: user id of the place.
-        mode: permissions of the place.
+        path: the file, as the caller named it.
+        place: the path that is not safe: the file itself, or a folder or link that leads to it.
+        owner: the user id that owns `place`.
+        mode: the permission bits of `place`.
     """
 
     path: str = ""
@@ -252,11 +252,11 @@ class FileNotTrusted(RopewalkError, PermissionError):
 
 
 class SettingsError(RopewalkError, ValueError):
-    """A setting is unknown or has a value that it cannot have."""
+    """A setting is unknown or has an invalid value."""
 
 
 class ProcessLimit(RopewalkError):
-    """A host already holds as many processes as it may."""
+    """A host has reached its limit of processes (`max_processes`)."""
 
 
 class CallError(RopewalkError):
@@ -264,12 +264,12 @@ class CallError(RopewalkError):
 
 
 class ServiceLost(CallError, ConnectionError):
-    """The service that was called is gone, or went while it ran the call.
+    """The service that was called is gone, or ended while it ran the call.
 
     Attributes:
         service: name of the node.
-        replica: which of its replicas.
-        cause: how it ended, in one line.
+        replica: index of the replica.
+        cause: how the service ended, in one line.
         started: whether the call may have run there; if not, repeating it is harmless.
     """
 
@@ -290,13 +290,13 @@ class DeadlineExceeded(CallError, TimeoutError):
 
 
 class CallCancelled(CallError):
-    """The call that the running code serves is over: its caller is gone or gave it up, or the service is being stopped.
+    """The call that the running code serves was cancelled: its caller is gone or gave up, or the service is stopping.
 
-    Raised in the method, by `wait_for` and `CurrentCall.check`; the caller never sees it.
+    `wait_for` and `CurrentCall.check` raise it in the method; the caller never sees it.
 
     Attributes:
         call: service and method, such as "replay.insert".
-        reason: why it is over, in words.
+        reason: why the call was cancelled.
     """
 
     call: str = ""
@@ -304,7 +304,7 @@ class CallCancelled(CallError):
 
 
 class CallCycle(CallError):
-    """A chain of calls, each made while the one before it waits, goes round in a circle.
+    """A chain of calls, each made while the previous call waits for it, forms a cycle.
 
     Attributes:
         chain: the calls, outermost first.
@@ -314,15 +314,18 @@ class CallCycle(CallError):
 
 
 class ProgramStopped(CallError):
-    """The program is being stopped: its services answer no new calls. A node that ends with it ended well."""
+    """The program is being stopped, and its services accept no new calls.
+
+    A node that ends with this exception counts as finished, not as failed.
+    """
 
 
 class ProgramFailed(RopewalkError):
-    """A node failed, and nothing could restart it; its own exception, if it raised one, is the cause.
+    """A node failed and could not be restarted; `__cause__` is the exception that it raised, if it raised one.
 
     Attributes:
         node: name of the node that failed first.
-        replica: which of its replicas.
+        replica: index of the replica.
         reason: how it failed, in one line.
         last_output: the last lines that it printed.
         deaths: how its earlier attempts ended, oldest first, if it was restarted.
@@ -339,17 +342,17 @@ class ProgramInvalid(RopewalkError, ValueError):
     """A program cannot be launched as it is.
 
     Attributes:
-        problems: everything that was found, one line each.
+        problems: every problem that was found, one line each.
     """
 
     problems: tuple[str, ...] = ()
 
 
 class CheckpointCorrupt(RopewalkError):
-    """The saved state of a service, or of a training, is damaged, and so is what could serve in its place.
+    """The saved state of a service or of a training run is damaged, and so is every older copy of it.
 
     Attributes:
-        path: the newest of the files.
+        path: the newest of the damaged files.
     """
 
     path: str = ""
@@ -366,33 +369,33 @@ class HandleNotConnected(RopewalkError, AttributeError):
 
 
 class ProfileInvalid(RopewalkError, ValueError):
-    """A profile is no graph of operators with costs: a circle, an unknown or repeated id, a negative time."""
+    """A profile is not a valid graph of operators: it has a cycle, an unknown or repeated id, or a negative time."""
 
 
 class TopologyInvalid(RopewalkError, ValueError):
-    """Devices or links cannot be as they are described: none of them, no bandwidth, an unreadable text."""
+    """The description of devices or links is invalid: no devices, no bandwidth, or a text that cannot be parsed."""
 
 
 class NotTraceable(RopewalkError, TypeError):
-    """The graph of a model cannot be seen, or not cut where it was asked to be.
+    """A model cannot be traced to a graph, or its graph cannot be cut at the requested place.
 
     Attributes:
-        operator: module path of the operator in the way, if one is known.
+        operator: module path of the operator that prevents it, if that is known.
     """
 
     operator: str = ""
 
 
 class PlanInvalid(RopewalkError, ValueError):
-    """Stages that are no plan of this model on these devices."""
+    """The stages are not a valid plan of this model on these devices."""
 
 
 class NoPlanFits(PlanInvalid):
-    """No plan does what was asked; says what was needed, what there is, and the smallest change that would do.
+    """No plan meets the request; the message names both numbers and the smallest change that would make one fit.
 
     Attributes:
-        needed: the least that any plan needs (bytes, devices or operators, as the message says).
-        available: what there is of it.
+        needed: the least that any plan needs, in the unit that the message names (bytes, devices or operators).
+        available: the amount that is available, in the same unit.
     """
 
     needed: float = 0
@@ -400,15 +403,15 @@ class NoPlanFits(PlanInvalid):
 
 
 class EvaluationFailed(RopewalkError):
-    """A fitness is NaN where that is not to be, or nothing but failed evaluations comes back."""
+    """A fitness is NaN where NaN is not allowed, or all evaluations fail."""
 
 
 class ScheduleInvalid(RopewalkError, ValueError):
-    """A stream of actions breaks a rule, or a schedule is used out of its range.
+    """A sequence of actions breaks a rule, or a schedule is used outside its range.
 
     Attributes:
-        action: the first action that breaks the rule, as it prints; empty if the range is the trouble.
-        worker: whose action it is, as it prints.
+        action: the printed form of the first action that breaks the rule; empty if the range is the problem.
+        worker: the printed form of the worker whose action it is.
     """
 
     action: str = ""
@@ -416,15 +419,15 @@ class ScheduleInvalid(RopewalkError, ValueError):
 
 
 class StageFailed(RopewalkError):
-    """A stage raised while it carried out an action; what it raised is the cause.
+    """A stage raised while it carried out an action; `__cause__` is the exception that it raised.
 
     Attributes:
         stage: id of the stage.
-        replica: which of its replicas.
-        micro_batch: which micro-batch; None in a step.
-        version: of the weights it computed with, or was to make.
-        operator: the operator of the model in which it happened, if that is known.
-        action: the action, as it prints.
+        replica: index of the replica.
+        micro_batch: index of the micro-batch; None in an optimiser step.
+        version: version of the weights that the action used, or was to produce.
+        operator: the operator of the model that raised, if that is known.
+        action: the printed form of the action.
     """
 
     stage: int = 0
@@ -436,7 +439,7 @@ class StageFailed(RopewalkError):
 
 
 class LocalExecutorFailed(RopewalkError):
-    """A player was used after one of its steps had failed; why it failed is the cause.
+    """A local executor was used after one of its steps had failed; `__cause__` is the original error.
 
     Attributes:
         step: the number of the step that failed, from 0; in a drain, of the step that would have been next.
@@ -446,15 +449,15 @@ class LocalExecutorFailed(RopewalkError):
 
 
 class TrainerFailed(RopewalkError):
-    """A trainer was used after it had failed; why it failed is the cause."""
+    """A trainer was used after it had failed; `__cause__` is the original error."""
 
 
 class StageLost(RopewalkError, ConnectionError):
-    """The process of a stage is gone, and training cannot go on without it.
+    """The process of a stage is gone, and training cannot continue without it.
 
     Attributes:
-        stages: ids of the stages it ran.
-        cause: what is known of its end, in words.
+        stages: ids of the stages that the process ran.
+        cause: a description of how the process ended.
     """
 
     stages: tuple[int, ...] = ()
@@ -462,10 +465,10 @@ class StageLost(RopewalkError, ConnectionError):
 
 
 class StageStalled(RopewalkError, TimeoutError):
-    """All stages answer when they are asked, but a step does not come to its end.
+    """All stages still answer, but a step does not finish.
 
     Attributes:
-        waited_s: seconds that were waited for it.
+        waited_s: how long the trainer waited for the step, in seconds.
     """
 
     waited_s: float = 0.0
@@ -476,16 +479,16 @@ class ExchangeError(RopewalkError):
 
 
 class ExchangeInvalid(ExchangeError, ValueError):
-    """Parts of an exchange that do not fit together, or a value that it cannot have; says what to use instead."""
+    """Parts of an exchange do not fit together, or an argument is invalid; the message says what to use instead."""
 
 
 class MemberLost(ExchangeError, ConnectionError):
     """A member of the group is gone.
 
     Attributes:
-        ranks: of the members that are gone, in the epoch in which this was seen.
-        members: their names.
-        epoch: of the group.
+        ranks: ranks of the lost members, in the epoch in which the loss was detected.
+        members: names of the lost members.
+        epoch: epoch of the group.
     """
 
     ranks: tuple[int, ...] = ()
@@ -494,12 +497,12 @@ class MemberLost(ExchangeError, ConnectionError):
 
 
 class ExchangeStalled(ExchangeError, TimeoutError):
-    """Members, or gradients of theirs, did not arrive in time.
+    """Members, or some of their gradients, did not arrive in time.
 
     Attributes:
-        ranks: of those who are waited for.
-        tensors: (rank, name) of gradients that are not ready, as far as that is known.
-        waited_s: for how long.
+        ranks: ranks of the members that have not arrived.
+        tensors: (rank, name) of each gradient that is not ready, as far as that is known.
+        waited_s: how long they were waited for, in seconds.
     """
 
     ranks: tuple[int, ...] = ()
@@ -508,22 +511,22 @@ class ExchangeStalled(ExchangeError, TimeoutError):
 
 
 class ExchangeAborted(ExchangeError):
-    """The step was taken back while this waited; its gradients are to be computed again.
+    """The step was aborted during the exchange; its gradients have to be computed again.
 
     Attributes:
-        epoch: of the group in which the step had begun.
+        epoch: epoch of the group in which the step began.
     """
 
     epoch: int = 0
 
 
 class GradientNotFinite(ExchangeError, ArithmeticError):
-    """A gradient has NaN or infinity in it.
+    """A gradient contains NaN or infinity.
 
     Attributes:
-        ranks: of the members whose gradients they are.
-        parameters: names, as far as they are known here.
-        step: the step.
+        ranks: ranks of the members whose gradients contain it.
+        parameters: names of the parameters, as far as they are known here.
+        step: number of the step.
     """
 
     ranks: tuple[int, ...] = ()
@@ -532,12 +535,12 @@ class GradientNotFinite(ExchangeError, ArithmeticError):
 
 
 class DescentViolated(ExchangeError, ArithmeticError):
-    """A quantity that is proved to descend did not.
+    """A quantity that provably decreases did not decrease.
 
     Attributes:
-        round: the round in which that was seen, from 0.
-        potential: the quantity then.
-        allowed: the most that it may be.
+        round: number of the round in which that was detected, from 0.
+        potential: the quantity in that round.
+        allowed: the largest value that the proof allows.
     """
 
     round: int = 0
@@ -546,10 +549,10 @@ class DescentViolated(ExchangeError, ArithmeticError):
 
 
 class MessageCorrupt(ExchangeError, ValueError):
-    """Bytes that no encoder of this bucket can have made.
+    """A message holds bytes that no encoder of this bucket can have produced.
 
     Attributes:
-        rank: whose message it is.
+        rank: rank of the sender.
     """
 
     rank: int = -1

@@ -3,8 +3,8 @@
     SCHEDULES = Family("schedule", {"gpipe": GPipe, ...}, group="ropewalk.schedules", unknown=ScheduleInvalid)
     SCHEDULES.member("gpipe")
 
-A family is a dictionary of its members. Installed packages add others by entry points of its group; these are
-imported when one is asked for by its name, and cannot take the name of a member that is here.
+A family is a dictionary of its members. Installed packages add others with entry points of its group; such a member is
+imported when it is requested by name, and cannot take the name of a built-in member.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _Entry = TypeVar("_Entry")
 
 
 class Family(dict[str, _Entry]):
-    """Members by name: each is the member itself, or a text `module:attribute` that says where it is.
+    """Members by name: each value is the member itself, or a text `module:attribute` to import it from.
 
     Args:
-        noun: what a member is called in messages.
-        members: those that belong to Ropewalk, by name.
-        group: of the entry points by which installed packages add members.
-        unknown: the error of a name or an option that does not exist, and of a name that is taken.
-        broken: the error of a member that cannot be imported; by default the same.
-        added_by: the function that adds members, for messages.
+        noun: the word for a member in messages.
+        members: the built-in members, by name.
+        group: name of the entry point group in which installed packages add members.
+        unknown: exception class for a name or an option that does not exist, and for a name that is taken.
+        broken: exception class for a member that cannot be imported; defaults to `unknown`.
+        added_by: name of the function that adds members, for messages.
     """
 
     def __init__(
@@ -44,19 +44,19 @@ class Family(dict[str, _Entry]):
         self._unknown, self._broken = unknown, broken or unknown
 
     def installed(self) -> dict[str, str]:
-        """Where the members are that installed packages add, by name; nothing of theirs is imported."""
-        # Imported here: it takes 20 ms, which every agent and every program would pay for the sake of a few.
+        """Return `module:attribute` of the members that installed packages add, by name; imports none of them."""
+        # Imported here: it takes 20 ms, which every agent and every program would pay although few need it.
         metadata = importlib.import_module("importlib.metadata")
         return {entry.name: entry.value for entry in metadata.entry_points(group=self._group) if entry.name not in self}
 
     def member(self, name: str) -> Any:
-        """The member of this name, imported if it has to be.
+        """Return the member with this name, importing it if necessary.
 
         Raises:
-            Exception: of the type `unknown` if there is none, with all names and the near one; of the type `broken` if
-                it cannot be imported, with the place and the reason.
+            Exception: of the type `unknown` if there is none, with all names and the closest match; of the type
+                `broken` if it cannot be imported, with the place and the reason.
         """
-        entry = self[name] if name in self else self.installed().get(name)  # looking through packages takes longer
+        entry = self[name] if name in self else self.installed().get(name)  # searching installed packages is slow
         if entry is None:
             known = [*self, *sorted(self.installed())]
             added = f"; another is added with {self._added_by}" if self._added_by else ""
@@ -72,10 +72,18 @@ class Family(dict[str, _Entry]):
             raise self._broken(f"the {self._noun} {name!r} cannot be loaded from {entry}: {error}") from error
 
     def make(self, name: str, options: Mapping[str, Any]) -> Any:
-        """Call the member of this name with options, which are checked first.
+        """Call the member with this name with options, after checking them.
+
+        Args:
+            name: name of the member.
+            options: keyword arguments of the member.
+
+        Returns:
+            The result of the call.
 
         Raises:
-            Exception: as `member`; of the type `unknown` too if it has no such option, or needs one that is not given.
+            Exception: as `member`; also of the type `unknown` if an option does not exist, or a required option
+                is missing.
         """
         member = self.member(name)
         parameters = inspect.signature(member).parameters.values()
@@ -91,17 +99,21 @@ class Family(dict[str, _Entry]):
         return member(**options)
 
     def add(self, name: str, entry: _Entry) -> None:
-        """Give a member a name.
+        """Add a member under a name.
+
+        Args:
+            name: the name.
+            entry: the member, or a text `module:attribute` to import it from.
 
         Raises:
-            Exception: of the type `unknown`, if another has this name.
+            Exception: of the type `unknown`, if the name is taken.
         """
         if self.setdefault(name, entry) is not entry:
             raise self._unknown(f"{name!r} is the name of {self[name]!r}; give yours another name")
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    """What stands between a name that does not exist and the list of those that do."""
-    # Imported here: only a mistake needs it.
+    """Return the part of a message between an unknown name and the list of known names: the closest match, if any."""
+    # Imported here because only an error needs it.
     near = importlib.import_module("difflib").get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ";"

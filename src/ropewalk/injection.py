@@ -1,14 +1,13 @@
-"""Named points where a test makes something go wrong; without a test each costs one look at a variable.
+"""Fault injection: named points where a test can make a process fail. Without a test, each costs one variable lookup.
 
     code:   if injection.visit and injection.visit("worker.before_task"): return        # True: leave it out
     test:   with ropewalk.testing.faults.at("worker.before_task", faults.kill()): ...
 
-The test writes what shall happen into a folder and names the folder in the
-environment; every process of ours that starts then reads it once (`load`). So the
-points reach processes that the test never sees. Nothing happens at a point in a
-process that was not told so when it started.
+The test writes the faults into a folder and names the folder in the environment; every process of Ropewalk reads it
+once when it starts (`load`). This way faults reach processes that the test does not start itself. A process that found
+no faults when it started never has any.
 
-This module stands at the bottom, because agents, workers and links all have points.
+This module is at the bottom of the import layers, because agents, workers and links all have such points.
 """
 
 from __future__ import annotations
@@ -21,12 +20,13 @@ from collections.abc import Callable
 
 import msgspec
 
-#: Names the folder with the faults. No ROPEWALK_ variable: those are settings, and unknown ones are refused.
+#: The variable that names the folder with the faults. It does not start with ROPEWALK_, because such variables are
+#: settings, and unknown settings are errors.
 VARIABLE = "_ROPEWALK_FAULTS"
-#: What the user's own process is called here.
+#: The name of the user's own process.
 LAUNCHER = "launcher"
 
-#: Every point and where it stands. A fault at any other name is refused.
+#: Every point, with its place in the code. A fault at any other name is an error.
 POINTS = {
     "worker.before_task": "a worker is about to call the user's function",
     "worker.after_task": "the function has returned; its result is nowhere yet",
@@ -44,33 +44,35 @@ POINTS = {
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What happens at a point, and when."""
+    """What happens at a point, and under which conditions."""
 
     point: str
     action: str
     """kill, stop, delay or drop."""
     seconds: float = 0.0
-    """How long a delay lasts, or a stop (0: until somebody sends SIGCONT)."""
+    """Duration of a delay or a stop, in seconds; a stop of 0 lasts until the process gets SIGCONT."""
     times: int = 1
-    """How often it happens in all processes together; 0: always."""
+    """How often the fault happens in all processes together; 0: always."""
     after: int = 0
-    """How many visits each process passes by first."""
+    """Number of visits that each process ignores first."""
     process: str = "*"
-    """A pattern for the process: "agent" or a name such as "pool-1.0". The launcher has to be named, as "launcher":
-    it is the test itself."""
+    """A pattern for the process name: "agent", or a name such as "pool-1.0".
+
+    Only the exact name "launcher" matches the launcher, which is the test itself.
+    """
     detail: str = "*"
-    """A pattern for what the point tells of itself."""
+    """A pattern for the detail that the point reports."""
 
 
-#: Called at each point with its name and detail; True when what stands there is to be left out. None: no faults.
+#: Called at each point with its name and detail; True if the operation there is to be skipped. None: no faults.
 visit: Callable[[str, str], bool] | None = None
 
 
 def load(process: str) -> None:
-    """Read the faults for this process, if there are any; at the start of each process.
+    """Read the faults for this process, if there are any; every process calls this when it starts.
 
     Args:
-        process: its name.
+        process: name of the process.
     """
     global visit
     folder = os.environ.get(VARIABLE)
@@ -79,7 +81,7 @@ def load(process: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """What a process needs in its environment to know of the faults; empty without a test."""
+    """Return the environment variables that tell a process of the faults; empty without a test."""
     folder = os.environ.get(VARIABLE)
     return {VARIABLE: folder} if folder else {}
 
@@ -111,7 +113,7 @@ class _Visitor:
         return left_out
 
     def _claim(self, name: str, fault: Fault) -> bool:
-        """Take one of the times it may happen, among all processes, and write down who did."""
+        """Claim one of the fault's `times` among all processes, and record this process as the one that claimed it."""
         taken = sum(1 for _ in self._records(name))
         while not fault.times or taken < fault.times:
             path = os.path.join(self._folder, f"{name.removesuffix('.json')}.{taken}")
@@ -149,7 +151,7 @@ def _happen(fault: Fault) -> bool:
 
 
 def _stop(seconds: float) -> None:
-    """Stop this process; a child wakes it after some seconds, because it cannot do so itself."""
+    """Stop this process; a child resumes it after `seconds`, because a stopped process cannot resume itself."""
     pid = os.getpid()
     waker = os.fork() if seconds else 0
     if seconds and waker == 0:

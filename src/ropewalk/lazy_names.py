@@ -1,17 +1,17 @@
-"""Packages whose names are loaded when they are first used, and that say what to install when a part needs more.
+"""Packages whose names are loaded at first use, with an install hint when a name needs an optional dependency.
 
     _lazy = LazyNames(globals(), {"torch": "torch"})
 
     with _lazy:
         from ropewalk.training.trainer import Trainer as Trainer
 
-The statements in the block import nothing: each name is noted, with the place that it is imported from at its first
-use. To type checkers and readers they are imports, `as` says that the name is public, and no list repeats them.
+The statements in the block import nothing: each records a name and the module to import it from at first use. Type
+checkers and readers see ordinary imports, `as` marks a name as public, and no second list repeats the names.
 
-While the block runs, this package's imports go through a function in place of `builtins.__import__`. One block runs at
-a time and imports nothing, so that functions are put back in the order in which they came. The alternatives were
-measured: a block under `if TYPE_CHECKING`, or a stub beside the package as the library lazy-loader has it, is read by
-`ast` in each process and is not there in programs that are packed without sources; and `typing` alone takes three
+While the block runs, the imports of this package go through a function in place of `builtins.__import__`. One block
+runs at a time and imports nothing, so that replaced functions are restored in reverse order. The alternatives were
+measured: a block under `if TYPE_CHECKING`, or a stub beside the package as in the library lazy-loader, is parsed with
+`ast` in each process and is missing from programs that are packed without sources; and `typing` alone takes three
 quarters of the time that importing Ropewalk took.
 """
 
@@ -31,7 +31,7 @@ _one_at_a_time = _thread.allocate_lock()
 
 
 class _NotedModule:
-    """Stands for a module in the block: it has every name."""
+    """Stands for a module in the block, and has an attribute of every name."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -41,7 +41,7 @@ class _NotedModule:
 
 
 class _Place:
-    """Where a name is."""
+    """The module and the name to import."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -51,8 +51,8 @@ class LazyNames:
     """The public names of a package; gives it `__getattr__`, `__dir__` and `__all__`.
 
     Args:
-        package: its `globals()`.
-        extras: packages from outside that parts of it need, each with the extra of ropewalk that brings it.
+        package: `globals()` of the package.
+        extras: optional third-party packages, each with the extra of ropewalk that installs it.
     """
 
     def __init__(self, package: dict[str, Any], extras: Mapping[str, str] | None = None) -> None:
@@ -61,7 +61,7 @@ class LazyNames:
         self._places: dict[str, _Place] = {}
         self._num_noted = 0
         self._is_noting = False
-        self._note = self._noted  # one object, to be known again
+        self._note = self._noted  # one bound method, so that `is` recognises it
         package.update(__getattr__=self._get, __dir__=self._names, __all__=[])
 
     @property
@@ -70,7 +70,7 @@ class LazyNames:
         return {name: place.module for name, place in self._places.items()}
 
     def unlisted(self) -> _Unlisted:
-        """For a second block: its names are public too, but `from package import *` leaves them out."""
+        """Return a second block: its names are public too, but `from package import *` leaves them out."""
         return _Unlisted(self)
 
     def __enter__(self) -> None:
@@ -84,7 +84,7 @@ class LazyNames:
 
     def _leave(self, error: tuple[object, ...]) -> list[str]:
         self._is_noting = False
-        if builtins.__import__ is self._note:  # else somebody else has put a function before it, which calls this one
+        if builtins.__import__ is self._note:  # otherwise another function has replaced it, and calls this one
             builtins.__import__ = self._import
         _one_at_a_time.release()
         found = {name: value for name, value in self._globals.items() if isinstance(value, _Place)}
@@ -98,8 +98,8 @@ class LazyNames:
 
     def _noted(
         self, name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
-    ) -> Any:  # as `__import__`
-        if not self._is_noting or globals is not self._globals:  # of another module, in another thread
+    ) -> Any:  # the signature of `__import__`
+        if not self._is_noting or globals is not self._globals:  # an import of another module, in another thread
             return self._import(name, globals, locals, fromlist, level)
         if not fromlist or "*" in fromlist or level:
             raise ImportError(f"in this block of {self._package}, names are imported as in: from {name} import A as A")

@@ -1,4 +1,4 @@
-"""`multiprocessing.process`: what holds for the processes of both; `ropewalk.Process` is a `BaseProcess` too."""
+"""`multiprocessing.process`: names that apply to processes of both; `ropewalk.Process` is a `BaseProcess` too."""
 
 from multiprocessing.process import BaseProcess, active_children, current_process, parent_process
 

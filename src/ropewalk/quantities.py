@@ -1,4 +1,4 @@
-"""Amounts as people write and read them: bytes such as "4Gi", durations such as "2h" or "1:30:00", and counts."""
+"""Human-readable quantities: sizes such as "4Gi", durations such as "2h" or "1:30:00", and counts."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _WORDS = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+)s)?", re.ASCII)
-#: As Slurm and `squeue` write it, with days in front if there are any.
+#: The format of Slurm and `squeue`: optional days first.
 _CLOCK = re.compile(r"(?:(?P<d>\d+)-)?(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d)", re.ASCII)
 
 
 def parse_memory(size: str | int) -> int:
-    """Read a size as bytes: "4Gi" or "4GiB" (2**30), "500M" or "500MB" (10**6), "1.5G", or a plain number of bytes.
+    """Parse a size: "4Gi" or "4GiB" (2**30), "500M" or "500MB" (10**6), "1.5G", or a plain number of bytes.
+
+    Returns:
+        The size in bytes.
 
     Raises:
-        ValueError: it is not such a size, or is 0.
-        TypeError: it is neither a text nor a whole number.
+        ValueError: `size` is not in one of these formats, or is 0.
+        TypeError: `size` is neither a str nor an int.
     """
     rule = f"must be a whole number of bytes or a size with one of the units {', '.join(u for u in _UNITS if u)}"
     given: object = size
@@ -48,7 +51,7 @@ def parse_memory(size: str | int) -> int:
             near = next((known for known in _UNITS if known and known.lower() == unit.lower().removesuffix("b")), None)
             hint = f'; did you mean "{number}{near}"?' if near else ""
             raise ValueError(f"memory {rule}, not {given!r}{hint}")
-        # Whole numbers stay exact above 2**53; a fraction of a byte is dropped.
+        # Integers stay exact above 2**53; a fraction of a byte is truncated.
         size_bytes = int(float(number) * _UNITS[unit]) if "." in number else int(number) * _UNITS[unit]
     if size_bytes < 1:
         raise ValueError(f"memory must be at least 1 byte, not {given!r}")
@@ -56,12 +59,15 @@ def parse_memory(size: str | int) -> int:
 
 
 def parse_duration(duration: str | float) -> float:
-    """Read a duration as seconds: "2h", "1h30m", "90s", "1:30:00", "2-00:00:00" (days first), or a number of seconds.
+    """Parse a duration: "2h", "1h30m", "90s", "1:30:00", "2-00:00:00" (days first), or a number of seconds.
 
-    Two numbers with one colon are refused: some take "1:30" for minutes and seconds, others for hours and minutes.
+    A text such as "1:30" is an error: it could mean minutes and seconds, or hours and minutes.
+
+    Returns:
+        The duration in seconds.
 
     Raises:
-        ValueError: it is not such a duration, or not above 0.
+        ValueError: `duration` is not in one of these formats, or is not positive.
     """
     given: object = duration
     seconds = math.nan
@@ -80,7 +86,7 @@ def parse_duration(duration: str | float) -> float:
 
 
 def shown_size(size_bytes: float) -> str:
-    """Bytes as people read them, in KiB, MiB or GiB; 0 is 0 MiB."""
+    """Format a size in bytes as KiB, MiB or GiB; 0 is "0 MiB"."""
     if size_bytes >= 2**30:
         return f"{size_bytes / 2**30:.1f} GiB"
     if 0 < size_bytes < 2**20:
@@ -90,7 +96,7 @@ def shown_size(size_bytes: float) -> str:
 
 
 def shown_duration(seconds: float) -> str:
-    """Seconds as people read them: 250 µs, 31.2 ms, 9.8 s, 3m12s, 5h07m, 2d03h.
+    """Format a duration in seconds: 250 µs, 31.2 ms, 9.8 s, 3m12s, 5h07m, 2d03h.
 
     Example:
         >>> [shown_duration(seconds) for seconds in (0, 4e-6, 0.0123, 0.9999, 59.97, 3599.7)]
@@ -105,13 +111,13 @@ def shown_duration(seconds: float) -> str:
         if whole < 86_400:
             return f"{whole // 3600}h{whole % 3600 // 60:02}m"
         return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
-    if seconds == 0 or seconds >= 0.9995:  # with three digits, what is below would be "1e+03 ms"
+    if seconds == 0 or seconds >= 0.9995:  # with three digits, this would print as "1e+03 ms"
         return f"{seconds:.3g} s"
     return f"{1e3 * seconds:.3g} ms" if seconds >= 0.9995e-3 else f"{1e6 * seconds:.3g} µs"
 
 
 def counted(number: int, thing: str, ending: str = "s") -> str:
-    """A number of things in words.
+    """Format a count with its noun in the singular or plural.
 
     Example:
         >>> counted(1, "process", "es"), counted(3, "process", "es"), counted(0, "step")

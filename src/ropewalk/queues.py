@@ -1,4 +1,4 @@
-"""`multiprocessing.queues`: our queues."""
+"""`multiprocessing.queues`: queues of Ropewalk."""
 
 from queue import Empty, Full
 

@@ -1,7 +1,6 @@
-"""Rules of settings: one function per kind of value, from what was given to what is kept.
+"""Rules of settings: one function per kind of value, which checks and converts it.
 
-A rule takes the value and the `SettingOrigin` where it stood, and raises what `SettingOrigin.wrong` makes of it if it
-cannot be.
+A rule takes the value and its `SettingOrigin`, and raises the error from `SettingOrigin.wrong` if the value is invalid.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from ropewalk.quantities import parse_memory
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """Where a value stands, for the message and for relative paths."""
+    """Where a value was found: for error messages, and to resolve relative paths."""
 
     name: str
     origin: str
     folder: Path
 
     def wrong(self, rule: str, value: object) -> SettingsError:
-        """The error that says rule, value and origin; raise what is returned."""
+        """Return an error that names the rule, the value and the origin; the caller raises it."""
         message = f"setting {self.name} must be {rule}, not {value!r} (from {self.origin})"
         return SettingsError(message, name=self.name, origin=self.origin, value=value)
 
 
 def text(value: object, place: SettingOrigin) -> str:
-    """A text that says something, without the space around it."""
+    """Accept a text that is not empty; surrounding whitespace is removed."""
     if not isinstance(value, str) or not value.strip():
         raise place.wrong("a text that is not empty", value)
     return value.strip()
 
 
 def one_of(*words: str) -> Callable[[object, SettingOrigin], str]:
-    """One of these words."""
+    """Return a rule that accepts one of these words."""
 
     def word(value: object, place: SettingOrigin) -> str:
         if value not in words:
@@ -49,17 +48,17 @@ def one_of(*words: str) -> Callable[[object, SettingOrigin], str]:
 
 
 def path(value: object, place: SettingOrigin) -> Path:
-    """A path, relative to the file that names it."""
+    """Accept a path; a relative path is relative to the file that names it."""
     if not isinstance(value, str | Path) or not str(value):
         raise place.wrong("a path", value)
     try:
         return place.folder / Path(value).expanduser()
-    except RuntimeError as error:  # "~name" of somebody who does not exist
+    except RuntimeError as error:  # "~name" of an unknown user
         raise place.wrong("a path whose home folder exists", value) from error
 
 
 def count(least: int) -> Callable[[object, SettingOrigin], int]:
-    """A whole number, or a text that is one."""
+    """Return a rule that accepts an integer of at least `least`, or a text that contains one."""
     rule = f"a whole number of at least {least}"
 
     def count(value: object, place: SettingOrigin) -> int:
@@ -77,7 +76,7 @@ def count(least: int) -> Callable[[object, SettingOrigin], int]:
 
 
 def seconds(*, zero: bool) -> Callable[[object, SettingOrigin], float]:
-    """A number of seconds, or a text that is one."""
+    """Return a rule that accepts a number of seconds, or a text that contains one; 0 only if `zero`."""
     rule = "a number of seconds, 0 or more" if zero else "a number of seconds above 0"
 
     def seconds(value: object, place: SettingOrigin) -> float:
@@ -97,7 +96,7 @@ def seconds(*, zero: bool) -> Callable[[object, SettingOrigin], float]:
 
 
 def quantity(parse: Callable[[Any], float]) -> Callable[[object, SettingOrigin], float]:
-    """A size or a duration, whose parser says the rule."""
+    """Return a rule that accepts a size or a duration; the error of `parse` explains the format."""
 
     def quantity(value: object, place: SettingOrigin) -> float:
         try:
@@ -110,13 +109,13 @@ def quantity(parse: Callable[[Any], float]) -> Callable[[object, SettingOrigin],
 
 
 def memory_text(value: object, place: SettingOrigin) -> str:
-    """A size of memory, kept as it was written."""
+    """Accept a size of memory, and keep it as written."""
     quantity(parse_memory)(value, place)
     return str(value)
 
 
 def cpus(value: object, place: SettingOrigin) -> float:
-    """CPUs, perhaps a part of one."""
+    """Accept a number of CPUs, which may be fractional."""
     rule = "a number of CPUs above 0"
     try:
         cpus = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else 0.0
@@ -128,8 +127,8 @@ def cpus(value: object, place: SettingOrigin) -> float:
 
 
 def ip_address(value: object, place: SettingOrigin) -> str:
-    """An address that others can dial: an IP, as names mean other things on other hosts."""
-    import ipaddress  # here, because hardly anybody names an address
+    """Accept an IP address that other hosts can reach; a host name may resolve differently on other hosts."""
+    import ipaddress  # imported here because few deployments set an address
 
     rule = "the IP address of an interface of this host, such as 10.0.0.5 (ip addr lists them)"
     try:
@@ -142,7 +141,7 @@ def ip_address(value: object, place: SettingOrigin) -> str:
 
 
 def options_table(value: object, place: SettingOrigin) -> dict[str, object]:
-    """Values by name; in a text, as a JSON object."""
+    """Accept a table of values by name; a text is parsed as a JSON object."""
     rule = 'a table of options by name; in the environment a JSON object such as {"partition": "gpu"}'
     given = value
     if isinstance(value, str):

@@ -1,21 +1,19 @@
-"""What this place is like: the facts of a deployment, and nothing else.
+"""Settings of a deployment: the facts that change when the same program moves to another machine.
 
-Knobs of a pool or a program sit in their constructors. Here stand only the
-things that change when the same program moves to another machine. Each value
-is looked for in four places, and the first that names it wins:
+Options of a pool or a program belong to their constructors. Each setting is looked up in four places, and the first
+place that has a value wins:
 
     argument > environment ROPEWALK_* > file (./ropewalk.toml, then the user's) > default
 
-The options of an engine are merged option by option instead. In a file they stand in a table of the engine's name,
-`[engines.slurm]`; those in the environment belong to the engine that the environment (or a file) names.
+The options of an engine are merged option by option instead. In a file they are in a table named after the engine,
+`[engines.slurm]`; options in the environment belong to the engine that the environment (or a file) names.
 
-A file that another user could have written is not read, because an engine's options name programs that run here:
-whoever plants one in a shared folder must neither choose what runs nor, by an error, keep it from running. So it is
-passed by with a warning, and `ropewalk doctor` shows it.
+A file that another user could have written is not read, because the options of an engine name programs that run here:
+a user who plants a file in a shared folder must not choose which code runs, nor prevent a run by causing an error. Such
+a file is skipped with a warning, and `ropewalk doctor` shows it.
 
-Where each value came from is kept, so that an error or `ropewalk doctor` can
-say it. A name that nobody knows is refused everywhere: a misspelt setting that
-is silently ignored costs an afternoon.
+The origin of each value is kept, so that an error or `ropewalk doctor` can report it. An unknown name is an error in
+every place: a misspelt setting that is silently ignored costs an afternoon.
 """
 
 from __future__ import annotations
@@ -36,55 +34,64 @@ from ropewalk.trusted_files import check_trusted, read_trusted
 
 PREFIX = "ROPEWALK_"
 
-#: Variables that Ropewalk itself gives to the processes of a run. They are no settings; new ones are listed here.
+#: Variables that Ropewalk itself sets for the processes of a run. They are not settings; add new ones here.
 OWN_VARIABLES = frozenset({"ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """The facts of the place we run in; made by `load` or `current`."""
+    """The settings of a deployment; `load` and `current` create it."""
 
     engine: str
     """Name of the engine that places agents, such as "local" or "slurm"."""
     engine_options: Mapping[str, object] = dataclasses.field(hash=False)
     """The engine's own options, such as partition or namespace; `ropewalk doctor --engine NAME` lists them."""
     mode: str
-    """How programs run whose `launch` names no mode: "processes", or "threads" of one process for the debugger."""
+    """How `launch` runs a program if no mode is given: "processes", or "threads" in one process for debugging."""
     key_folder: Path
-    """Where keys that outlive a run are kept."""
+    """Folder of the keys that outlive a run."""
     image: str | None
-    """Container image in which agents start, for the engines that use one."""
+    """Container image in which agents start, for engines that use images."""
     run_folder: Path
-    """Folder in which each run makes its own folder (`ropewalk-*`, mode 0700). Short: socket paths end at 107 bytes."""
+    """Folder in which each run creates its own folder (`ropewalk-*`, mode 0700).
+
+    Keep the path short: a socket path has at most 107 bytes.
+    """
     logs: Path | None
-    """Folder where the output of processes is kept after the run; None keeps it only while the run lives."""
+    """Folder where the output of processes is kept after the run; None deletes the output when the run ends."""
     max_processes: int
-    """How many processes one host may hold, nested pools included."""
+    """Maximum number of processes on one host, nested pools included."""
     session_idle_s: float
-    """Seconds for which a session outlives its last user, so that the next pool finds it warm."""
+    """Seconds for which an unused session stays open, so that the next pool starts quickly."""
     lease_s: float
     """Seconds of silence after which an agent or its launcher counts as lost."""
     advertise: str | None
-    """IP address at which agents on other hosts reach the launcher; None finds the interface that leads to them."""
+    """IP address at which agents on other hosts reach the launcher; None selects the interface with a route to them."""
     hosts: int | None
-    """How many agents are asked for; None means as many as the processes need."""
+    """Number of agents to request; None requests as many as the processes need."""
     code: str
-    """How the project's code comes to other hosts: "bundle" sends it, "shared" finds it at the same path there."""
+    """How other hosts get the project's code: "bundle" sends it, "shared" expects it at the same path there."""
     code_limit: int
-    """Bytes that a bundle of code may have; more is a mistake (data, results), or belongs on a shared file system."""
+    """Maximum size of a code bundle in bytes.
+
+    A larger bundle usually contains data or results by mistake, or belongs on a shared file system.
+    """
     cpus: float | None
-    """CPUs of a process whose pool or node asks for none."""
+    """CPUs of a process whose pool or node requests none."""
     gpus: int | None
-    """GPUs of a process whose pool or node asks for none."""
+    """GPUs of a process whose pool or node requests none."""
     memory: str | None
-    """Memory of a process whose pool or node asks for none, such as "8G"."""
+    """Memory of a process whose pool or node requests none, such as "8G"."""
     time_limit_s: float | None
-    """Seconds after which the engine ends each job; None leaves it to the engine's own limit."""
+    """Seconds after which the engine ends each job; None keeps the engine's own limit."""
     origins: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str], repr=False, compare=False)
-    """Where each value came from; `origin` reads it."""
+    """Origin of each value, by setting name; read it with `origin`."""
 
     def origin(self, name: str) -> str:
-        """Say where a value came from: "environment ROPEWALK_ENGINE", "file ./ropewalk.toml", "default".
+        """Return the origin of a value, such as "environment ROPEWALK_ENGINE", "file ./ropewalk.toml" or "default".
+
+        Args:
+            name: name of the setting.
 
         Raises:
             SettingsError: there is no such setting.
@@ -98,16 +105,16 @@ def current(**arguments: object) -> Settings:
     """Load the settings of this process: its environment, ./ropewalk.toml and the user's own file.
 
     Args:
-        **arguments: settings given by the caller; None means not given.
+        **arguments: settings by name; None means not given.
 
     Raises:
-        SettingsError: a setting is unknown or has a value that it cannot have.
+        SettingsError: a setting is unknown or has an invalid value.
     """
     return load(arguments, os.environ, default_files(os.environ))
 
 
 def default_files(environ: Mapping[str, str]) -> list[Path]:
-    """The files that `current` reads, the stronger one first."""
+    """Return the files that `current` reads, in order of precedence."""
     return [Path("ropewalk.toml"), _user_folder(environ) / "config.toml"]
 
 
@@ -116,12 +123,13 @@ def load(arguments: Mapping[str, object], environ: Mapping[str, str], files: Seq
 
     Args:
         arguments: settings by name; None means not given.
-        environ: the environment; variables that do not start with ROPEWALK_ are ignored, empty ones count as not set.
-        files: TOML files, the stronger one first; those that do not exist are skipped, and with a warning those that
-            another user could have written. A relative path in a file means relative to that file.
+        environ: the environment; variables that do not start with ROPEWALK_ are ignored, and empty variables count as
+            not set.
+        files: TOML files in order of precedence. Missing files are skipped; files that another user could have written
+            are skipped with a warning. A relative path in a file is relative to that file.
 
     Raises:
-        SettingsError: a setting is unknown or has a value that it cannot have; names the setting, its origin and rule.
+        SettingsError: a setting is unknown or has an invalid value; names the setting, its origin and the rule.
     """
     values = _defaults(environ)
     values["engine"], origins = _engine_by_default(environ)
@@ -133,7 +141,7 @@ def load(arguments: Mapping[str, object], environ: Mapping[str, str], files: Seq
             continue
         values[name] = _RULES[name](value, place)
         if name == "engine_options":
-            # What the environment holds was meant for the engine chosen there, not for one that a call names.
+            # Options in the environment are meant for the engine chosen there, not for one that an argument names.
             engine = None if origin == "argument engine_options" else str(values["engine"])
             options.append(_Options(origin, engine, cast("dict[str, object]", values[name])))
         else:
@@ -149,7 +157,7 @@ def load(arguments: Mapping[str, object], environ: Mapping[str, str], files: Seq
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Options:
-    """Options that somebody gave to an engine; None means whichever is chosen."""
+    """Options for one engine; an `engine` of None means the engine that is chosen."""
 
     origin: str
     engine: str | None
@@ -164,9 +172,9 @@ def _engine_by_default(environ: Mapping[str, str]) -> tuple[str, dict[str, str]]
 def _weakest_first(
     arguments: Mapping[str, object], environ: Mapping[str, str], files: Sequence[Path]
 ) -> Iterable[tuple[str, object, str, Path]]:
-    """Every value that somebody gave, as (name, value, origin, folder for relative paths).
+    """Yield every given value as (name, value, origin, folder for relative paths), lowest precedence first.
 
-    The engine's name comes before its options.
+    In each place, the name of the engine comes before its options.
     """
     in_files = [_ENGINES, *(name for name in _RULES if name != "engine_options")]
     for file in reversed(files):
@@ -192,24 +200,24 @@ def _weakest_first(
 
 
 def refused_files(environ: Mapping[str, str]) -> list[FileNotTrusted]:
-    """Why `current` does not read some of the files that are there: another user could have written them."""
+    """Return an error for each existing file that `current` skips because another user could have written it."""
     refused: list[FileNotTrusted] = []
     for file in default_files(environ):
         try:
             check_trusted(file)
         except FileNotTrusted as error:
             refused.append(error)
-        except OSError:  # not there, or `load` says why it cannot be read
+        except OSError:  # it does not exist, or `load` reports why it cannot be read
             pass
     return refused
 
 
-#: What was warned of already; once in a process is enough.
+#: Files that a warning has already named; each process warns once.
 _warned: set[str] = set()
 
 
 def _warn(refused: FileNotTrusted) -> None:
-    import logging  # here, as it is hardly ever needed
+    import logging  # imported here because it is rarely needed
 
     if str(refused) not in _warned:
         _warned.add(str(refused))
@@ -227,7 +235,7 @@ def _read(file: Path) -> dict[str, object]:
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{origin} cannot be read: {error}", origin=origin) from error
-    import tomllib  # here, because most places have no file and importing it costs more than all the rest
+    import tomllib  # imported here: most deployments have no file, and the import costs more than the rest of `load`
 
     try:
         return tomllib.loads(text)
@@ -246,7 +254,7 @@ def _unknown(name: str, origin: str, known: Iterable[str]) -> SettingsError:
     return SettingsError(f"unknown setting {name} ({origin}){hint} Known: {', '.join(known)}", name=name, origin=origin)
 
 
-#: The table of a file whose tables are the options of engines, by the engine's name.
+#: The table in a file that holds one table of options for each engine.
 _ENGINES = "engines"
 
 
@@ -264,8 +272,8 @@ def _options_by_engine(value: object, place: SettingOrigin) -> list[tuple[str, d
 # --- defaults ---------------------------------------------------------------------------------------------------------
 
 
-# On one machine only a busy file system or a paused virtual machine is silent, and neither is lost. Between hosts a
-# plug may have been pulled, and the work goes elsewhere within three seconds.
+# On one machine, silence means a busy file system or a paused virtual machine, and neither is a loss. Between hosts the
+# connection may be cut, and the work moves to another host within three seconds.
 _LEASE_HERE_S = 30.0
 _LEASE_ELSEWHERE_S = 2.5
 
@@ -277,14 +285,14 @@ def _defaults(environ: Mapping[str, str]) -> dict[str, object]:
         "image": None,
         "run_folder": _temporary_folder(environ),
         "logs": None,
-        # Below the usual limits of processes per user (4096) and far above what one host computes with.
+        # Below the usual limit of processes per user (4096), and far more than one host has CPUs.
         "max_processes": 1000,
-        # Long enough for the next pool of a script, too short for anybody to notice what is left.
+        # Long enough for the next pool of a script, and too short for a user to notice the idle processes.
         "session_idle_s": 2.0,
         "advertise": None,
         "hosts": None,
         "code": "bundle",
-        # Code is small; what is larger is data that somebody forgot in the project folder.
+        # Code is small; a larger bundle contains data that was left in the project folder.
         "code_limit": parse_memory("100M"),
         "cpus": None,
         "gpus": None,
@@ -299,13 +307,13 @@ def _user_folder(environ: Mapping[str, str]) -> Path:
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
-    """Where Ropewalk remembers runs of this user that outlive the command that began them."""
+    """Return the folder with the records of runs that outlive the command that started them."""
     base = environ.get("XDG_STATE_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local/state")
     return Path(base) / "ropewalk"
 
 
 def _temporary_folder(environ: Mapping[str, str]) -> Path:
-    # XDG_RUNTIME_DIR outlives `su` and `sudo`, where it names a folder that is missing or somebody else's.
+    # `su` and `sudo` keep XDG_RUNTIME_DIR, which then names a folder that is missing or belongs to another user.
     for candidate in (environ.get("XDG_RUNTIME_DIR"), environ.get("TMPDIR")):
         if candidate and os.path.isdir(candidate) and os.access(candidate, os.W_OK | os.X_OK):
             return Path(candidate)

@@ -1,6 +1,6 @@
-"""`multiprocessing.shared_memory`: blocks of memory with a name, for processes of one host.
+"""`multiprocessing.shared_memory`: named blocks of memory for processes on one host.
 
-They raise when they are sent to another host; there, pass arrays through a queue, or keep them in a service.
+Sending a block to another host raises `WrongHost`; pass arrays through a queue, or keep them in a service instead.
 """
 
 from multiprocessing.shared_memory import ShareableList, SharedMemory

@@ -1,4 +1,4 @@
-"""`multiprocessing.sharedctypes`: our values and arrays in memory that processes of one host share."""
+"""`multiprocessing.sharedctypes`: values and arrays in memory that processes on one host share."""
 
 from ropewalk.sharing.memory import Array, RawArray, RawValue, Value, copy
 from ropewalk.sharing.synchronized import (

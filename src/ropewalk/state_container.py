@@ -1,14 +1,14 @@
-"""The file that a saved state lies in: a manifest with parts, checked before any of it is used.
+"""The file format of saved states: a manifest with parts, verified before any of it is used.
 
     magic, format, length of the manifest, SHA-256 of manifest and parts │ manifest (JSON) │ part │ part ...
 
-The manifest is a JSON object. "sizes" are those of the parts in bytes; the rest is the writer's:
+The manifest is a JSON object. "sizes" holds the size of each part in bytes; the writer chooses the other keys:
 
     state of a service       "name", "replica", "facts"    a pickle and its buffers    program/checkpoints.py
     state of a population    "tree"                        arrays, as .npy each        population/state_file.py
 
-The digest finds damage, not malice: whoever unpickles a part reads files that only this user and root can have
-written. The checkpoint of a training is no such file but a folder, because many hosts write it side by side, and other
+The digest detects damage, not malice: code that unpickles a part must only read files that this user or root has
+written. The checkpoint of a trainer is not such a file but a folder, because many hosts write it in parallel and other
 programs read its tensors: training/checkpoint_files.py.
 """
 
@@ -28,33 +28,33 @@ _PREFIX = struct.Struct(">8sHI32s")
 
 
 class Writable(Protocol):
-    """A file, as far as it is written to."""
+    """The part of a file object that writing needs."""
 
     def write(self, data: Any, /) -> object:
-        """Write all of it."""
+        """Write all of `data`."""
         ...
 
     def flush(self) -> object:
-        """Have it leave this process."""
+        """Flush the buffers of this process."""
         ...
 
 
 def write_container(
     file: Writable, manifest: Mapping[str, Any], parts: Sequence[bytes | memoryview], unless: bytes = b""
 ) -> bytes:
-    """Write a manifest and parts.
+    """Write a manifest and its parts.
 
     Args:
-        file: open for writing.
-        manifest: plain data (JSON); "sizes" are added.
-        parts: contiguous memory, which must not change meanwhile.
-        unless: a digest; nothing is written if that of this content is the same.
+        file: a file that is open for writing.
+        manifest: data that JSON can represent; "sizes" is added.
+        parts: contiguous buffers, which must not change during the call.
+        unless: a digest; nothing is written if the digest of this content equals it.
 
     Returns:
-        The digest.
+        The SHA-256 digest of the content.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     sizes = [memoryview(part).nbytes for part in parts]
     encoded = json.dumps({**manifest, "sizes": sizes}, separators=(",", ":")).encode()
@@ -72,18 +72,18 @@ def write_container(
 
 
 def read_container(file: BinaryIO, size_bytes: int, path: str) -> tuple[dict[str, Any], list[bytearray]]:
-    """The manifest and the parts, as they were written.
+    """Read a manifest and its parts.
 
     Args:
-        file: at its beginning.
-        size_bytes: of the whole file; never is more memory taken.
-        path: for errors.
+        file: a file that is open for reading, at its beginning.
+        size_bytes: size of the whole file in bytes; no more memory than this is allocated.
+        path: the path that errors name.
 
     Returns:
-        The manifest, and the parts, each in memory of its own, which can be written to.
+        The manifest, and the parts, each in its own writable buffer.
 
     Raises:
-        CheckpointCorrupt: the file is damaged, or something else.
+        CheckpointCorrupt: the file is damaged, or is not a state container.
     """
     prefix = file.read(_PREFIX.size)
     if len(prefix) < _PREFIX.size:
@@ -99,12 +99,12 @@ def read_container(file: BinaryIO, size_bytes: int, path: str) -> tuple[dict[str
     seen = hashlib.sha256(encoded)
     manifest, sizes = _decoded(encoded, path)
     expected = _PREFIX.size + manifest_bytes + sum(sizes)
-    if expected != size_bytes:  # before any memory is taken for the parts
+    if expected != size_bytes:  # checked before any memory is allocated for the parts
         raise damaged(path, f"it is {size_bytes} bytes long, and its manifest speaks of {expected}")
     parts: list[bytearray] = []
     for part_bytes in sizes:
         part = bytearray(part_bytes)
-        file.readinto(part)  # type: ignore[attr-defined]  # any file that is read has it
+        file.readinto(part)  # type: ignore[attr-defined]  # every binary file that can be read has it
         seen.update(part)
         parts.append(part)
     if seen.digest() != digest:
@@ -113,7 +113,7 @@ def read_container(file: BinaryIO, size_bytes: int, path: str) -> tuple[dict[str
 
 
 def damaged(path: str, why: object) -> CheckpointCorrupt:
-    """The error for a file that is not as it was written, or was not written by us."""
+    """Return the error for a file that is damaged, or that Ropewalk did not write."""
     return CheckpointCorrupt(f"{path} is damaged: {why}", path=path)
 
 

@@ -1,4 +1,4 @@
-"""`multiprocessing.synchronize`: our locks, semaphores, conditions, events and barriers."""
+"""`multiprocessing.synchronize`: locks, semaphores, conditions, events and barriers of Ropewalk."""
 
 from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
 

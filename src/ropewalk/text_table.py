@@ -1,4 +1,4 @@
-"""Tables of reports that are plain text, for logs and `print`; what goes to a terminal alone is a table of rich."""
+"""Plain-text tables for logs and `print`; output that only goes to a terminal uses a table of rich."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 
 def text_table(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> Iterator[str]:
-    r"""Lines of a table whose columns are as wide as their longest cell.
+    r"""Yield the lines of a table whose columns are as wide as their longest cell.
 
     Args:
-        rows: cells; all rows have as many of them. Headings are the first row, if there are any.
-        right: the columns that stand to the right, such as numbers.
+        rows: rows of cells, all of the same length. Headings, if there are any, are the first row.
+        right: indices of the columns that are aligned to the right, such as numbers.
 
     Example:
         >>> print(*text_table([("node", "calls"), ("replay", "7")], right={1}), sep="\n")

@@ -1,16 +1,16 @@
-"""Files that decide which code runs: settings, pickles, records of jobs. They are read if nobody else can write them.
+"""Reading of files that decide which code runs (settings, pickles, job records), if no other user can write them.
 
-    /                            root's, and others may not write
-    └── tmp                      others may write, but its sticky bit keeps them from renaming what is not theirs
-        └── work                 ours or root's, and closed to other writers
-            └── ropewalk.toml    the same; opened without following a link, and looked at again once it is open
+    /                            owned by root, and not writable for others
+    └── tmp                      writable for others, but the sticky bit keeps them from renaming files of other users
+        └── work                 owned by this user or root, and not writable for others
+            └── ropewalk.toml    the same; opened without following a link, and checked again once it is open
 
-`open_trusted` walks the whole way, from the root downwards. Once a folder is known to be safe, only this user and root
-can replace what lies in it, so a check does not become stale before the next one. Symbolic links are followed where
-their owner is trusted. `open_own` looks at the file and its folder alone: enough for data that this user has written
-earlier, in a folder that may lie in the shared folder of a project.
+`open_trusted` checks every folder of the path, from the root downwards. Once a folder is known to be safe, only this
+user and root can replace its entries, so a check does not become stale before the next one. Symbolic links are followed
+if their owner is trusted. `open_own` checks only the file and its folder: enough for data that this user has written
+earlier, in a folder that may be inside the shared folder of a project.
 
-Folders that are made here only this user can enter, whatever the umask is; `atomic_files` writes what lies in them.
+Folders that this module creates are private to this user, whatever the umask is; `atomic_files` writes the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ropewalk.errors import FileNotTrusted
 
 _GROUP_WRITES, _OTHERS_WRITE = stat.S_IWGRP, stat.S_IWOTH
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a pipe would wait for its writer
-#: As many as the kernel itself follows.
+#: The number of symbolic links that the kernel itself follows.
 _MOST_LINKS = 40
 _UID_MAP = Path("/proc/self/uid_map")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
@@ -38,22 +38,34 @@ _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_trusted(path: Path | str) -> BufferedReader:
-    """Open a file that nobody but this user and root can have written, nor put another one in its place.
+    """Open a file that only this user and root can have written or replaced.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        The file, open for reading in binary mode.
 
     Raises:
-        FileNotTrusted: somebody could; says what has to be changed.
-        FileNotFoundError, OSError: it cannot be opened, or is no regular file.
+        FileNotTrusted: another user could have written or replaced it; the message says what to change.
+        FileNotFoundError, OSError: the file cannot be opened, or is not a regular file.
     """
     where = locate(path)
     return _opened(os.open(where, _READ), path, where)
 
 
 def open_own(path: Path | str) -> BufferedReader:
-    """Open a file that nobody but this user and root can have written, in a folder of which the same is true.
+    """Open a file that only this user and root can have written, in a folder that only they can change.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        The file, open for reading in binary mode.
 
     Raises:
-        FileNotTrusted: somebody could; says what has to be changed.
-        FileNotFoundError, OSError: it cannot be opened, is a link, or is no regular file.
+        FileNotTrusted: another user could have written or replaced it; the message says what to change.
+        FileNotFoundError, OSError: the file cannot be opened, is a link, or is not a regular file.
     """
     path = Path(path)
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -66,13 +78,13 @@ def open_own(path: Path | str) -> BufferedReader:
 
 
 def read_trusted(path: Path | str) -> bytes:
-    """What is in a file; raises as `open_trusted`."""
+    """Read the content of a file; raises as `open_trusted`."""
     with open_trusted(path) as file:
         return file.read()
 
 
 def check_trusted(path: Path | str) -> None:
-    """Look at a file without reading it; raises as `open_trusted`."""
+    """Check a file without reading it; raises as `open_trusted`."""
     open_trusted(path).close()
 
 
@@ -92,12 +104,12 @@ def _opened(descriptor: int, path: Path | str, where: str) -> BufferedReader:
 
 
 def locate(path: Path | str) -> str:
-    """The physical path of a file, which need not exist, once the way to it is known to be safe.
+    """Return the physical path of a file, which need not exist, after checking every folder and link of the path.
 
     Raises:
-        FileNotTrusted: it, or a folder or link on the way, is of another user, or others may replace what lies there.
-        FileNotFoundError, NotADirectoryError: a folder on the way is missing.
-        OSError: the way cannot be walked.
+        FileNotTrusted: the file, or a folder or link of the path, belongs to another user, or others may replace it.
+        FileNotFoundError, NotADirectoryError: a folder of the path is missing.
+        OSError: the path cannot be resolved.
     """
     path = str(path)
     home = os.path.realpath(os.path.expanduser("~"))
@@ -125,10 +137,11 @@ def locate(path: Path | str) -> str:
             here = "/" if os.path.isabs(target) else here
             ahead.extendleft(reversed(_parts(target)))
             continue
-        # As in sshd: whoever may replace the home folder has everything else in it, too.
+        # Folders above the home folder are not checked, as in sshd: a user who may replace the home folder controls
+        # everything in it anyway.
         if (ahead and not f"{home}/".startswith(f"{place}/")) or place == home:
             _check_folder(path, place, facts)
-        if not ahead and not is_trusted_owner(facts.st_uid):  # before it is opened, which may be forbidden or wait
+        if not ahead and not is_trusted_owner(facts.st_uid):  # before opening, which may be forbidden or block
             raise _belongs_to_another(path, place, facts)
         here = place
     return here
@@ -142,21 +155,22 @@ def _parts(path: str) -> list[str]:
 
 
 def is_trusted_owner(uid: int) -> bool:
-    """Whether what this user has written may decide what runs: it is the user of this process, or root."""
+    """Whether files of this user may decide which code runs: the user is the one of this process, or root."""
     return uid in (0, os.geteuid())
 
 
 def owns_folders(uid: int) -> bool:
-    """Whether folders of this user may be on the way to a file of ours.
+    """Whether folders of this user may be part of the path of a trusted file.
 
-    Those of root may. Inside a user namespace (Apptainer, rootless containers) `/` and `/tmp` seem to belong to the
-    user that stands for all who have no number there; elsewhere that number is `nobody`, a user like others.
+    Folders of root may. Inside a user namespace (Apptainer, rootless containers), `/` and `/tmp` seem to belong to the
+    overflow user, which stands for all users without an id there; elsewhere that id belongs to `nobody`, an ordinary
+    user.
     """
     return is_trusted_owner(uid) or (_UID_MAP.exists() and uid == _number(_OVERFLOW_UID) and _lacks_numbers())
 
 
 def _lacks_numbers() -> bool:
-    """Whether this is a user namespace in which not every user has a number."""
+    """Whether this is a user namespace that does not map all user ids."""
     lines = _UID_MAP.read_text(encoding="ascii").splitlines()
     return [line.split() for line in lines] != [["0", "0", str(2**32 - 1)]]
 
@@ -182,8 +196,8 @@ def _lets_others_write(facts: os.stat_result) -> bool:
 
 
 def _is_group_of_one(uid: int, gid: int) -> bool:
-    """Whether a group is the one that many systems make for each user, with an umask that lets it write."""
-    import grp  # here: hardly any file needs it
+    """Whether a group is a user private group, which many systems create with an umask that lets the group write."""
+    import grp  # imported here because few files need it
     import pwd
 
     try:
@@ -229,11 +243,11 @@ def _user(uid: int) -> str:
 
 
 def make_private_folder(folder: Path | str) -> None:
-    """Make a folder as `make_folder` does, in which only this user and root can put and replace files.
+    """Create a folder as `make_folder` does, and check that only this user and root can create and replace files in it.
 
     Raises:
-        FileNotTrusted: it is there, and another user can.
-        OSError: it cannot be made.
+        FileNotTrusted: the folder exists, and another user can.
+        OSError: the folder cannot be created.
     """
     make_folder(folder)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -244,12 +258,12 @@ def make_private_folder(folder: Path | str) -> None:
 
 
 def make_folder(folder: Path | str) -> None:
-    """Make a folder that only this user can enter, and those above it that are missing; the umask does not matter.
+    """Create a folder that only this user can enter, and missing parent folders; the umask does not matter.
 
-    One that is there already keeps its mode.
+    An existing folder keeps its mode.
 
     Raises:
-        OSError: it cannot be made, or is no folder.
+        OSError: the folder cannot be created, or the path is not a folder.
     """
     missing: list[str] = []
     there = str(folder)
@@ -257,21 +271,21 @@ def make_folder(folder: Path | str) -> None:
         missing.append(there)
         there = os.path.dirname(there)
     for each in reversed(missing):
-        with contextlib.suppress(FileExistsError):  # another process was quicker
+        with contextlib.suppress(FileExistsError):  # another process created it first
             os.mkdir(each, 0o700)
-            os.chmod(each, 0o700)  # for an umask that took our own rights away
+            os.chmod(each, 0o700)  # the umask may have removed this user's own permissions
     if not os.path.isdir(folder):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
 
 
 def open_to_append(path: Path | str) -> int:
-    """The descriptor of a file that grows, which is made with mode 0600 if it is not there.
+    """Open a file for appending, creating it with mode 0600 if it does not exist.
 
-    Follows no link, and does not wait for the reader of a pipe.
+    Links are not followed, and the call does not wait for the reader of a pipe.
 
     Raises:
-        FileNotTrusted: it is there, and belongs to another user, who could read what is written.
-        OSError: it cannot be opened.
+        FileNotTrusted: the file exists and belongs to another user, who could read the appended data.
+        OSError: the file cannot be opened.
     """
     descriptor = os.open(path, _APPEND, 0o600)
     facts = os.fstat(descriptor)

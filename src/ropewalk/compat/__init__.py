@@ -1,1 +1,1 @@
-"""What imitates the standard library: processes, executors and contexts with the names that programs know."""
+"""Drop-in counterparts of the standard library: processes, executors and contexts under the same names."""

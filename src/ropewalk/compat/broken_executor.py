@@ -1,29 +1,29 @@
-"""What an executor raises, as `concurrent.futures` names it: each is Ropewalk's own error and the standard library's.
+"""Exceptions of an executor, each a subclass of an error of Ropewalk and of one of `concurrent.futures`.
 
 Programs that were written for `ProcessPoolExecutor` catch `BrokenProcessPool` (or `BrokenExecutor`) when a worker has
-died; those written for Ropewalk catch `TaskPoisoned` and read its facts. Both find what they look for. They are not
-in `ropewalk.errors`, because the module that `BrokenProcessPool` lives in takes 20 ms to import.
+died; programs for Ropewalk catch `TaskPoisoned` and read its attributes. Both work. The classes are not in
+`ropewalk.errors`, because importing the module of `BrokenProcessPool` takes 20 ms.
 """
 
 from __future__ import annotations
 
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]  # the stubs do not know it
+from multiprocessing.pool import MaybeEncodingError  # type: ignore[attr-defined]  # missing from the stubs
 from pickle import PicklingError
 
 from ropewalk import errors
 
 
 class WorkerLost(errors.WorkerLost, BrokenProcessPool):
-    """A worker died while it ran a task that may not be repeated; the executor goes on."""
+    """A worker died while it ran a task that may not be repeated; the executor stays usable."""
 
 
 class TaskPoisoned(errors.TaskPoisoned, BrokenProcessPool):
-    """One task killed `max_deaths` workers in a row, so it is not tried again; the executor goes on."""
+    """One task killed `max_deaths` workers in a row, so it is not tried again; the executor stays usable."""
 
 
 class InitializerFailed(errors.InitializerFailed, BrokenProcessPool):
-    """The executor's initializer raised in a worker; its own exception is the cause."""
+    """The executor's initializer raised in a worker; `__cause__` is the exception that it raised."""
 
 
 class CrashLoop(errors.CrashLoop, BrokenProcessPool):
@@ -35,7 +35,7 @@ class StartFailed(errors.StartFailed, BrokenProcessPool):
 
 
 class ProcessLimit(errors.ProcessLimit, BrokenProcessPool):
-    """A host already holds as many processes as it may, and can have no worker more."""
+    """A host has reached its limit of processes, so no worker can be started on it."""
 
 
 class NotPicklable(errors.NotPicklable, PicklingError):
@@ -54,8 +54,8 @@ _TWINS: dict[type[BaseException], type[errors.RopewalkError]] = {
 
 
 def as_futures_name_it(error: BaseException) -> BaseException:
-    """The error that a future shows: the same, or for what breaks executors its twin of this module."""
-    if type(error) is MaybeEncodingError:  # the standard library's pools call it so, its executors do not
+    """Return the error that a future shows: the subclass in this module if there is one, else the same error."""
+    if type(error) is MaybeEncodingError:  # raised by the standard library's pools, but not by its executors
         twin = NotPicklable(str(error))
         twin.__cause__ = error.__cause__
         return twin

@@ -1,12 +1,12 @@
-"""Contexts: all of multiprocessing's names, bound to one engine.
+"""Contexts: all names of `multiprocessing`, bound to one engine.
 
     mp = ropewalk.get_context(engine="slurm")
     queue, process = mp.Queue(), mp.Process(target=work, args=(queue,))
 
-The names at the top level of `ropewalk` are those of the default context, whose engine the settings say.
+The names at the top level of `ropewalk` belong to the default context, which uses the engine of the settings.
 """
 
-# Libraries ask whether a context is one of multiprocessing's, but our objects are of our own classes.
+# Libraries check that a context is an instance of multiprocessing's class, but the objects have Ropewalk's classes.
 # pyright: reportIncompatibleMethodOverride=false
 
 from __future__ import annotations
@@ -34,26 +34,26 @@ from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, E
 if TYPE_CHECKING:
     import logging
 
-#: The start methods of `multiprocessing` that promise no more than we do: a new process that inherits nothing.
+#: The start methods of `multiprocessing` whose promise Ropewalk keeps: a new process that inherits nothing.
 START_METHODS = ("spawn", "forkserver")
 
 
-_Process = Process  # which is hidden inside of the class by its attribute of that name
+_Process = Process  # inside the class, its attribute of the same name hides it
 
 
 class Context(multiprocessing.context.BaseContext):
     """Everything that `multiprocessing` has, for the processes of one engine.
 
     Args:
-        engine: where they run; by default the engine of the settings.
-        session: this one, instead.
-        hosts: how many hosts; by default as many as the processes need.
-        engine_options: the engine's own options, on top of those in the settings.
-        advertise: the IP address by which other hosts reach this one, if there are several.
-        method: what its `get_start_method` says; it changes nothing.
+        engine: name of the engine that runs the processes; defaults to the engine of the settings.
+        session: a session to use instead of an engine.
+        hosts: number of hosts; defaults to as many as the processes need.
+        engine_options: options of the engine, in addition to those in the settings.
+        advertise: the IP address at which other hosts reach this one, if it has several.
+        method: the value that `get_start_method` returns; it has no other effect.
 
     Raises:
-        SettingsError: a setting has a value that it cannot have.
+        SettingsError: a setting has an invalid value.
     """
 
     AuthenticationError = multiprocessing.AuthenticationError
@@ -83,8 +83,8 @@ class Context(multiprocessing.context.BaseContext):
         self._source = ProcessSource(settings, session)
         self._method = method
         self.engine: str | None = session.settings.engine if session else settings.engine if settings else None
-        """The name of its engine; None for the one of the settings."""
-        if type(self).Process is _Process:  # not one of a subclass, which has said itself what its processes are
+        """Name of the engine; None means the engine of the settings."""
+        if type(self).Process is _Process:  # a subclass may have set its own class of processes
             self.Process = type("Process", (_Process,), {"_source": self._source, "__module__": _Process.__module__})
 
     def __repr__(self) -> str:
@@ -92,7 +92,7 @@ class Context(multiprocessing.context.BaseContext):
 
     @property
     def session(self) -> Session:
-        """The session in which its processes and objects are, as it is now."""
+        """The session that currently holds the context's processes and objects."""
         return self._source.session()
 
     def Pool(
@@ -183,7 +183,7 @@ class Context(multiprocessing.context.BaseContext):
         return cpu_count(self.session)
 
     def get_context(self, method: str | None = None) -> Context:
-        """This context, whichever of the start methods is asked for; see `ropewalk.get_context`."""
+        """Return this context, for each accepted start method; see `ropewalk.get_context`."""
         _check_method(method)
         return _by_method[method] if method and self is _default else self
 
@@ -192,7 +192,7 @@ class Context(multiprocessing.context.BaseContext):
         return self._method or get_start_method(allow_none)
 
     def set_start_method(self, method: str | None, force: bool = False) -> None:
-        """Refuse, as the contexts of `multiprocessing` do: a context has its start method.
+        """Raise ValueError, as the contexts of `multiprocessing` do: the start method of a context is fixed.
 
         Raises:
             ValueError: always.
@@ -212,16 +212,16 @@ class Context(multiprocessing.context.BaseContext):
         set_forkserver_preload(module_names)
 
     def get_logger(self) -> logging.Logger:
-        """The logger of `multiprocessing`."""
+        """Return the logger of `multiprocessing`."""
         return multiprocessing.get_logger()
 
     def log_to_stderr(self, level: int | str | None = None) -> logging.Logger:
-        """As `multiprocessing.log_to_stderr`."""
+        """See `multiprocessing.log_to_stderr`."""
         return multiprocessing.log_to_stderr(level)
 
 
 BaseContext = Context
-"""What `multiprocessing` calls the class of its contexts."""
+"""The name of the context class in `multiprocessing`."""
 
 _default = Context()
 _by_method = {method: Context(method=method) for method in START_METHODS}
@@ -237,20 +237,20 @@ def get_context(
     engine_options: Mapping[str, object] | None = None,
     advertise: str | None = None,
 ) -> Context:
-    """All of multiprocessing's names, bound to one engine.
+    """Return a context: all names of `multiprocessing`, bound to one engine.
 
     Args:
-        method: a start method that programs for `multiprocessing` ask for: "spawn" and "forkserver" promise what our
-            processes are, and are the same here.
-        engine: where its processes run; by default the engine of the settings.
-        session: this one, instead.
-        hosts: how many hosts; by default as many as the processes need.
-        engine_options: the engine's own options.
-        advertise: the IP address by which other hosts reach this one, if there are several.
+        method: a start method, for programs that were written for `multiprocessing`: "spawn" and "forkserver" are
+            accepted and mean the same here.
+        engine: name of the engine that runs the processes; defaults to the engine of the settings.
+        session: a session to use instead of an engine.
+        hosts: number of hosts; defaults to as many as the processes need.
+        engine_options: options of the engine, in addition to those in the settings.
+        advertise: the IP address at which other hosts reach this one, if it has several.
 
     Raises:
         ValueError: the start method is "fork", or unknown.
-        SettingsError: a setting has a value that it cannot have.
+        SettingsError: a setting has an invalid value.
 
     Example:
         >>> ropewalk.get_context(engine="local").Process
@@ -263,16 +263,24 @@ def get_context(
 
 
 def get_start_method(allow_none: bool = False) -> str:
-    """What was set with `set_start_method`, or "spawn": a new process that inherits nothing is what ours are."""
+    """Return the method that `set_start_method` has set, or "spawn": processes of Ropewalk inherit nothing.
+
+    Args:
+        allow_none: accepted for compatibility with `multiprocessing`.
+    """
     return _method or START_METHODS[0]
 
 
 def set_start_method(method: str | None, force: bool = False) -> None:
-    """Accept a start method that our processes are like; there is nothing to choose.
+    """Accept "spawn" or "forkserver"; the choice has no effect, because Ropewalk's processes behave the same for both.
+
+    Args:
+        method: the start method; None resets it.
+        force: whether to replace a method that was set before.
 
     Raises:
-        ValueError: it is "fork", or unknown.
-        RuntimeError: it was set before, and `force` is false.
+        ValueError: `method` is "fork", or unknown.
+        RuntimeError: a method was set before, and `force` is false.
     """
     global _method
     _check_method(method)
@@ -282,15 +290,18 @@ def set_start_method(method: str | None, force: bool = False) -> None:
 
 
 def get_all_start_methods() -> list[str]:
-    """The start methods of `multiprocessing` that are accepted here."""
+    """Return the start methods of `multiprocessing` that are accepted here."""
     return list(START_METHODS)
 
 
 def set_executable(executable: str | bytes | os.PathLike[str]) -> None:
-    """Accept the interpreter that runs this program, which is the one that our processes run on this host.
+    """Accept the interpreter that runs this program; Ropewalk's processes on this host always use it.
+
+    Args:
+        executable: path of the interpreter.
 
     Raises:
-        ValueError: it is another one.
+        ValueError: `executable` is another interpreter.
     """
     if os.fsdecode(executable) != sys.executable:
         raise ValueError(
@@ -300,13 +311,16 @@ def set_executable(executable: str | bytes | os.PathLike[str]) -> None:
 
 
 def set_forkserver_preload(module_names: Sequence[str]) -> None:
-    """Have modules imported once, in the fork server, instead of in every process that `Process` starts from now on.
+    """Have the fork server import modules once, instead of every process that `Process` starts from now on.
 
-    Those that are not there are left out, as multiprocessing does. Numerical libraries start one thread there, and for
-    some of them (NumPy, but not torch) it stays at that.
+    Missing modules are skipped, as in `multiprocessing`. Numerical libraries then start only one thread, and with some
+    of them (NumPy, but not torch) the processes keep that single thread.
+
+    Args:
+        module_names: names of the modules.
 
     Raises:
-        TypeError: it is not a list of names.
+        TypeError: `module_names` is not a list of names.
     """
     if isinstance(module_names, str) or not all(isinstance(name, str) for name in module_names):
         raise TypeError(f"module_names must be a list of strings, names of modules, not {module_names!r}")

@@ -1,9 +1,8 @@
-"""`Executor`: concurrent.futures' interface to a pool whose workers may die and may run on other hosts.
+"""`Executor`: the interface of `concurrent.futures` to a pool whose workers may die and may run on other hosts.
 
-What programs written for `ProcessPoolExecutor` see differently: a worker that dies
-is replaced and its task is run again, until it has killed `max_deaths` workers; only
-then its future, and no other, gets `TaskPoisoned` (which is a `BrokenProcessPool`).
-Functions may be lambdas or live in `__main__`.
+Programs written for `ProcessPoolExecutor` see these differences: a worker that dies is replaced and its task is run
+again, until the task has killed `max_deaths` workers; then its future, and no other, gets `TaskPoisoned` (which is a
+`BrokenProcessPool`). Functions may be lambdas or be defined in `__main__`.
 """
 
 from __future__ import annotations
@@ -30,19 +29,20 @@ from ropewalk.processes.session import Session
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Calls that a worker is given at a time, which can be cancelled no more. More would be quicker for short ones, but how
-#: long they take is only guessed. Ten thousand calls of abs() on two workers: 4 take 1.1 s, 16 take 0.5 s, 64 0.4 s.
+#: Maximum number of calls that are sent to a worker at a time, and can then no longer be cancelled. A higher limit
+#: would be faster for short calls, but their duration is only estimated. Ten thousand calls of abs() on two workers
+#: take 1.1 s with a limit of 4, 0.5 s with 16 and 0.4 s with 64.
 _MOST_AHEAD = 16
 
 
 class Executor(ProcessPoolExecutor):
     """A `concurrent.futures.Executor` whose workers are processes of an engine.
 
-    It is a `ProcessPoolExecutor`, because libraries (adaptive, for one) ask for the class to find out how many workers
-    there are; of that class nothing is used.
+    It is a subclass of `ProcessPoolExecutor` only because libraries (adaptive, for one) check for that class to find
+    out the number of workers; nothing of the base class is used.
 
-    Nothing is started before the first call is submitted. A program that ends without `shutdown` waits for what it
-    submitted, as with the standard library.
+    No worker is started before the first call is submitted. A program that ends without `shutdown` waits for the
+    submitted calls, as with the standard library.
 
     Example:
         >>> import ropewalk, math
@@ -51,25 +51,26 @@ class Executor(ProcessPoolExecutor):
         120
 
     Args:
-        max_workers: how many workers; by default as `Pool` decides.
-        mp_context: taken for the sake of programs that pass one. A context of `ropewalk.get_context` says the engine;
-            of others nothing is used, as the engine decides how processes start.
+        max_workers: number of workers; the default is that of `Pool`.
+        mp_context: accepted for compatibility. A context from `ropewalk.get_context` selects the engine; any other
+            context is ignored, because the engine decides how processes start.
         initializer: called in each worker before its first task; if it raises, the executor is broken.
-        initargs: its arguments.
-        max_tasks_per_child: a worker is replaced after so many calls (or chunks of `map`).
-        engine: where workers run, such as "local"; the setting `engine` by default.
+        initargs: arguments of `initializer`.
+        max_tasks_per_child: number of calls (or chunks of `map`) after which a worker is replaced.
+        engine: name of the engine that runs the workers, such as "local"; defaults to the setting `engine`.
         session: a session to share; by default all pools of an engine share one.
-        resources: what each worker needs.
-        max_deaths: a call that has killed so many workers in a row fails with `TaskPoisoned`.
-        task_timeout_s: a call that runs longer fails with `TaskTimeout`, and its worker is replaced.
-        at_most_once: never start a call twice: one whose worker dies fails with `WorkerLost`.
+        resources: resources of each worker.
+        max_deaths: a call that has killed this number of workers in a row fails with `TaskPoisoned`.
+        task_timeout_s: timeout of a call in seconds; a call that runs longer fails with `TaskTimeout`, and its worker
+            is replaced.
+        at_most_once: never start a call twice; a call whose worker dies fails with `WorkerLost`.
         preload: modules that workers share from the start ("numpy"); they must not start threads.
-        environment: variables for the workers, on top of those that this process has when they are started.
-        name: shown in `status`, in output and in errors.
+        environment: environment variables for the workers, in addition to those of this process when they start.
+        name: name of the executor in `status`, in output and in errors.
 
     Raises:
         ValueError: `max_workers` or `max_tasks_per_child` is below 1.
-        TypeError: `initializer` cannot be called, or `max_tasks_per_child` is no int.
+        TypeError: `initializer` cannot be called, or `max_tasks_per_child` is not an int.
     """
 
     def __init__(
@@ -121,13 +122,13 @@ class Executor(ProcessPoolExecutor):
         )
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run `fn(*args, **kwargs)` in a worker; returns at once.
+        """Run `fn(*args, **kwargs)` in a worker, and return its future immediately.
 
-        The arguments are copied before this returns. What cannot be sent is told by the future.
+        The arguments are copied before this returns. If an argument cannot be pickled, the future fails.
 
         Raises:
             RuntimeError: after `shutdown`, or when the interpreter is ending.
-            BrokenProcessPool: the initializer has raised, or the workers do not stay up.
+            BrokenProcessPool: the initializer has raised, or the workers keep dying.
         """
         pool = self._started()
         future: TaskFuture[T] = TaskFuture(pool)
@@ -141,19 +142,20 @@ class Executor(ProcessPoolExecutor):
     def map(
         self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
-        """The results of `map(fn, *iterables)`, in order, as they are there.
+        """Yield the results of `map(fn, *iterables)` in order, as they arrive.
 
-        The iterables are read to their end at once. Closing the iterator, or an error, cancels what has not begun.
+        The iterables are consumed immediately. Closing the iterator, or an error, cancels the calls that have not
+        begun.
 
         Args:
-            fn: pickled once, with what it closes over.
-            iterables: arguments of `fn`, one from each for a call.
-            timeout: seconds from now after which the iterator raises `TimeoutError`.
-            chunksize: how many calls are pickled together.
+            fn: the function; it is pickled once, with its closure.
+            iterables: arguments of `fn`; each call takes one from each iterable.
+            timeout: seconds from now after which the iterator raises `TimeoutError`; None waits for ever.
+            chunksize: number of calls that are pickled together.
 
         Raises:
             ValueError: `chunksize` is below 1.
-            RuntimeError: as of `submit`.
+            RuntimeError: as in `submit`.
         """
         if chunksize < 1:
             raise ValueError(f"chunksize must be >= 1, not {chunksize}")
@@ -169,11 +171,11 @@ class Executor(ProcessPoolExecutor):
         return job.results(deadline)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; the workers end when all is done. May be called twice.
+        """Accept no more calls; the workers end after the last submitted call. May be called twice.
 
         Args:
-            wait: return when they have ended.
-            cancel_futures: cancel what has not begun.
+            wait: whether to wait until the workers have ended.
+            cancel_futures: whether to cancel the calls that have not begun.
         """
         with self._lock:
             self._closed = True
@@ -182,14 +184,14 @@ class Executor(ProcessPoolExecutor):
             return
         if cancel_futures:
             for job in pool.waiting_jobs():
-                job.cancel()  # type: ignore[attr-defined]  # this pool has no jobs but ours
+                job.cancel()  # type: ignore[attr-defined]  # this pool only has jobs of the executor
         if wait:
             _finish(pool)
         else:
             _finish_later(pool)
 
     def terminate_workers(self) -> None:
-        """End the workers at once: calls that run fail with `TaskCancelled`, the rest is cancelled.
+        """Stop the workers immediately: running calls fail with `TaskCancelled`, the other calls are cancelled.
 
         May be called twice. (The standard library's executor has this from Python 3.14 on.)
         """
@@ -198,15 +200,15 @@ class Executor(ProcessPoolExecutor):
             self._pool.terminate()
 
     kill_workers = terminate_workers
-    """As `terminate_workers`, which leaves nothing alive either. (The standard library's has both.)"""
+    """The same as `terminate_workers`, which already leaves no process alive. (The standard library has both.)"""
 
     def status(self) -> PoolStatus | None:
-        """What the executor is doing, as `Pool.status` shows it; None before its first call."""
+        """Return the state of the executor as `Pool.status` does; None before its first call."""
         return self._pool.status() if self._pool else None
 
     def __exit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> bool | None:
         if exc_type and issubclass(exc_type, KeyboardInterrupt):
-            # Ctrl-C in a terminal reaches a standard executor's workers as well, and what they run ends with it.
+            # Ctrl-C in a terminal also reaches the workers of a standard executor, and ends the calls they run.
             self.terminate_workers()
         self.shutdown(wait=True)
         return False
@@ -222,10 +224,10 @@ class Executor(ProcessPoolExecutor):
 
     def __del__(self) -> None:
         pool = getattr(self, "_pool", None)
-        if pool and not self._closed:  # what was submitted is run, as in the standard library
+        if pool and not self._closed:  # submitted calls still run, as in the standard library
             _finish_later(pool)
 
-    # What libraries look at
+    # Attributes that libraries inspect
 
     @property
     def _max_workers(self) -> int:
@@ -233,7 +235,7 @@ class Executor(ProcessPoolExecutor):
 
     @property
     def _processes(self) -> dict[int, WorkerHandle]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The workers by process id; none before the first call and after the end, as in the standard library."""
+        """The workers by process id; empty before the first call and after the end, as in the standard library."""
         if self._pool is None:
             return {}
         # One that has done all it may, and only ends, is none of the standard library's either.
@@ -241,30 +243,30 @@ class Executor(ProcessPoolExecutor):
         handles = self._pool._pool  # pyright: ignore[reportPrivateUsage]
         return {handle.pid: handle for handle in handles if handle.name in staying}
 
-    # For those who keep executors
+    # For code that keeps executors for reuse
 
     @property
     def has_started(self) -> bool:
-        """Whether it has workers, which come with its first call."""
+        """Whether the executor has workers; its first call starts them."""
         return self._pool is not None
 
     @property
     def is_usable(self) -> bool:
-        """Whether calls can be submitted: it was not shut down, and what it runs on is there."""
+        """Whether calls can be submitted: the executor was not shut down, and its pool and session are alive."""
         return not self._closed and (self._pool is None or self._pool.is_usable)
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call something after so long, if the session in which the executor was started is still there then."""
+        """Run `call` after `seconds`, if the session in which the executor was started is still open then."""
         assert self._pool
         loop = self._pool.session.loop
         loop.call_soon(lambda: loop.call_later(seconds, call))
 
     def when_session_closed(self, call: Callable[[], object]) -> None:
-        """Call something when the session has ended in which the executor was started."""
+        """Run `call` when the session in which the executor was started has closed."""
         assert self._pool
         self._pool.session.when_closed(call)
 
-    # Inside
+    # Private
 
     def _started(self) -> Pool:
         with self._lock:
@@ -282,13 +284,13 @@ class Executor(ProcessPoolExecutor):
     def _start(self, pool: Pool, job: PoolJob, fn: Callable[..., Any], cut: Iterable[Sequence[Any]], kind: int) -> None:
         try:
             pool.start_job(job, fn, cut, kind)
-        except PoolClosed as error:  # while this ran; or we are a forked child, which the error explains
+        except PoolClosed as error:  # closed during this call, or this is a forked child, which the error explains
             raise RuntimeError(f"cannot schedule new futures after shutdown: {error}") from error
         except Exception as error:
             raise as_futures_name_it(error) from error.__cause__
 
 
-# Pools of executors, from their start to their end; each with a lock for whoever waits for that end.
+# Pools of executors, from their start to their end; each has a lock for the thread that waits for that end.
 
 _pools: dict[Pool, threading.Lock] = {}
 _exiting = False
@@ -298,11 +300,11 @@ _hooked = False
 def _open(make_pool: Callable[[], Pool]) -> Pool:
     global _hooked
     if not _hooked:
-        # Before the exit handlers, by one of which sessions end. The standard library's executors use it as well.
+        # It runs before the exit handlers, one of which closes sessions. The standard library's executors use it, too.
         threading._register_atexit(_finish_all)  # type: ignore[attr-defined]
         _hooked = True
     pool = make_pool()
-    # The thread of callbacks begins here: at the interpreter's exit, where results come too, Python 3.12 starts none.
+    # This starts the callback thread: results also arrive at interpreter exit, when Python 3.12 starts no threads.
     pool._call_back(_nothing)  # pyright: ignore[reportPrivateUsage]
     pool._limit_ahead(_MOST_AHEAD)  # pyright: ignore[reportPrivateUsage]
     _pools[pool] = threading.Lock()
@@ -314,7 +316,7 @@ def _nothing() -> None:
 
 
 def _finish(pool: Pool) -> None:
-    """Let a pool run what it has and end, and wait for that; also if somebody else waits for it already."""
+    """Let a pool finish its jobs and end, and wait for that, even if another thread already waits for it."""
     ending = _pools.get(pool)
     if ending is not None:
         with ending:
@@ -325,21 +327,21 @@ def _finish(pool: Pool) -> None:
 
 def _finish_later(pool: Pool) -> None:
     if pool in _pools:
-        with contextlib.suppress(RuntimeError):  # the interpreter is ending: `_finish_all` does it
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending, and `_finish_all` does this
             threading.Thread(target=_finish, args=(pool,), name=f"{pool.name}-shutdown", daemon=True).start()
 
 
 def _finish_all() -> None:
-    """The program ends: run what was submitted."""
+    """Run the submitted calls at the end of the program."""
     global _exiting
     _exiting = True
     for pool in list(_pools):
         try:
             _finish(pool)
-        except BaseException:  # Ctrl-C: it shall end now
+        except BaseException:  # Ctrl-C: stop immediately
             pool.terminate()
             raise
 
 
-#: In a forked child, the pools are the parent's.
+#: In a forked child, the pools belong to the parent.
 os.register_at_fork(after_in_child=_pools.clear)

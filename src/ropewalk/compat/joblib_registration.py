@@ -1,4 +1,4 @@
-"""Telling joblib of us, when somebody asks for it: joblib is not needed for anything else."""
+"""Registration of the joblib backend on request: nothing else in Ropewalk needs joblib."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import importlib
 
 
 def register_joblib_backend() -> None:
-    """Let joblib know the backend "ropewalk", for `joblib.parallel_config(backend="ropewalk")`.
+    """Register the backend "ropewalk" with joblib, for `joblib.parallel_config(backend="ropewalk")`.
 
     Raises:
         ImportError: joblib is not installed.

@@ -1,15 +1,15 @@
-"""`Process`: multiprocessing's process over agents that may be on other hosts.
+"""`Process`: the process class of `multiprocessing`, for processes of agents that may be on other hosts.
 
     Process.start ─▶ PackedProcess ─▶ Session.start ─▶ agent ─▶ process_main ─▶ Process._bootstrap ─▶ run
          │                                                                    (the standard library's)
          └── Popen ◀── Up, Exited ── session's loop
 
-It is a subclass of the standard library's own class, which keeps the list of children, and in the new process sets
-`current_process`, calls `run` and turns its end into an exit code. So `multiprocessing.active_children` and the like
-see our processes, and the standard library's own end at the end of the program works on them.
+It is a subclass of the standard library's class, which keeps the list of children and, in the new process, sets
+`current_process`, calls `run` and converts its end into an exit code. So `multiprocessing.active_children` and similar
+functions see these processes, and the standard library's cleanup at the end of the program includes them.
 
-What is added: the target may be a lambda or live in `__main__` without a guard, `failure` says how a process
-ended, and no process outlives the one that started it.
+In addition, the target may be a lambda or a function of `__main__` without a guard, `failure` tells how a process
+failed, and no process outlives the process that started it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _ENTRY = "ropewalk.compat.process_main:main"
 
 
 class ProcessSource:
-    """Where the processes of a class come from; in another process that is the session which that one runs in.
+    """The session in which a class starts its processes; unpickled in another process, it is that process's session.
 
     Args:
-        settings: of its shared session; None for those of this process.
-        session: this one, instead.
+        settings: settings of the shared session; None means the settings of this process.
+        session: a session to use instead.
     """
 
     def __init__(self, settings: Settings | None = None, session: Session | None = None) -> None:
@@ -62,24 +62,25 @@ class ProcessSource:
         return ProcessSource, ()
 
     def session(self) -> Session:
-        """The session, as it is now."""
+        """Return the current session."""
         return self._session or default_session(settings=self._settings)
 
     def lease(self) -> Session:
-        """The session, leased; see `Session.lease`."""
+        """Return the session with a lease on it; see `Session.lease`."""
         return leased(self._session, settings=self._settings)
 
 
 class Process(BaseProcess):
-    """A process of its own for a function, with the interface of `multiprocessing.Process`.
+    """A process that runs a function, with the interface of `multiprocessing.Process`.
 
     Args:
-        group: None; it is there as in the standard library.
-        target: called by `run`; a lambda, a closure or a function of `__main__` is welcome.
-        name: shown in output and in errors.
-        args: its arguments, copied when the process is started.
-        kwargs: its keyword arguments.
-        daemon: end the process with the one that made it, instead of waiting for it; it may have no children.
+        group: always None; present for compatibility with the standard library.
+        target: the function that `run` calls; it may be a lambda, a closure or a function of `__main__`.
+        name: name of the process in output and in errors.
+        args: arguments of `target`, copied when the process is started.
+        kwargs: keyword arguments of `target`.
+        daemon: whether the process ends with the process that created it, instead of being waited for; a daemonic
+            process may not have children.
 
     Example:
         >>> import ropewalk
@@ -93,11 +94,11 @@ class Process(BaseProcess):
     _start_method = None
     _source = ProcessSource()
     _preload: tuple[str, ...] = ()
-    """Modules that the fork server imports."""
+    """Names of the modules that the fork server imports."""
 
     @staticmethod
     def _Popen(process: BaseProcess) -> Popen:
-        """Start a process; called by `start`."""
+        """Start a process; `start` calls this."""
         ours = cast(Process, process)
         packed = PackedProcess(ours)
         _hook_interrupts()
@@ -112,11 +113,12 @@ class Process(BaseProcess):
 
     @staticmethod
     def _after_fork() -> None:
-        """Nothing: the process was not forked from its parent, and what was unpickled in it shall stay."""
+        """Do nothing: the process was not forked from its parent, and must keep the objects unpickled in it."""
 
     def _spec(self, session: Session) -> ProcessSpec:
-        facts = cast(Any, self)  # the standard library's own attributes
-        # A default name ends with the number; what runs in a worker begins to count anew, and is named after it.
+        facts = cast(Any, self)  # the standard library's private attributes
+        # A default name ends with the number; a process started in a worker counts from 1 again, after the worker's
+        # name.
         number = facts._identity[-1]
         group = self.name.removesuffix(f"-{number}").removesuffix(f":{number}")
         inside = bootstrap.current if len(facts._identity) == 1 else None
@@ -134,7 +136,10 @@ class Process(BaseProcess):
         )
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the process has ended, for so many seconds at most.
+        """Wait until the process has ended, or `timeout` seconds have passed.
+
+        Args:
+            timeout: seconds; None waits for ever.
 
         Raises:
             StartFailed: it could not be started.
@@ -145,12 +150,12 @@ class Process(BaseProcess):
             if not _interrupts_are_passed_on():
                 _interrupt_children()
             raise
-        if self._running and not util.is_exiting():  # type: ignore[attr-defined]  # then nobody could do anything
+        if self._running and not util.is_exiting():  # type: ignore[attr-defined]  # at exit it would have no use
             self._running.check_started()
 
     @property
     def exitcode(self) -> int | None:
-        """What the process gave to `exit`, a negative signal number, or None while it has not ended.
+        """The exit code: the argument of `exit`, a negative signal number, or None while the process runs.
 
         Raises:
             StartFailed: it could not be started.
@@ -162,7 +167,7 @@ class Process(BaseProcess):
 
     @property
     def ident(self) -> int | None:
-        """The process id on its host, as soon as it is known; None before `start`.
+        """The process id on its host, waiting until it is known; None before `start`.
 
         Raises:
             StartFailed: it could not be started.
@@ -171,11 +176,11 @@ class Process(BaseProcess):
             return self._running.wait_for_pid()
         return super().ident
 
-    pid = ident  # pyright: ignore[reportIncompatibleMethodOverride]  # the stubs take the two for different ones
+    pid = ident  # pyright: ignore[reportIncompatibleMethodOverride]  # the stubs declare them as different properties
 
     @property
     def failure(self) -> str | None:
-        """How the process ended, in one line, unless that was well or it has not: cause, host, last output.
+        """How the process failed, in one line: cause, host, last output. None if it succeeded or still runs.
 
         Example:
             Process-1 on host n17 (pid 4711) was killed by SIGSEGV (segmentation fault) after 3.2 s; last output: ...
@@ -189,9 +194,12 @@ class Process(BaseProcess):
 
 
 def cpu_count(session: Session | None = None) -> int:
-    """How many CPUs there are for this program: on the engine's hosts, as far as they are up, else on this one.
+    """Return the number of CPUs for this program: on the engine's hosts that are up, or else on this host.
 
-    In a process of Ropewalk: how many it may use itself.
+    In a process of Ropewalk, it is the number of CPUs that the process itself may use.
+
+    Args:
+        session: the session whose hosts count; None is the shared session of this process.
     """
     session = session or default_session()
     shares = [agent.share for agent in session.hosts()]
@@ -210,9 +218,9 @@ def _interrupt_children() -> None:
 
 
 def _hook_interrupts() -> None:
-    """Have Ctrl-C passed on to the children, which no terminal tells of it; whoever has a handler of his own keeps it.
+    """Forward Ctrl-C to the children, which get no signal from the terminal; a handler that the user has set stays.
 
-    Programs that catch it anywhere, and then join their processes or exit, rely on these having heard of it.
+    Programs that catch KeyboardInterrupt, and then join their processes or exit, expect that the children got it too.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()
     if in_main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -234,7 +242,7 @@ interrupts.before_interrupt.append(_interrupt_children_soon)
 
 
 def _interrupts_are_passed_on() -> bool:
-    """Whether the children have heard of a Ctrl-C before us: a second one would end what they do about it."""
+    """Whether the children have already received a Ctrl-C: a second signal would interrupt their handling of it."""
     return signal.getsignal(signal.SIGINT) in interrupts.telling_handlers
 
 
@@ -242,7 +250,7 @@ _hooked = False
 
 
 def _hook_exit() -> None:
-    """Have children ended at the end of this process: before its session, so only once that has opened."""
+    """Register the cleanup of children at exit: it must run before the session closes, so register after it opened."""
     global _hooked
     if not _hooked:
         _hooked = True
@@ -250,14 +258,14 @@ def _hook_exit() -> None:
 
 
 def _end_children() -> None:
-    """As multiprocessing does it: daemonic children are ended, the others waited for."""
+    """End daemonic children and wait for the others, as `multiprocessing` does."""
     children = _children()
     died_of_interrupt = getattr(sys, "last_type", None) is KeyboardInterrupt and not hasattr(sys, "ps1")
     if died_of_interrupt and not _interrupts_are_passed_on():
-        _interrupt_children()  # the terminal would have told them as well
+        _interrupt_children()  # a terminal would have sent them the signal, too
     for child in children:
         if child.daemon:
             child.terminate()
     for child in children:
-        with contextlib.suppress(StartFailed):  # that was said
+        with contextlib.suppress(StartFailed):  # already reported
             child.join()

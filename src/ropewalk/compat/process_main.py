@@ -1,4 +1,4 @@
-"""The entry of a process that a `Process` object was started for: meet the owner, take the object, run it."""
+"""The entry point of a process that runs a `Process` object: connect to the owner, receive the object, run it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, cast
 
-from ropewalk.compat import process as _loaded_once  # in the fork server, instead of in every process
+from ropewalk.compat import process as _loaded_once  # imported in the fork server, instead of in every process
 from ropewalk.compat.process_payload import PROCESS, BeginProcess, Loaded, Up, unpack
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.bootstrap import ProcessContext
@@ -19,19 +19,19 @@ _PROCESS = _loaded_once
 
 
 def main(context: ProcessContext) -> None:
-    """The entry of a process."""
+    """Run the `Process` object that the owner sends."""
     link = dial_owner(parse_address(context.owner_address), context.credentials, PROCESS, passport=context.passport)
     os.register_at_fork(after_in_child=link.close_copy)
     fd = link.stream.fileno()
-    os.set_inheritable(fd, True)  # a program that takes this process over (`os.exec`) must not look like a lost link
+    os.set_inheritable(fd, True)  # after `os.exec`, the link must stay open and not look lost
     link.send(Up())
     received = link.receive()
     if received is None or not isinstance(received.message, BeginProcess):
-        return  # it was ended before it was there
+        return  # the process was terminated before it connected
     process: Any = unpack(received)
-    with contextlib.suppress(LinkClosed):  # nobody is left who would take anything back
+    with contextlib.suppress(LinkClosed):  # the owner is gone, and will not take shared objects back
         link.send(Loaded())
-    del received  # and with it the arguments, as far as the process object drops them
+    del received  # frees the arguments that the process object drops
     process.run = explaining(process.run)
-    # The owner says nothing more, so that the link is readable when the owner is gone, as a sentinel is.
+    # The owner sends nothing more, so the link becomes readable when the owner is gone, like a sentinel.
     sys.exit(cast(int, process._bootstrap(parent_sentinel=fd)))

@@ -1,11 +1,11 @@
-"""A `Process` object on its way to the process that runs it.
+"""The messages that carry a `Process` object to the process that runs it.
 
             ◀───────────── Up ──────────────
     owner   PackedProcess ─────BeginProcess, parts───────▶ unpack, run   process
             ◀──────────── Loaded ───────────
 
-It is pickled before `start` returns: what the caller changes afterwards changes nothing. Large arrays lie in
-a memory file, which the process maps if it is on the same host.
+The object is pickled before `start` returns, so later changes by the caller have no effect. Large arrays are in a
+memory file (memfd), which the process maps if it is on the same host.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_fac
 from ropewalk.transport.pickle_rollback import PickleAttempt
 from ropewalk.transport.serialization import Payload, dumps_code, loads
 
-#: What people call the private attributes of a process.
+#: Private attributes of a process, whose underscore is removed in messages.
 _ARGUMENT = re.compile(r"\._(args|kwargs|target)\b")
 
 
 class Up(msgspec.Struct, tag=0, array_like=True, frozen=True):
-    """process ──▶ owner: I am here. Without it, descriptors could come before a dialler takes any."""
+    """process ──▶ owner: ready. Without it, file descriptors could arrive before the connecting side accepts them."""
 
 
-_util: Any = util  # whose private facts `multiprocessing` itself hands on to its processes
+_util: Any = util  # `multiprocessing` itself passes private variables of this module on to its processes
 
 
 class BeginProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """owner ──▶ process: be this. The parts: the process object with its buffers, then each definition likewise."""
+    """owner ──▶ process: the object to run. Parts: the object with its buffers, then the definitions with theirs."""
 
     main: bytes
     """Facts of the owner's `__main__`."""
@@ -48,11 +48,11 @@ class BeginProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     authkey: bytes
     num_buffers: int
     definitions: list[tuple[str, int]]
-    """Names of `__main__`, with the number of their buffers."""
+    """Names of `__main__`, each with the number of its buffers."""
     shared: tuple[int, ...]
-    """Lengths of the parts if they are in a memory file."""
+    """Sizes of the parts in bytes, if they are in a memory file."""
     log_level: int | None = None
-    """Of the logger of `multiprocessing`, if the owner uses that."""
+    """Level of the logger of `multiprocessing`, if the owner uses it."""
     logs_to_stderr: bool = False
 
 
@@ -64,10 +64,10 @@ PROCESS = Codec(BeginProcess | Up | Loaded)
 
 
 class PackedProcess:
-    """A pickled process object, held until it is sent or not wanted any more.
+    """A pickled process object, kept until it is sent or no longer needed.
 
     Args:
-        process: is copied before this returns.
+        process: the process object; it is copied before the constructor returns.
 
     Raises:
         NotPicklable: a part of it cannot be sent.
@@ -75,7 +75,7 @@ class PackedProcess:
 
     def __init__(self, process: BaseProcess) -> None:
         config: dict[str, Any] = cast(Any, process)._config
-        authkey = config.pop("authkey")  # refuses to be pickled; it goes by itself
+        authkey = config.pop("authkey")  # cannot be pickled; it is sent separately
         try:
             with PickleAttempt() as trial:
                 code = dumps_code(process, what=process.name)
@@ -101,7 +101,7 @@ class PackedProcess:
         )
 
     def send(self, link: Link) -> None:
-        """Send it; it is held no longer.
+        """Send the object, and release its memory.
 
         Raises:
             LinkClosed: the process is gone.
@@ -117,13 +117,13 @@ class PackedProcess:
             self.close()
 
     def loaded(self) -> None:
-        """The process has unpickled it."""
+        """Note that the process has unpickled the object."""
         self._under_way = []
 
     def give_up(self) -> None:
-        """The process has ended: unless it was `loaded`, the shared objects in it never arrive; may be called twice.
+        """Note that the process has ended; unless `loaded`, its shared objects never arrive. May be called twice.
 
-        Without this, their depots would wait for them, and the reader of a pipe for a writer that never was.
+        Without this call, their depots would wait for them, and the reader of a pipe for a writer that never existed.
         """
         under_way, self._under_way = self._under_way, []
         for take_back in under_way:
@@ -131,7 +131,7 @@ class PackedProcess:
         self.close()
 
     def close(self) -> None:
-        """Give its memory back; may be called twice."""
+        """Release the memory; may be called twice."""
         self._parts = []
         if self._fd is not None:
             os.close(self._fd)
@@ -139,10 +139,10 @@ class PackedProcess:
 
 
 def unpack(received: Received) -> BaseProcess:
-    """The process object, in the process that is to run it; gives `__main__` what it refers to.
+    """Unpickle the process object in the process that will run it, and add the names it needs to `__main__`.
 
     Raises:
-        Exception: what unpickling it raised.
+        Exception: any exception that unpickling raises.
     """
     begin: BeginProcess = received.message
     shared = open_parts(received.fds.take(), begin.shared, writable=True) if begin.shared else []
@@ -154,7 +154,7 @@ def unpack(received: Received) -> BaseProcess:
     pickled, buffers = take(begin.num_buffers)
     definitions = {name: take(num_buffers) for name, num_buffers in begin.definitions}
     authkey = cast(bytes, AuthenticationString(begin.authkey))
-    # Before anything is unpickled: proxies of managers look for the key here, and log lines for the name.
+    # Set before anything is unpickled: proxies of managers read the key here, and log lines the name.
     current = multiprocessing.current_process()
     current.name, current.authkey = begin.name, authkey
     if begin.log_level is not None:
@@ -172,7 +172,7 @@ def _parts(payload: Payload) -> list[Part]:
 
 
 def _memory_file(parts: Sequence[Part]) -> int | None:
-    """A memory file with large parts; None if they are small, or there is no room for one."""
+    """Create a memory file with the parts; None if they are small, or there is no memory for it."""
     if total_bytes(parts) < SHARED_MIN_BYTES:
         return None
     try:
@@ -186,6 +186,6 @@ def _writable(part: Part) -> Part:
 
 
 def _in_words_of_the_user(error: NotPicklable, name: str) -> NotPicklable:
-    """With `args[0]` instead of `Process-1._args[0]`."""
+    """Return the error with `args[0]` instead of `Process-1._args[0]` as its path."""
     path = _ARGUMENT.sub(r".\1", error.path).removeprefix(f"{name}.")
     return NotPicklable(f"{name}: {error}".replace(error.path, path), path=path)

@@ -1,10 +1,10 @@
-"""What a started `Process` knows of its process, under the name that the standard library gave it: `Popen`.
+"""`Popen`: the handle of a started `Process` on its process, named as in the standard library.
 
-    start ──▶ asked for ──Up──▶ up ──Exited──▶ ended
+    start ──▶ requested ──Up──▶ up ──Exited──▶ ended
                   └──────NotStarted, Exited──────▲
 
-`start` does not wait for the process. A wish that comes before it is up (to terminate it)
-is carried out when it is: the user's code then never runs.
+`start` does not wait for the process. A signal that is requested before the process is up is sent once it is up; the
+user's code then never runs.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from ropewalk.transport.link import Link, Received
 
 logger = logging.getLogger(__name__)
 
-#: A process may be here before its agent has told that it has started it; then we look so often.
+#: Polling interval in seconds for a process that connects before its agent has reported its start.
 _LOOK_S = 0.001
 
 
 class Popen:
-    """One process of a session, and its owner there.
+    """One process of a session; the session treats this object as its owner.
 
     Args:
-        name: of the process, for people.
-        spec: what to start.
-        packed: the process object; ours from now on.
-        session: leased for us; given back when the process has ended.
+        name: name of the process in messages.
+        spec: the process to start.
+        packed: the pickled process object; this object owns it from now on.
+        session: a session with a lease for this object, which is released when the process has ended.
 
     Raises:
-        StartFailed: the session gives no processes any more.
+        StartFailed: the session starts no more processes.
     """
 
     def __init__(self, name: str, spec: ProcessSpec, packed: PackedProcess, session: Session) -> None:
         self.pid: int | None = None
-        """None until it is known; see `wait_for_pid`."""
+        """The process id; None until it is known, see `wait_for_pid`."""
         self.failure: str | None = None
-        """Why the process ended, unless that was well."""
+        """How the process failed; None if it succeeded or still runs."""
         self._name = name
         self._packed = packed
         self._session = session
@@ -56,11 +56,11 @@ class Popen:
         self._link: Link | None = None
         self._lock = threading.Lock()
         self._wish = 0
-        """The signal that was to end it."""
+        """Number of the signal that was requested to end the process, or 0."""
         self._returncode: int | None = None
         self._not_started: StartFailed | None = None
         self._known = threading.Event()
-        """Set when it is up, or will never be."""
+        """Set when the process is up, or will never be."""
         self._ended = threading.Event()
         self.sentinel, self._sentinel_writer = os.pipe()
         self._close_sentinel = weakref.finalize(self, os.close, self.sentinel)
@@ -71,14 +71,14 @@ class Popen:
             self._finish(1, "")
             raise
 
-    # As multiprocessing calls it
+    # The interface of multiprocessing's Popen
 
     def poll(self) -> int | None:
-        """The exit code as in the standard library; None while the process runs, or is still to come."""
+        """Return the exit code as in the standard library; None until the process has ended."""
         return self._returncode
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for the end, for so many seconds at most; returns the exit code or None."""
+        """Wait until the process has ended or `timeout` seconds have passed; returns the exit code or None."""
         self._ended.wait(timeout)
         return self._returncode
 
@@ -87,7 +87,7 @@ class Popen:
         self._end_with(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL, which also ends all that the process has started."""
+        """Send SIGKILL, which also ends all processes that the process has started."""
         self._end_with(signal.SIGKILL)
 
     def close(self) -> None:
@@ -97,18 +97,18 @@ class Popen:
     def __reduce__(self) -> str:
         raise TypeError("a Process that was started cannot be sent to another process; send its name or its pid")
 
-    # Beyond that
+    # Additions
 
     def interrupt(self) -> None:
-        """Send SIGINT, as the terminal does to all processes of a program."""
+        """Send SIGINT, as a terminal does to all processes of a program."""
         self._end_with(signal.SIGINT)
 
     def interrupt_soon(self) -> None:
-        """The same, from the handler of a signal: the thread that it came to may hold any lock."""
+        """Send SIGINT from within a signal handler, whose thread may hold any lock."""
         self._session.loop.call_soon(self.interrupt)
 
     def wait_for_pid(self) -> int | None:
-        """The process id on its host, as soon as it is known; None if it was ended before it had one.
+        """Wait for the process id on its host; returns None if the process was terminated before it had one.
 
         Raises:
             StartFailed: it could not be started.
@@ -118,10 +118,10 @@ class Popen:
         return self.pid
 
     def check_started(self) -> None:
-        """Complain if it could not be started.
+        """Check that the process could be started.
 
         Raises:
-            StartFailed: that is so.
+            StartFailed: it could not be started.
         """
         if self._not_started:
             raise StartFailed(str(self._not_started)) from self._not_started.__cause__
@@ -135,13 +135,13 @@ class Popen:
         if is_up or number == signal.SIGKILL:
             self._session.processes.signal(self._id, number)
         else:
-            self._session.processes.withdraw(self._id)  # one that has a host is told when it is up
+            self._session.processes.withdraw(self._id)  # a process that has a host gets the signal when it is up
 
-    # As the owner, on the loop
+    # Callbacks of the session, on its loop
 
     def on_link(self, id: str, link: Link) -> None:
         self._host = self._session.processes.host_of(id) or self._host
-        self._link = link  # a second one, if its first attempt to reach us came to nothing
+        self._link = link  # possibly a second link, if the first attempt to connect failed
 
     def on_message(self, id: str, received: Received) -> None:
         if isinstance(received.message, Up):
@@ -151,30 +151,30 @@ class Popen:
 
     def _begin(self, id: str) -> None:
         pid = self._session.processes.pid_of(id)
-        if not pid and self._returncode is None:  # only now the agent knows whom a signal is for
+        if not pid and self._returncode is None:  # the agent can deliver a signal only once it knows the pid
             self._session.loop.call_later(_LOOK_S, lambda: self._begin(id))
             return
         with self._lock:
             self.pid = self.pid or pid or None
         self._known.set()
-        if self._wish:  # an interrupt is for the user's code, which this process has not met yet
+        if self._wish:  # an interrupt is for the user's code, which this process has not received yet
             self._session.processes.signal(id, signal.SIGTERM if self._wish == signal.SIGINT else self._wish)
             return
         assert self._link
-        with contextlib.suppress(LinkClosed):  # its end is reported in a moment
+        with contextlib.suppress(LinkClosed):  # the agent is about to report the end of the process
             self._packed.send(self._link)
 
     def on_exited(self, id: str, exited: Exited, host_lost: bool) -> None:
         self.pid = self.pid or exited.pid or None
         code = exited.exit_code
         if self.pid is None and self._wish:
-            code = -self._wish  # it had no host yet
+            code = -self._wish  # the process had no host yet
         failure = record_of(exited, name=self._name, host=self._host).describe()
         if exited.ended_by and not self._wish:
             failure = f"{failure} ({exited.ended_by})"
-        if code < 0 and not self._wish:  # of an exception it has printed a traceback itself
+        if code < 0 and not self._wish:  # for an exception, the process itself has printed a traceback
             logger.warning("%s", failure)
-        # Whoever waits for the end goes on when what the process printed is out, as he would with multiprocessing.
+        # Threads that wait for the end resume after the output of the process is shown, as with multiprocessing.
         self._session.output.when_shown(lambda: self._finish(code, failure if code else ""))
 
     def on_not_started(self, id: str, failure: NotStarted) -> None:
@@ -186,10 +186,10 @@ class Popen:
             self._cannot_start(str(error), error)
 
     def on_report(self, id: str, report: TaskReport) -> None:
-        pass  # only pools peek
+        pass  # only pools use this
 
     def on_draining(self, id: str, why: str, left_s: float) -> None:
-        pass  # nobody can end it well but the user
+        pass  # only the user can stop the process in an orderly way
 
     def on_event(self, text: str) -> None:
         pass  # the session has logged it
@@ -211,7 +211,7 @@ class Popen:
             self.failure = failure or None
             self._returncode = code
         self._packed.give_up()
-        os.write(self._sentinel_writer, b"\0")  # a forked child may keep the pipe open, and its end would not be seen
+        os.write(self._sentinel_writer, b"\0")  # a forked child may keep the pipe open, so closing it is not enough
         os.close(self._sentinel_writer)
         self._known.set()
         self._ended.set()

@@ -1,10 +1,10 @@
-"""`requires`: says what a function needs, where it is defined, for every process that is started to run it.
+"""`requires`: declares the resources of a function where it is defined, for every process that runs it.
 
     @requires(cpus=4, memory="8Gi")        Process(target=simulate)  ──▶  ProcessSpec(resources, bounded)
     def simulate(): ...                                                 │
                                         engine: a job of that size ◀────┴────▶ agent: these CPUs, no more memory
 
-The engine finds room for it, and the agent that hosts the process holds it to that, on this machine as on a cluster's.
+The engine places the process, and the agent on its host enforces the limits, on this machine as well as on a cluster.
 """
 
 from __future__ import annotations
@@ -20,28 +20,29 @@ from ropewalk.quantities import shown_size
 F = TypeVar("F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
 _NAMES = ("cpus", "gpus", "memory")
-#: An interpreter with this package and a small library or two; less is a mistake in the unit.
+#: Memory of an interpreter with this package and one or two small libraries; a smaller limit has the wrong unit.
 _LEAST_BYTES = 64 << 20
 
 
 def requires(
     *bare: Never, cpus: float = 1, gpus: int = 0, memory: str | int | None = None, **unknown: Never
 ) -> Callable[[F], F]:
-    """Say what a function needs; a `Process` that runs it is placed where it has that, and gets no more.
+    """Declare the resources of a function; a `Process` that runs it is placed where they are free, and limited to them.
 
-    For functions, for the `run` of a subclass of `Process` or the subclass itself, and for static and class methods.
+    It decorates functions, static methods, class methods, subclasses of `Process`, and the `run` of such a subclass.
 
     Args:
-        cpus: CPUs that the process may use; it is bound to so many, rounded up. Those of a fraction are shared.
-        gpus: whole GPUs that it sees, through CUDA_VISIBLE_DEVICES.
-        memory: bytes, or a text such as "4Gi", of the process and all that it starts. An allocation beyond it
-            raises MemoryError, and a process that uses more is ended. None is no limit.
-        bare: nothing; `@requires` without its brackets is refused.
-        unknown: nothing; other names are refused.
+        cpus: number of CPUs that the process may use. The process is bound to this number of CPUs, rounded up; a CPU of
+            which only a fraction is used is shared with other processes.
+        gpus: number of GPUs that the process sees, through CUDA_VISIBLE_DEVICES.
+        memory: memory limit, in bytes or as a text such as "4Gi", of the process and all processes that it starts. An
+            allocation beyond it raises MemoryError, and a process that uses more is ended. None means no limit.
+        bare: must be empty; `@requires` without parentheses is an error.
+        unknown: must be empty; other names are errors.
 
     Raises:
-        ValueError: a name or a value that cannot be.
-        TypeError: a value of the wrong kind, or what is decorated cannot carry resources.
+        ValueError: a name is unknown, or a value is invalid.
+        TypeError: a value has the wrong type, or the decorated object cannot carry resources.
 
     Example:
         >>> @requires(cpus=2, memory="1Gi")
@@ -74,12 +75,12 @@ def requires(
     return decorate
 
 
-#: The name that Fiber has for it.
+#: The name of `requires` in Fiber.
 meta = requires
 
 
 def resources_of(*functions: object) -> Resources | None:
-    """What `requires` says of the first of these that it says anything of; None if it says nothing."""
+    """Return the resources of the first of these functions that `requires` decorates; None if there is none."""
     return next((found for function in functions if (found := attached(function)) is not None), None)
 
 

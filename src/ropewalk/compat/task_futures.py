@@ -1,14 +1,13 @@
-"""What waits for an executor's calls: a future for each of `submit`, an iterator for the many of `map`.
+"""Jobs of an executor: a future for each call of `submit`, an iterator for the calls of `map`.
 
-    submit ─▶ TaskFuture ──▶ pool ═══▶ worker       begin    it is running, and can be cancelled no more
+    submit ─▶ TaskFuture ──▶ pool ═══▶ worker       begin    it is running, and can no longer be cancelled
                    ▲                      │
     callbacks ◀── end ◀── callbacks' thread ◀── result       user code never runs on the session's loop
 
-Both are jobs of the pool themselves, so that an executor needs no thread of its own
-but the one in which the pool runs callbacks.
+Both are jobs of the pool, so an executor needs no thread other than the callback thread of the pool.
 """
 
-# These jobs are the pool's own; they are in another package for their interface only.
+# These classes access private parts of the pool: they are jobs of it, and only their interface belongs here.
 # pyright: reportPrivateUsage=false
 
 from __future__ import annotations
@@ -36,35 +35,35 @@ class TaskFuture(Future[T], PoolJob):
         PoolJob.__init__(self)
         self._pool = pool
 
-    # The user's side
+    # Called by the user
 
     def cancel(self) -> bool:
-        """Have the call not made, if it is not given to a worker yet; returns whether that came in time."""
+        """Cancel the call unless it was sent to a worker; returns whether it is cancelled."""
         if not super().cancel():
             return False
         with self._condition:
             first, self.withdrawn = not self.withdrawn, True
         if first:
-            self.set_running_or_notify_cancel()  # `wait` and `as_completed` hear of it
+            self.set_running_or_notify_cancel()  # notifies `wait` and `as_completed`
             self._pool._sweep_soon()
         return True
 
     def result(self, timeout: float | None = None) -> T:
-        """What the call returned; raises what it raised, with the remote traceback as the cause."""
+        """Return the result of the call, or raise its exception, with the remote traceback as the cause."""
         if not self.done():
             self.check_process()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the call raised, or None."""
+        """Return the exception that the call raised, or None."""
         if not self.done():
             self.check_process()
         return super().exception(timeout)
 
-    # The dispatcher's side
+    # Called by the dispatcher
 
     def begin(self) -> bool:
-        with self._condition:  # it may be entered again
+        with self._condition:  # the lock is reentrant
             if not (self.running() or self.done()):
                 self.set_running_or_notify_cancel()
             return self.running()
@@ -78,13 +77,13 @@ class TaskFuture(Future[T], PoolJob):
     def _unpickle(self, batch: ResultBatch, offset: int) -> None:
         try:
             outcome = batch.take(offset)
-        except BaseException as error:  # whatever it is, somebody waits for this future
+        except BaseException as error:  # any exception must reach the code that waits for this future
             outcome = RaisedEntry(error)
         self.end(outcome)
 
     def end(self, outcome: Any) -> None:
-        """The call has ended with a value, or with an exception that is `RaisedEntry`."""
-        with contextlib.suppress(InvalidStateError):  # cancelled, and then the pool was terminated
+        """End the call with a value, or with an exception as a `RaisedEntry`."""
+        with contextlib.suppress(InvalidStateError):  # it was cancelled, and then the pool was terminated
             if type(outcome) is RaisedEntry:
                 self.set_exception(as_futures_name_it(outcome.error))
             else:
@@ -92,7 +91,7 @@ class TaskFuture(Future[T], PoolJob):
 
 
 class MapJob(PoolJob):
-    """What a `map` waits for: results in the order of the calls, each from the moment it is there."""
+    """The job of a `map`: yields results in the order of the calls, each as soon as it arrives."""
 
     def __init__(self, pool: Pool, num_calls: int) -> None:
         super().__init__()
@@ -101,26 +100,26 @@ class MapJob(PoolJob):
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._arrived: dict[int, tuple[int, ResultBatch, int]] = {}
-        """By the number of its first call: how many results, and where they are."""
+        """For each arrived batch, by the number of its first call: the number of results, the batch and the offset."""
         self._error: BaseException | None = None
 
-    # The user's side
+    # Called by the user
 
     def results(self, deadline: float | None) -> Iterator[Any]:
-        """The values in order, until one is an exception or the deadline has passed."""
+        """Yield the values in order, until one is an exception or the deadline has passed."""
         at = 0
         try:
             while at < self._num_calls:
                 count, batch, offset = self._wait_for(at, deadline)
                 for each in range(offset, offset + count):
-                    yield self._value(batch, each)  # no variable here may hold the value while the caller has it
+                    yield self._value(batch, each)  # no variable here may keep a reference to the value
                 at += count
         finally:
-            if at < self._num_calls:  # an error, or the caller wants no more
+            if at < self._num_calls:  # an error, or the caller has closed the iterator
                 self._pool.cancel_soon(self)
 
     def cancel(self) -> None:
-        """The executor was shut down with `cancel_futures`."""
+        """Cancel the calls, after `shutdown` with `cancel_futures`."""
         self._pool.cancel_soon(self, CancelledError())
 
     def _wait_for(self, at: int, deadline: float | None) -> tuple[int, ResultBatch, int]:
@@ -142,7 +141,7 @@ class MapJob(PoolJob):
             raise as_futures_name_it(entry.error)
         return entry
 
-    # The dispatcher's side
+    # Called by the dispatcher
 
     def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         with self._lock:

@@ -4,8 +4,8 @@
     with rw.Pool(64, engine="slurm") as pool:
         run = evaluate(algorithm, fitness, pool, generations=100)
 
-`fitness(x)` or `fitness(x, trial)` returns a number to be made large. Any object with `ask` and `tell` (pyribs, cma,
-nevergrad, EvoTorch, DEAP) can stand in place of an algorithm. Needs numpy: `pip install 'ropewalk[population]'`.
+`fitness(x)` or `fitness(x, trial)` returns a number to maximise. Any object with `ask` and `tell` (pyribs, cma,
+nevergrad, EvoTorch, DEAP) can be used in place of an algorithm. Requires numpy: `pip install 'ropewalk[population]'`.
 """
 
 from __future__ import annotations

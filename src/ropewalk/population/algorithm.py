@@ -1,13 +1,13 @@
-"""The one shape of population methods: ask for candidates, tell their outcomes.
+"""The interface of population methods: ask for candidates, tell their outcomes.
 
     launcher                                                    worker
     ask(n) ─▶ candidates ── small: numbers, chains of seeds ──▶ evaluator(fitness, candidate, trial)
     evaluator() ─────────── large: parameters, once a host ──▶        │
     tell(candidates, outcomes) ◀──────── fitness ─────────────────────┘
-      └─ map(f, blocks): what is heavy in it runs on the pool as well
+      └─ map(f, blocks): expensive parts of `tell` run on the pool, too
 
-An algorithm decides by its seed and by what it is told, in the order in which it is told, and by nothing else: that is
-why a run can be repeated with other workers, resumed, and replayed from the log of its decisions.
+The decisions of an algorithm depend only on its seed and on the outcomes it is told, in the order in which it is told.
+Therefore a run can be repeated with other workers, resumed, and replayed from the log of its decisions.
 """
 
 from __future__ import annotations
@@ -24,52 +24,64 @@ from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
 
 C = TypeVar("C")
-"""What a candidate is, on its way to a worker."""
+"""The type of a candidate as it is sent to a worker."""
 
-#: The user's function as an evaluator sees it: takes what the candidate stands for, and the trial.
+#: The user's function as an evaluator calls it: with the value that the candidate stands for, and the trial.
 Fitness = Callable[..., float | Outcome]
 
 
 class Map(Protocol):
-    """`[function(item) for item in items]`, perhaps on a pool; functions and items are picklable."""
+    """`[function(item) for item in items]`, possibly on a pool; functions and items must be picklable."""
 
     def __call__(self, function: Callable[[Any], Any], items: Sequence[Any], /) -> list[Any]: ...
 
 
 def serial_map(function: Callable[[Any], Any], items: Sequence[Any], /) -> list[Any]:
-    """The `Map` of an algorithm that no pool evaluates."""
+    """Run the items one after the other: the `Map` of an algorithm without a pool."""
     return [function(item) for item in items]
 
 
 class Evaluator(Generic[C]):
-    """How a worker evaluates a candidate: the half of an algorithm that is sent to the workers.
+    """Evaluates a candidate in a worker: the part of an algorithm that is sent to the workers.
 
-    It is pickled, sent to each host once for each object (return the same object while nothing in it changes), and
-    mapped there read-only. This one hands the candidate itself to the fitness function.
+    An evaluator is pickled, sent to each host once per object (return the same object while nothing in it changes), and
+    mapped there read-only. This class passes the candidate itself to the fitness function.
     """
 
     observations: ObservationStatistics | None = None
-    """For `Trial.normalise`, if the algorithm keeps them."""
+    """Statistics for `Trial.normalise`; None if the algorithm keeps none."""
     num_arguments = 1
-    """How many arguments it gives to the fitness function before the trial."""
+    """Number of arguments of the fitness function before the trial."""
     is_test = False
-    """Whether it tests what was learnt, and nothing is learnt from the outcome."""
+    """Whether the evaluation is a test, from whose outcome nothing is learnt."""
 
     def __call__(self, fitness: Fitness, candidate: C, trial: Trial) -> Outcome:
-        """Evaluate; the same for the same candidate and seed of the trial, in any process."""
+        """Evaluate a candidate; the result is the same for the same candidate and trial seed, in any process.
+
+        Args:
+            fitness: the user's function.
+            candidate: the candidate, as `Algorithm.ask` returned it.
+            trial: the seed and the observation statistics of this evaluation.
+        """
         return outcome_of(fitness(candidate, trial))
 
     def test(self, fitness: Fitness, incumbent: Any, trial: Trial) -> Outcome:
-        """Evaluate what `Algorithm.incumbent` returned."""
+        """Evaluate the value that `Algorithm.incumbent` returned.
+
+        Args:
+            fitness: the user's function.
+            incumbent: the value.
+            trial: the seed and the observation statistics of this episode.
+        """
         return outcome_of(fitness(incumbent, trial))
 
 
 class IncumbentEvaluator(Evaluator[int]):
-    """Tests an incumbent, which is sent once; its candidates are numbers of episodes.
+    """Tests an incumbent, which is sent once; the candidates are episode numbers.
 
     Args:
-        of: the evaluator that goes with it.
-        incumbent: of the algorithm.
+        of: the evaluator of the algorithm.
+        incumbent: the incumbent of the algorithm.
     """
 
     is_test = True
@@ -81,7 +93,7 @@ class IncumbentEvaluator(Evaluator[int]):
 
     def __call__(self, fitness: Fitness, candidate: int, trial: Trial) -> Outcome:
         incumbent: Any = self._incumbent
-        if isinstance(incumbent, np.ndarray):  # one object for all episodes: none may change it for the next one
+        if isinstance(incumbent, np.ndarray):  # all episodes share the array, so no episode may change it
             view = cast("NDArray[Any]", incumbent).view()
             view.flags.writeable = False
             incumbent = view
@@ -89,13 +101,13 @@ class IncumbentEvaluator(Evaluator[int]):
 
 
 class Algorithm(ABC, Generic[C]):
-    """A population method. See the module for who calls what.
+    """The base class of population methods. See the module for the order of calls.
 
-    Subclasses call `super().__init__`, and keep everything that changes in `state_dict`.
+    Subclasses call `super().__init__`, and return all mutable state from `state_dict`.
 
     Args:
-        population: how many candidates a generation has.
-        seed: decides everything that is random here.
+        population: number of candidates in a generation.
+        seed: seed of all random decisions.
     """
 
     def __init__(self, population: int, seed: int) -> None:
@@ -109,71 +121,72 @@ class Algorithm(ABC, Generic[C]):
         self.population = population
         self.seed = seed
         self.generation: int = 0
-        """Generations that are complete, counted by `tell`; without generations, all that was told by `population`."""
+        """Number of complete generations, counted by `tell`; without generations, the number told over `population`."""
         self.map: Map = serial_map
-        """Where heavy parts of `tell` run; `evaluate` puts the pool's map here while it runs."""
+        """Runs expensive parts of `tell`; `evaluate` sets it to the map of the pool while it runs."""
 
     @abstractmethod
     def ask(self, n: int) -> Sequence[C]:
-        """Candidates to evaluate next: at most `n`; fewer, or none, if it has to be told of others first.
+        """Return the candidates to evaluate next: at most `n`, and fewer or none if others have to be told first.
 
-        Several asks may come before their candidates are told (steady state, stragglers). Where a generation has a
-        size of its own (a second round for elites, a changing number of niches), `n` bounds nothing but steady state:
-        `evaluate` asks for `population` and takes what it gets.
+        Several asks may come before their candidates are told (steady state, stragglers). If generations vary in size
+        (a second round for elites, a changing number of niches), `n` is a limit in steady state only: `evaluate` asks
+        for `population` and accepts any number.
         """
 
     @abstractmethod
     def tell(self, candidates: Sequence[C], outcomes: Sequence[Outcome]) -> None:
-        """Learn from some candidates that were asked before, in any grouping; candidates may be missing for good.
+        """Learn from some candidates of earlier asks, in any grouping; some candidates may never be told.
 
-        Count `generation` up when one is complete: rows of the table, `generations=`, tests and checkpoints go by it.
+        Increment `generation` when a generation is complete: rows of the table, `generations=`, tests and checkpoints
+        depend on it.
 
         Args:
-            candidates: as `ask` returned them (equal, perhaps not the same objects), oldest first.
-            outcomes: theirs; the fitness of each is a number, never NaN.
+            candidates: candidates as `ask` returned them (equal, but possibly not the same objects), oldest first.
+            outcomes: their outcomes, in the same order; no fitness is NaN.
         """
 
     def drop(self, candidates: Sequence[C]) -> None:
-        """These will never be told: stragglers, or evaluations that failed. Called before the next `ask`."""
+        """Note that these candidates will never be told: stragglers, or failed evaluations.
+
+        It is called before the next `ask`.
+        """
 
     def evaluator(self) -> Evaluator[C]:
-        """How the candidates of the last `ask` are evaluated."""
+        """Return the evaluator for the candidates of the last `ask`."""
         return _PLAIN
 
     def incumbent(self) -> Any:
-        """What it would give you now: what the fitness function is called with in tests, and what `Run.best` is.
-
-        None while there is nothing yet.
-        """
+        """Return the current best solution, which tests evaluate and `RunResult.best` holds; None if there is none."""
         return None
 
     def figures(self) -> dict[str, float]:
-        """Columns of its own for the table of the run, such as the step size."""
+        """Return additional columns for the table of the run, such as the step size."""
         return {}
 
     @property
     def finished(self) -> bool:
-        """Whether it has nothing more to ask for, ever."""
+        """Whether the algorithm will never ask for another candidate."""
         return False
 
     @property
     def can_finish(self) -> bool:
-        """Whether it will finish by itself; by default, whether it says so at all."""
+        """Whether the algorithm will finish by itself; by default, whether it overrides `finished`."""
         return type(self).finished is not Algorithm.finished
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes, as numbers, strings, None, arrays, and lists and dicts (with string keys) of these.
+        """Return all mutable state: numbers, strings, None, arrays, and lists and dicts (with string keys) of these.
 
-        Candidates that were asked for and not told are under way in there: whoever resumes evaluates them again.
+        It includes candidates that were asked for and not told yet; a resumed run evaluates them again.
         """
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from; the constructor's arguments are those of that one.
+        """Restore a state from `state_dict`; both algorithms must have the same constructor arguments.
 
         Raises:
-            ValueError: the state is of another problem or algorithm; says which fact differs.
+            ValueError: the state belongs to another problem or algorithm; the message names the difference.
         """
 
 

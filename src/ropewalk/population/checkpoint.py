@@ -1,4 +1,4 @@
-"""Checkpoints of a run: when they are written, which are kept, and which one a run goes on from."""
+"""Checkpoints of a run: when they are written, which of them are kept, and from which one a run continues."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ class CheckpointConfig:
     """Where and how often a run is saved.
 
     Args:
-        folder: made if it is not there, for this user alone; others must not be able to change what lies in it.
-        every: generations between two; each is written whole before the older one goes.
-        keep: how many; older ones serve when the newest is damaged.
-        resume: whether to go on from the newest checkpoint in there; else those of the earlier run are removed when the
-            first new one is whole.
+        folder: the folder of the checkpoints, created for this user alone if missing; other users must not be able to
+            change files in it.
+        every: number of generations between two checkpoints; each is complete before an older one is removed.
+        keep: number of checkpoints to keep; older ones are used if the newest is damaged.
+        resume: whether to continue from the newest checkpoint in the folder; if not, the checkpoints of the earlier run
+            are removed when the first new one is complete.
     """
 
     folder: str | Path
@@ -45,8 +46,9 @@ class Checkpoints:
     """The checkpoints of one run.
 
     Args:
-        options: where, how often, and whether to go on from what lies there.
-        on_failure: told why one could not be written; the run goes on, and tries again at the next.
+        options: where and how often to save, and whether to continue from existing checkpoints.
+        on_failure: called with the reason if a checkpoint could not be written; the run continues, and tries again when
+            the next one is due.
     """
 
     def __init__(self, options: CheckpointConfig, on_failure: Callable[[str], None]) -> None:
@@ -56,11 +58,11 @@ class Checkpoints:
         self._on_failure = on_failure
 
     def newest(self) -> tuple[Path, Any] | None:
-        """The newest whole checkpoint with its file; None if there is none, or none is wanted.
+        """Return the newest complete checkpoint as (path, state); None if there is none, or the run is not resumed.
 
         Raises:
-            CheckpointCorrupt: there are some, and all of them are damaged.
-            FileNotTrusted: there are some, and other users could have written them.
+            CheckpointCorrupt: there are checkpoints, and all of them are damaged.
+            FileNotTrusted: there are checkpoints, and other users could have written them.
         """
         problem: CheckpointCorrupt | FileNotTrusted | None = None
         for path in sorted(self._folder.glob(_PATTERN), reverse=True) if self._resume else ():
@@ -74,7 +76,7 @@ class Checkpoints:
         return None
 
     def save(self, generation: int, state: Callable[[], Any]) -> bool:
-        """Write one if it is due; says whether one was written."""
+        """Write a checkpoint if one is due; returns whether one was written."""
         if generation % self._options.every:
             return False
         try:
@@ -94,5 +96,5 @@ class Checkpoints:
         return True
 
     def _files(self) -> list[Path]:
-        """Ours alone: what another user puts there must not count as one that is kept."""
+        """Return the checkpoints of this user only: files of other users must not count as kept checkpoints."""
         return sorted(path for path in self._folder.glob(_PATTERN) if path.lstat().st_uid == os.geteuid())

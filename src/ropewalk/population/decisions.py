@@ -1,7 +1,7 @@
-"""The log of decisions: what was asked, told, dropped and given up, in order. A run can be repeated from it.
+"""The log of decisions: the asks, tells, drops and failures of a run, in order. A run can be repeated from it.
 
-The first line says whose they are, then there is one for each, as JSON: `["ask", 256]`, `["tell", [[7, 0, 256]]]`,
-`["drop", [[7, 31, 1]]]`, `["fail", [7, 12], "TaskPoisoned: ..."]`. Tickets are written in spans: [ask, first position,
+The first line describes the run; each further line is one decision, as JSON: `["ask", 256]`, `["tell", [[7, 0, 256]]]`,
+`["drop", [[7, 31, 1]]]`, `["fail", [7, 12], "TaskPoisoned: ..."]`. Tickets are written as spans: [ask, first position,
 count].
 """
 
@@ -22,23 +22,24 @@ from ropewalk.trusted_files import make_folder
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """An evaluation failed, and why: not every cause of that comes back in a repetition."""
+    """An evaluation failed, with the reason: not every cause of a failure recurs in a replay."""
 
     ticket: Ticket
     why: str
     fitness: float | None = None
-    """What the evaluator says it is worth all the same; None leaves that to the policy for failures."""
+    """A fitness that the evaluator assigns despite the failure; None leaves it to the policy for failures."""
 
 
 Decision = Ask | Tell | CancelEvaluations | Fail
 
 
 class Decisions:
-    """The decisions of a run; in memory, or in a file as well.
+    """The decisions of a run, in memory and optionally in a file.
 
     Args:
-        path: where to append each as a line; what is there is overwritten. None keeps them in memory only.
-        about: whose decisions these are, the first line.
+        path: a file, which is overwritten, and to which each decision is appended as a line. None keeps the log in
+            memory.
+        about: facts of the run, for the first line.
     """
 
     def __init__(self, path: Path | None = None, about: Mapping[str, Any] | None = None) -> None:
@@ -54,14 +55,14 @@ class Decisions:
         return iter(self._made)
 
     def lines(self) -> Iterator[str]:
-        """What they are about, then each decision as a line."""
+        """Yield the first line, then each decision as a line."""
         return itertools.chain([json.dumps(["run", self.about])], map(line_of, self._made))
 
     def __len__(self) -> int:
         return len(self._made)
 
     def add(self, decision: Decision) -> None:
-        """Note one that was carried out."""
+        """Append a decision that was carried out."""
         self._made.append(decision)
         if self._path is not None:
             if self._file is None:
@@ -72,23 +73,23 @@ class Decisions:
                 self._file.write(line_of(decision) + "\n")
 
     def packed(self) -> bytes:
-        """All lines, compressed; costs only what is new since it was last asked for."""
+        """Return all lines, compressed; the cost depends only on what was added since the last call."""
         for decision in self._made[self._num_packed :]:
             self._packed.append(self._packer.compress(line_of(decision).encode() + b"\n"))
         self._num_packed = len(self._made)
         return b"".join((*self._packed, self._packer.copy().flush()))
 
     def flush(self) -> None:
-        """Have what was noted written, so that it outlives this process."""
+        """Flush the file, so that all decisions outlive this process."""
         if self._file is not None:
             self._file.flush()
 
     def begin_with(self, decisions: Sequence[Decision]) -> None:
-        """Those of an earlier part of the run, before any other."""
+        """Prepend the decisions of an earlier part of the run; call it before `add`."""
         self._made = list(decisions)
 
     def close(self) -> None:
-        """Write what is left; may be called twice."""
+        """Flush and close the file; may be called twice."""
         if self._file is not None:
             file, self._file = self._file, None
             with contextlib.closing(file):
@@ -96,27 +97,27 @@ class Decisions:
 
     @property
     def instructions(self) -> list[Instruction]:
-        """What a repetition carries out."""
+        """The instructions that a replay carries out."""
         return [decision for decision in self._made if not isinstance(decision, Fail)]
 
     @property
     def failed(self) -> dict[Ticket, Fail]:
-        """Evaluations that failed."""
+        """The evaluations that failed."""
         return {decision.ticket: decision for decision in self._made if isinstance(decision, Fail)}
 
     @property
     def dropped(self) -> set[Ticket]:
-        """Evaluations that nobody waited for."""
+        """The evaluations that were dropped."""
         return {
             ticket for decision in self._made if isinstance(decision, CancelEvaluations) for ticket in decision.tickets
         }
 
 
 def read_decisions(source: str | Path | Decisions | Iterable[str]) -> Decisions:
-    """The log in a file, or in its lines.
+    """Read a log from a file or from its lines.
 
     Raises:
-        ValueError: a line is no decision; says which.
+        ValueError: a line is not a decision; the message names it.
     """
     if isinstance(source, Decisions):
         return source
@@ -134,12 +135,12 @@ def read_decisions(source: str | Path | Decisions | Iterable[str]) -> Decisions:
 
 
 def unpacked_decisions(data: bytes) -> list[Decision]:
-    """`Decisions.packed` undone."""
+    """Decode the bytes of `Decisions.packed`."""
     return list(read_decisions(zlib.decompress(data).decode().splitlines()))
 
 
 def line_of(decision: Decision) -> str:
-    """A decision as a line."""
+    """Format a decision as a line."""
     match decision:
         case Ask(n):
             record: list[Any] = ["ask", n]
@@ -153,10 +154,10 @@ def line_of(decision: Decision) -> str:
 
 
 def decision_of(line: str) -> Decision:
-    """`line_of` undone.
+    """Parse a line of `line_of`.
 
     Raises:
-        ValueError: it is no decision.
+        ValueError: the line is not a decision.
     """
     kind, *rest = json.loads(line)
     match kind, rest:

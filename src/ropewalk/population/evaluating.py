@@ -39,28 +39,28 @@ A = TypeVar("A", bound=Algorithm[Any])
 
 @dataclass(slots=True)
 class RunResult(Generic[A]):
-    """What came of a run."""
+    """The result of a run."""
 
     algorithm: A
-    """As it is after the last tell; what `adapt` made of it if it came from elsewhere."""
+    """The algorithm after the last tell; for an object of another library, the algorithm that `adapt` returned."""
     table: list[Row]
-    """A row for each generation: fitness, tests, figures of the algorithm, times."""
+    """One row per generation: fitness, tests, figures of the algorithm, times."""
     best: Any
-    """What to use: the incumbent of the best test; without tests the last incumbent."""
+    """The solution to use: the incumbent with the best test; without tests, the last incumbent."""
     best_test: float
-    """The mean of the best test; NaN without tests."""
+    """The mean fitness of the best test; NaN without tests."""
     best_fitness: float
-    """The best fitness of any single evaluation, as in the column "best": of a candidate, and often by luck."""
+    """The best fitness of any single evaluation, as in the column "best"; often the result of chance."""
     decisions: Decisions
-    """What was decided, in order: `evaluate(..., replay=run.decisions)` repeats it."""
+    """The log of decisions, in order: `evaluate(..., replay=run.decisions)` repeats the run."""
     evaluations: int
     steps: int
-    """Of environments, as far as outcomes say."""
+    """Number of environment steps, as far as outcomes report them."""
     seconds: float
     launcher_ms: float
-    """Milliseconds of this process's CPU time for each evaluation, all its threads; NaN if it evaluated itself."""
+    """CPU time of this process per evaluation, over all its threads, in ms; NaN if this process ran the evaluations."""
     checkpoint_failures: list[str]
-    """Why checkpoints could not be written."""
+    """Error messages of checkpoints that could not be written."""
 
     def __str__(self) -> str:
         rate = self.evaluations / self.seconds if self.seconds else 0.0
@@ -138,47 +138,53 @@ def evaluate(
     workers: WorkerAutoscaler | None = None,
     seed: int | None = None,
 ) -> RunResult[Any]:
-    """Run a population method: ask for candidates, evaluate them over a pool, tell what they are worth.
+    """Run a population method: ask for candidates, evaluate them on a pool, and tell their outcomes.
 
-    With `mode="generation"` and no stragglers left behind, the result is the same, bit for bit, for any pool and number
-    of workers, whichever of them die, and in whichever order evaluations end. In all other cases the order in which
-    things happened is in the log of decisions, and a replay of it comes to the same result.
+    With `mode="generation"` and no dropped or carried stragglers, the result is bit-identical for any pool, any number
+    of workers, any worker deaths and any order in which evaluations end. In all other cases the order of events is in
+    the log of decisions, and a replay of the log gives the same result.
 
     Args:
-        algorithm: an `Algorithm`, or any object with `ask` and `tell` (see `adapt`). One that has run before goes on.
-        fitness: `fitness(x)` or `fitness(x, trial)`: a number to be made large, or an `Outcome`. It has to depend on
-            its arguments only, and take its randomness from `trial` (`trial.seed`, `trial.rng`), which is the same for
-            an evaluation however often it is tried again.
-        pool: a `ropewalk.Pool` of any engine; a pool or executor of the standard library's kind; None for this process.
-        generations: how many in all, those before a resumed checkpoint included.
+        algorithm: an `Algorithm`, or any object with `ask` and `tell` (see `adapt`). An algorithm that has run before
+            continues.
+        fitness: `fitness(x)` or `fitness(x, trial)` returns a number to maximise, or an `Outcome`. It must depend on
+            its arguments only, and take its randomness from `trial` (`trial.seed`, `trial.rng`), which stays the same
+            when an evaluation is retried.
+        pool: a `ropewalk.Pool` of any engine; a pool or executor like those of the standard library; None evaluates in
+            this process.
+        generations: total number of generations, including those before a resumed checkpoint; None for no limit.
         until: stop when a row has at least these values, such as {"test": 475}, or when a function of the row is true.
-        mode: "generation" waits for all candidates of a generation; "steady" tells of each as it ends, and asks for
-            another one.
-        stragglers: what happens to the last evaluations of a generation: `StragglerPolicy.wait()` (the default),
+        mode: "generation" waits for all candidates of a generation; "steady" tells each outcome when it arrives, and
+            asks for another candidate.
+        stragglers: the policy for the last evaluations of a generation: `StragglerPolicy.wait()` (the default),
             `StragglerPolicy.drop(after, grace)` or `StragglerPolicy.carry(after, grace)`.
-        ahead: candidates under way for each worker in steady state.
-        failures: of evaluations that raised, or that the pool gave up (`TaskPoisoned`, `TaskTimeout`): "raise", tell
-            the "worst" fitness, or "drop" them.
-        nan: the same of those that returned NaN.
-        test: episodes of what was learnt, beside those that it is learnt from: `EvalConfig(episodes, every)` or a
-            number of episodes. Column "test"; the best one is `RunResult.best`.
+        ahead: number of submitted candidates per worker in steady state.
+        failures: the policy for evaluations that raised, or that the pool gave up (`TaskPoisoned`, `TaskTimeout`):
+            "raise" an error, tell the "worst" fitness, or "drop" them.
+        nan: the policy for evaluations that returned NaN, with the same values.
+        test: additional episodes that test the incumbent, and from which nothing is learnt:
+            `EvalConfig(episodes, every)` or a number of episodes. Their mean is the column "test"; the incumbent with
+            the best test is `RunResult.best`.
         checkpoint: a folder, or a `CheckpointConfig(folder, every, keep, resume)`: the run is saved there after each
-            generation, and goes on from the newest checkpoint in there. That may hold pickles, which run code: files
-            that another user could have written are not used.
-        log: a file for the decisions, one JSON a line.
-        replay: the log of an earlier run of an algorithm with the same arguments: its decisions are carried out again.
+            generation, and continues from the newest checkpoint there. Checkpoints may hold pickles, which run code:
+            files that another user could have written are not used.
+        log: a file for the decisions, one JSON object per line.
+        replay: the log of an earlier run of an algorithm with the same arguments, whose decisions are repeated.
         report: called as `report(generation, **row)` after each generation.
-        progress: whether to show how it goes, on standard error; by default if that is a terminal.
-        workers: lets the pool follow the number of candidates: `WorkerAutoscaler(least, most)`.
-        seed: of the evaluations; by default the algorithm's, or 0.
+        progress: whether to show progress on standard error; by default only if it is a terminal.
+        workers: adapts the number of workers to the number of candidates: `WorkerAutoscaler(least, most)`.
+        seed: seed of the evaluations; defaults to the algorithm's seed, or 0.
+
+    Returns:
+        The result of the run.
 
     Raises:
-        EvaluationFailed: a fitness is NaN and `nan="raise"`, or nothing but failures comes back.
-        Exception: what an evaluation raised, with its remote traceback, if `failures="raise"`.
-        OSError: the folder of checkpoints cannot be made, or the log not written.
-        FileNotTrusted: other users may change what lies in that folder, or could have written all checkpoints there.
-        CheckpointCorrupt: there are checkpoints, and none of them is whole.
-        ValueError: arguments that do not fit each other, or a checkpoint of another algorithm or problem.
+        EvaluationFailed: a fitness is NaN and `nan="raise"`, or all evaluations fail.
+        Exception: the exception of an evaluation, with its remote traceback, if `failures="raise"`.
+        OSError: the folder of checkpoints cannot be created, or the log cannot be written.
+        FileNotTrusted: other users may change files in that folder, or could have written all checkpoints there.
+        CheckpointCorrupt: there are checkpoints, and all of them are damaged.
+        ValueError: arguments contradict each other, or the checkpoint belongs to another algorithm or problem.
     """
     method = _method_of(algorithm)
     _check(method, mode, stragglers, generations, until, replay, workers, has_tests=test is not None)
@@ -190,7 +196,7 @@ def evaluate(
     pacing = _pacing_of(method, mode, stragglers, ahead, earlier)
     saved = _SavedRun(checkpoint, _Kind(type(method).__name__, run_seed, type(pacing).__name__), method.generation)
     decisions = _decisions_of(method, run_seed, saved.begun_at, earlier, log)
-    # An algorithm that goes on in another run gets other evaluations than those it has learnt from already.
+    # An algorithm that continues in another run gets new evaluation seeds, not those it has already learnt from.
     evaluation_seed = derive(run_seed, saved.begun_at) if saved.begun_at else run_seed
     in_bulk = isinstance(pacing, Generational) and stragglers.action == "wait"
     num_arguments = method.evaluator().num_arguments
@@ -235,10 +241,10 @@ def evaluate(
 
 
 def reached(until: Until | None, row: Row) -> bool:
-    """Whether a row fulfils a condition: a function of the row, or columns that have to be at least so much.
+    """Whether a row meets a condition: a function of the row, or minimum values of columns.
 
     Raises:
-        ValueError: it names a column that this run does not have.
+        ValueError: the condition names a column that this run does not have.
     """
     if until is None:
         return False
@@ -246,7 +252,7 @@ def reached(until: Until | None, row: Row) -> bool:
         return bool(until(row))
     columns = until
     for name in columns:
-        if name not in row and name != "test":  # not every row has a test
+        if name not in row and name != "test":  # some rows have no test
             raise ValueError(f"until asks for the column {name!r}, and the rows of this run have {', '.join(row)}")
     return all(row.get(name, float("-inf")) >= least for name, least in columns.items())
 
@@ -307,7 +313,7 @@ def _pacing_of(
 def _decisions_of(
     method: Algorithm[Any], seed: int, begun_at: int, earlier: Decisions | None, log: str | Path | None
 ) -> Decisions:
-    """The decisions to replay, which must be those of this run; or an empty log."""
+    """Return the decisions to replay, which must belong to this run, or an empty log."""
     about = {"algorithm": type(method).__name__, "population": method.population, "seed": seed, "after": begun_at}
     if earlier is not None and earlier.about and earlier.about != about:
         raise ValueError(f"the log to replay is of {earlier.about}, and this run is of {about}")
@@ -339,26 +345,26 @@ def _run_of(
 
 
 class _Kind(NamedTuple):
-    """What a run must share with a checkpoint that it goes on from."""
+    """The properties that a run must share with the checkpoint from which it continues."""
 
     algorithm: str
     seed: int
     mode: str
-    """The class of the pacing."""
+    """Name of the pacing's class."""
 
 
 class _SavedRun:
-    """The checkpoints of one run: the one that it goes on from, and those that it writes.
+    """The checkpoints of one run: the one from which it continues, and those that it writes.
 
     Args:
-        checkpoint: where, if anywhere.
-        kind: of this run.
-        generation: of the algorithm now, which a run begins at unless it goes on from a checkpoint.
+        checkpoint: the folder or config; None for no checkpoints.
+        kind: the properties of this run.
+        generation: the current generation of the algorithm, at which a run without a checkpoint begins.
 
     Attributes:
-        path: of the checkpoint that it goes on from; None: it begins anew.
+        path: path of the checkpoint from which the run continues; None if it starts from the beginning.
         begun_at: the algorithm's generation when the run began.
-        failures: why checkpoints could not be written.
+        failures: error messages of checkpoints that could not be written.
     """
 
     def __init__(self, checkpoint: CheckpointConfig | str | Path | None, kind: _Kind, generation: int) -> None:
@@ -371,7 +377,7 @@ class _SavedRun:
         if checkpoint is None:
             return
         options = checkpoint if isinstance(checkpoint, CheckpointConfig) else CheckpointConfig(checkpoint)
-        # A disk that fills up later does not end a run, but a place that cannot be is a mistake.
+        # A disk that fills up later does not end a run, but a folder that cannot be created is a user's error.
         make_private_folder(options.folder)
         self._checkpoints = Checkpoints(options, self._failed)
         found = self._checkpoints.newest()
@@ -388,7 +394,7 @@ class _SavedRun:
         self.begun_at = found[1]["begun_at"]
 
     def restore(self, loop: EvaluationLoop) -> bool:
-        """Bring a loop to where the checkpoint was written; False if the run begins anew."""
+        """Restore a loop from the checkpoint; returns False if the run starts from the beginning."""
         if self._state is None:
             return False
         loop.load_state_dict(self._state["run"])
@@ -396,7 +402,7 @@ class _SavedRun:
         return True
 
     def save(self, loop: EvaluationLoop, generation: int) -> None:
-        """Write a checkpoint if one is wanted and due after this generation."""
+        """Write a checkpoint if checkpoints are enabled and one is due after this generation."""
         if self._checkpoints is None:
             return
 

@@ -1,8 +1,8 @@
-"""What runs in a worker: one evaluation, from a candidate to its outcome.
+"""One evaluation in a worker, from a candidate to its outcome.
 
-    (candidate, seed) ─▶ Trial ─▶ evaluator(fitness, candidate, trial) ─▶ Outcome ─▶ a float, if that is all there is
+    (candidate, seed) ─▶ Trial ─▶ evaluator(fitness, candidate, trial) ─▶ Outcome ─▶ a float, if it is only a fitness
 
-A plain float goes through the pool's page and in a batch of numbers; an `Outcome` that says more is pickled.
+A float is sent through the pool's task page in a batch of numbers; an `Outcome` with more fields is pickled.
 """
 
 from __future__ import annotations
@@ -21,20 +21,26 @@ from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
 from ropewalk.transport.by_value import dumps_by_value
 
-#: Apart from those of training: seeds of tests.
+#: Separates the seeds of tests from the seeds of training.
 _TEST = 0x7E57
 
 
 def seed_of_ask(seed: int, ask: int, *, is_test: bool = False) -> int:
-    """The seed of all evaluations of one ask; that of each is `derive(this, position)`."""
+    """Return the 64-bit seed of an ask; the seed of each evaluation is `derive(this, position)`."""
     return derive(seed ^ _TEST if is_test else seed, ask)
 
 
 def evaluate_one(evaluator: Evaluator[Any], fitness: Fitness, candidate: Any, seed: int) -> float | Outcome:
-    """The outcome of a candidate; a float if it is nothing but a fitness.
+    """Evaluate a candidate; returns its outcome, as a float if it is only a fitness.
+
+    Args:
+        evaluator: the evaluator of the algorithm.
+        fitness: the user's function, as `taking_trial` returns it.
+        candidate: the candidate.
+        seed: the 64-bit seed of the trial.
 
     Raises:
-        Exception: whatever the fitness function raises.
+        Exception: any exception of the fitness function.
     """
     trial = Trial(seed, is_test=evaluator.is_test, observations=evaluator.observations)
     outcome = evaluator(fitness, candidate, trial)
@@ -43,48 +49,54 @@ def evaluate_one(evaluator: Evaluator[Any], fitness: Fitness, candidate: Any, se
 
 
 def evaluate_as_task(evaluator: Evaluator[Any], fitness: Fitness, candidate: Any) -> float | Outcome:
-    """In a task of a pool whose map has the seed of the ask: the task's index is the candidate's position."""
+    """Evaluate in a task of a pool whose map has the seed of the ask: the index of the task is the position."""
     return evaluate_one(evaluator, fitness, candidate, task_seed())
 
 
 def evaluate_numbered(
     evaluator: Evaluator[Any], fitness: Fitness, seed: int, numbered: tuple[int, Any]
 ) -> float | Outcome:
-    """The same for candidates that come with their positions, because some of their ask are missing."""
+    """Evaluate a (position, candidate) pair, for asks of which only some candidates are evaluated."""
     position, candidate = numbered
     return evaluate_one(evaluator, fitness, candidate, derive(seed, position))
 
 
 def as_argument(candidates: Sequence[Any]) -> Sequence[Any]:
-    """Candidates as tasks of a pool get them: private copies; numbers in a range need none."""
+    """Wrap candidates so that each task of a pool gets a private copy; a range of numbers needs none."""
     return candidates if isinstance(candidates, range) else pickle.loads(dumps_by_value(candidates))  # noqa: S301
 
 
 def as_constant(evaluator: Evaluator[Any]) -> Evaluator[Any]:
-    """An evaluator as workers of a pool get it: a copy whose arrays are read-only."""
+    """Return a copy of an evaluator with read-only arrays, as the workers of a pool get it."""
     buffers: list[pickle.PickleBuffer] = []
     data = dumps_by_value(evaluator, buffers.append)
     return pickle.loads(data, buffers=[bytes(buffer.raw()) for buffer in buffers])  # noqa: S301
 
 
 def taking_trial(fitness: Callable[..., Any], num_arguments: int) -> Fitness:
-    """The user's function as evaluators call it: with what a candidate stands for, and the trial.
+    """Wrap the user's function so that evaluators can always call it with the value of a candidate and the trial.
 
-    Arrays that others use as well, such as parents that a worker keeps, become copies of its own: PyTorch cannot take
-    read-only ones, and what one evaluation changes shall concern no other.
+    Shared arrays, such as parents that a worker keeps, are copied: PyTorch does not accept read-only arrays, and a
+        change
+    by one evaluation must not affect another.
 
-    The trial is left out if the function has no parameter for it: none after the first `num_arguments`, or one with a
+    The trial is omitted if the function has no parameter for it: none after the first `num_arguments`, or only one with
+        a
     default that is not called `trial`.
 
+    Args:
+        fitness: the user's function.
+        num_arguments: number of arguments before the trial.
+
     Raises:
-        TypeError: it cannot be called so; says how it should look.
+        TypeError: the function cannot be called with these arguments; the message shows a valid signature.
     """
     if not callable(fitness):
         raise TypeError(f"fitness must be a function, not {fitness!r:.80}")
     try:
         parameters = list(inspect.signature(fitness).parameters.values())
     except (ValueError, TypeError):
-        return _Users(fitness, takes_trial=False)  # written in C: what is known of those is that they take no trial
+        return _Users(fitness, takes_trial=False)  # written in C without a signature; such functions take no trial
     positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     takes_any = any(each.kind is each.VAR_POSITIONAL for each in parameters)
     required = [each for each in positional if each.default is each.empty]
@@ -101,7 +113,7 @@ def taking_trial(fitness: Callable[..., Any], num_arguments: int) -> Fitness:
 
 
 class _Users:
-    """A function of the user; see `taking_trial`."""
+    """A function of the user, wrapped; see `taking_trial`."""
 
     def __init__(self, function: Callable[..., Any], *, takes_trial: bool) -> None:
         self._function = function
@@ -112,7 +124,7 @@ class _Users:
 
 
 def own(value: Any) -> Any:
-    """An array that may be written to: this one, or a copy of it if it is read-only; anything else as it is."""
+    """Return a writable array: the value itself, or a copy if it is read-only. Other values are returned unchanged."""
     if isinstance(value, np.ndarray) and not value.flags.writeable:
         return cast("NDArray[Any]", value).copy()
     return cast(Any, value)

@@ -1,4 +1,4 @@
-"""What becomes of evaluations that failed, or whose fitness is NaN: the named policies. Pure."""
+"""Policies for evaluations that failed, or whose fitness is NaN. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Policy = Literal["raise", "worst", "drop"]
 
 
 class FailurePolicy:
-    """Decides what an algorithm is told in place of what there is not.
+    """Decides what an algorithm is told in place of a missing fitness.
 
     Args:
-        failures: of evaluations that raised, or whose task the pool gave up.
-        nan: of those that returned NaN.
+        failures: the policy for evaluations that raised, or whose task the pool gave up.
+        nan: the policy for evaluations that returned NaN.
 
-    "raise" ends the run; "worst" tells the worst fitness among those told with it (or so far, if it is alone);
-    "drop" does not tell it at all.
+    "raise" ends the run; "worst" tells the worst fitness among those told together (or so far, if it is told alone);
+    "drop" does not tell the evaluation at all.
     """
 
     def __init__(self, failures: Policy, nan: Policy) -> None:
@@ -33,10 +33,16 @@ class FailurePolicy:
         """The worst fitness so far."""
 
     def applied(self, told: list[tuple[Ticket, Outcome]]) -> tuple[list[Outcome | None], int]:
-        """What to tell for each, None for what is dropped; and how many had no fitness.
+        """Apply the policies to outcomes.
+
+        Args:
+            told: the tickets and outcomes that are told together.
+
+        Returns:
+            The outcome to tell for each ticket, None for a dropped one; and the number of outcomes without a fitness.
 
         Raises:
-            EvaluationFailed: a fitness is NaN, and that is not to be.
+            EvaluationFailed: a fitness is NaN, and the policy is "raise".
         """
         known = [outcome.fitness for _, outcome in told if outcome.has_fitness]
         if known:

@@ -1,8 +1,8 @@
-"""What the candidates of a genetic algorithm are, by their numbers, and how workers make parameters of them.
+"""The candidates of a genetic algorithm as numbers, and the parameters that workers compute from them.
 
-brood, sent once:   champions × episodes ▕ children, without end
+sent once:          champions × episodes ▕ children, without limit
 numbers:            40 41 42 43 44 45    ▕ 46 47 48 …
-                    the node it is         seed and number decide the parent and the noise
+                    an existing node       seed and number determine the parent and the noise
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _PARENT, _NOISE = 1, 2  # two independent streams of a seed
 
 @dataclass(frozen=True, slots=True)
 class GACandidates:
-    """What the candidates of one generation are, by their numbers."""
+    """The meaning of the candidate numbers of one generation."""
 
     first: int
-    """The number of its first candidate; first come the further episodes of the best, then children without end."""
+    """The number of the first candidate; first come further episodes of the best nodes, then any number of children."""
     parents: tuple[int, ...]
-    """Nodes, of which children are made."""
+    """The nodes from which children are made."""
     champions: tuple[int, ...]
-    """Nodes that play further episodes."""
+    """The nodes that are evaluated in further episodes."""
     episodes: int
-    """How many each of them plays."""
+    """Number of further episodes of each champion."""
     sigma: float
-    """What the noise of a child is multiplied with."""
+    """Factor of the noise of a child."""
     seed: int
 
     @property
@@ -44,33 +44,33 @@ class GACandidates:
         return self.first + len(self.champions) * self.episodes
 
     def champion(self, number: int) -> int:
-        """The node that plays in this evaluation."""
+        """Return the node that this number evaluates."""
         return self.champions[(number - self.first) // self.episodes]
 
     def child(self, number: int, noise: NoiseTable, dim: int) -> tuple[int, int]:
-        """The parent and the noise index of a child."""
+        """Return the parent and the noise index of a child."""
         parent = self.parents[derive(derive(self.seed, _PARENT), number) % len(self.parents)]
         return parent, noise.index(derive(self.seed, _NOISE), number, dim)
 
 
 def brood_from(facts: dict[str, Any]) -> GACandidates:
-    """A brood from what `dataclasses.asdict` made of one; other facts are left out."""
+    """Build a `GACandidates` from the dict of `dataclasses.asdict`; other keys are ignored."""
     known: dict[str, Any] = {field.name: facts[field.name] for field in fields(GACandidates)}
     known |= {"parents": tuple(facts["parents"]), "champions": tuple(facts["champions"])}
     return GACandidates(**known)
 
 
 def brood_of(number: int, broods: Sequence[GACandidates]) -> GACandidates:
-    """That of these, oldest first, to which a candidate belongs."""
+    """Return the generation to which a candidate number belongs; `broods` are sorted oldest first."""
     return broods[bisect_right(broods, number, key=lambda brood: brood.first) - 1]
 
 
 class ChainEvaluator(Evaluator[int]):
-    """Makes the parameters that belong to a number, and has them evaluated.
+    """Computes the parameters of a candidate number, and evaluates them.
 
     Args:
-        chains: all that the broods descend from.
-        broods: those of which candidates may come, oldest first, with positions in `chains` as their nodes.
+        chains: the chains of all nodes of the generations.
+        broods: the generations from which candidates may come, oldest first; their nodes are positions in `chains`.
     """
 
     def __init__(self, chains: PackedChains, broods: Sequence[GACandidates]) -> None:
@@ -80,7 +80,7 @@ class ChainEvaluator(Evaluator[int]):
         return outcome_of(fitness(self.parameters(candidate), trial))
 
     def parameters(self, candidate: int) -> Vector:
-        """What a number stands for."""
+        """Return the parameters of a candidate number."""
         chains, brood = self._chains, brood_of(candidate, self._broods)
         if candidate < brood.first_child:
             return chains.decode(brood.champion(candidate))

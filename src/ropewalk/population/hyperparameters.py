@@ -1,6 +1,6 @@
-"""Distributions of hyperparameters: where values are drawn from, and how one moves to a neighbour.
+"""Distributions of hyperparameters: how values are drawn, and how a value is perturbed.
 
-Anything with `draw` and `perturb` may stand beside these; a plain value in a space is a constant.
+Any object with `draw` and `perturb` can be used like these; a plain value in a space is a constant.
 """
 
 from __future__ import annotations
@@ -13,26 +13,31 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-#: Names of hyperparameters to their distributions; plain values are constants.
+#: Maps names of hyperparameters to their distributions; plain values are constants.
 Space = Mapping[str, Any]
 
 
 @runtime_checkable
 class Distribution(Protocol):
-    """The values that one hyperparameter may take."""
+    """The distribution of one hyperparameter."""
 
     def draw(self, rng: np.random.Generator) -> Any:
-        """A value: a number, a string, a boolean or None."""
+        """Draw a value: a number, a string, a boolean or None."""
         ...
 
     def perturb(self, value: Any, factor: float) -> Any:
-        """A neighbour of `value`, up if `factor` is above 1 and down if it is below."""
+        """Return a neighbour of `value`: above it if `factor` is above 1, and below it if `factor` is below 1.
+
+        Args:
+            value: a value that `draw` or `perturb` returned.
+            factor: a positive factor.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """A number between two bounds."""
+    """A number between two bounds, uniformly distributed."""
 
     low: float
     high: float
@@ -49,7 +54,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class LogUniform:
-    """A positive number between two bounds, its logarithm uniform: learning rates, weight decay."""
+    """A positive number between two bounds whose logarithm is uniformly distributed: learning rates, weight decay."""
 
     low: float
     high: float
@@ -68,7 +73,7 @@ class LogUniform:
 
 @dataclass(frozen=True)
 class Integers:
-    """A whole number between two bounds, both included."""
+    """An integer between two bounds, both inclusive."""
 
     low: int
     high: int
@@ -82,7 +87,7 @@ class Integers:
     def perturb(self, value: int, factor: float) -> int:
         moved = round(value * factor)
         if factor > 1:
-            moved = max(moved, value + 1)  # 1 * 1.2 would stay 1 for ever
+            moved = max(moved, value + 1)  # 1 * 1.2 would be rounded to 1 for ever
         elif factor < 1:
             moved = min(moved, value - 1)
         return min(max(moved, self.low), self.high)
@@ -90,7 +95,7 @@ class Integers:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some values; its neighbours are those beside it, so an order is worth giving."""
+    """One of several values; the neighbours of a value are those next to it, so list ordered values in their order."""
 
     values: Sequence[Any]
 
@@ -109,14 +114,25 @@ class Choice:
 
 
 def draw_all(space: Space, rng: np.random.Generator) -> dict[str, Any]:
-    """A value for each name."""
+    """Draw a value for each name."""
     return {name: plain(_draw(each, rng), name) for name, each in space.items()}
 
 
 def perturb_or_resample(
     space: Space, values: Mapping[str, Any], rng: np.random.Generator, resample: float, factors: Sequence[float]
 ) -> dict[str, Any]:
-    """Each value drawn anew with probability `resample`, else perturbed by one of `factors`."""
+    """Draw each value anew with probability `resample`, and otherwise perturb it by one of `factors`.
+
+    Args:
+        space: distributions by name.
+        values: current values by name.
+        rng: source of random numbers.
+        resample: probability of a new draw, from 0 to 1.
+        factors: factors of which one is chosen with equal probability for each perturbed value.
+
+    Returns:
+        The new values by name.
+    """
     explored: dict[str, Any] = {}
     for name, each in space.items():
         is_drawn, factor = rng.random() < resample, factors[int(rng.integers(len(factors)))]
@@ -128,10 +144,14 @@ def perturb_or_resample(
 
 
 def plain(value: Any, name: str) -> Any:
-    """The value as one that a checkpoint and a log can hold.
+    """Convert a value to a plain type that checkpoints and logs can hold.
+
+    Args:
+        value: a number, string, boolean or None, possibly of a NumPy type.
+        name: name of the hyperparameter, for the error.
 
     Raises:
-        TypeError: it is no number, string, boolean or None.
+        TypeError: the value has another type.
     """
     if isinstance(value, np.generic):
         value = cast(Any, value).item()

@@ -1,4 +1,4 @@
-"""Which problem and algorithm a state is of: facts that have to agree before it is loaded."""
+"""Facts about the problem and algorithm of a saved state, which have to agree before it is loaded."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def check_identity(saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
-    """Compare the facts of a saved state with those of the object that is to load it.
+    """Compare the facts of a saved state with those of the object that loads it.
 
     Raises:
-        ValueError: some differ; says which, with both values.
+        ValueError: some differ; the message names each with both values.
     """
     differing = [name for name in {**here, **saved} if saved.get(name) != here.get(name)]
     if differing:

@@ -1,4 +1,4 @@
-"""Several centres that evolve side by side: what each is, which takes the next step, and what its workers evaluate."""
+"""A meta-population of centres: their states, the choice of the next one to step, and the evaluator in the workers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ropewalk.population.weighted_sum import Vector
 
 @dataclass(slots=True)
 class PopulationCenter:
-    """One of the centres."""
+    """One centre of the meta-population."""
 
     parameters: Vector
     optimizer: Optimizer
     behaviour: Floats | None = None
-    """Of its last centre that was evaluated."""
+    """Behaviour of the latest parameters that were evaluated."""
     is_known: bool = False
-    """Whether that is the present one."""
+    """Whether `behaviour` belongs to the current parameters."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it."""
+        """Return the whole state."""
         return {
             "parameters": self.parameters,
             "optimizer": self.optimizer.state_dict(),
@@ -38,7 +38,7 @@ class PopulationCenter:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         self.parameters = start_parameters(state["parameters"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.behaviour = None if state["behaviour"] is None else np.array(state["behaviour"], np.float64)
@@ -46,12 +46,15 @@ class PopulationCenter:
 
 
 def chosen(members: Sequence[PopulationCenter], archive: NoveltyArchive, chance: float) -> int:
-    """Which member takes the next step: with a probability in proportion to the novelty of its behaviour.
+    """Choose the member that takes the next step, with a probability proportional to the novelty of its behaviour.
 
     Args:
-        members: of the meta-population.
-        archive: what novelty is measured against.
-        chance: uniform, from 0 to below 1.
+        members: the members of the meta-population.
+        archive: the archive against which novelty is measured.
+        chance: a uniform random number, from 0 to below 1.
+
+    Returns:
+        The index of the member.
     """
     behaviours = [member.behaviour for member in members if member.behaviour is not None]
     novelties = archive.novelty(np.array(behaviours)) if len(behaviours) == len(members) else np.zeros(len(members))
@@ -63,16 +66,16 @@ def chosen(members: Sequence[PopulationCenter], archive: NoveltyArchive, chance:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What the numbers of one generation are: evaluations of centres, and then perturbations without end."""
+    """The candidate numbers of a generation: evaluations of centres, then any number of perturbations."""
 
     first: int
-    """Chosen so that the first perturbation is an even number: mirrored pairs are 2k and 2k + 1."""
+    """The number of the first candidate, such that the first perturbation is even: mirrored pairs are 2k and 2k + 1."""
     member: int
-    """Whose centre is perturbed."""
+    """Index of the member whose centre is perturbed."""
     centres: tuple[int, ...]
-    """Members whose centre has no behaviour yet."""
+    """Members whose centre has no known behaviour yet."""
     episodes: int
-    """Evaluations of each of these."""
+    """Number of evaluations of each of these centres."""
 
     @property
     def first_perturbed(self) -> int:
@@ -80,17 +83,17 @@ class Generation:
         return self.first + len(self.centres) * self.episodes
 
     def centre(self, number: int) -> int | None:
-        """The member whose centre this number evaluates; None for a perturbation."""
+        """Return the member whose centre this number evaluates; None for a perturbation."""
         return self.centres[(number - self.first) // self.episodes] if number < self.first_perturbed else None
 
 
 class NoveltyEvaluator(Evaluator[int]):
-    """Evaluates perturbations of one centre, and other centres as they are.
+    """Evaluates perturbations of one centre, and other centres unperturbed.
 
     Args:
-        generation: what the numbers are.
-        perturbed: the centre of its member, with the noise.
-        centres: by member, parameters of the others.
+        generation: the meaning of the candidate numbers.
+        perturbed: the centre of the member, with the noise.
+        centres: parameters of the other centres, by member.
     """
 
     def __init__(self, generation: Generation, perturbed: Perturbed, centres: dict[int, Vector]) -> None:
@@ -100,8 +103,8 @@ class NoveltyEvaluator(Evaluator[int]):
         return outcome_of(fitness(self.parameters(candidate), trial))
 
     def parameters(self, candidate: int) -> Vector:
-        """What a number stands for."""
-        if candidate < self._generation.first:  # asked for before a resumption, and skipped when it is told
+        """Return the parameters of a candidate number."""
+        if candidate < self._generation.first:  # asked for before the run was resumed; it is skipped when it is told
             return self._perturbed.centre
         member = self._generation.centre(candidate)
         return self._perturbed.parameters(candidate) if member is None else self._centres[member]

@@ -1,10 +1,10 @@
-"""A table of standard normal numbers that all processes of a host share: noise travels as an index into it.
+"""A table of standard normal numbers that all processes on a host share: noise is sent as an index into it.
 
 Salimans, Ho, Chen, Sidor, Sutskever: Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017
 (https://arxiv.org/abs/1703.03864), section 2.1; Such et al.: Deep Neuroevolution, 2017
 (https://arxiv.org/abs/1712.06567), section 3.
 
-    seed ─▶ chunk 0 │ chunk 1 │ chunk 2 …   each of a generator of its own: any number of threads makes the same table
+    seed ─▶ chunk 0 │ chunk 1 │ chunk 2 …   one generator per chunk: any number of threads computes the same table
                   └── slice(index, dim) ──┘
 """
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ropewalk.processes.host_memory import made_once
 
 _CHUNK = 1 << 20
-#: More threads than this wait for memory rather than for each other.
+#: More threads than this do not help, because memory bandwidth is the limit.
 _MOST_THREADS = 8
 _ITEM_BYTES = 4
 _WORD = 0xFFFFFFFFFFFFFFFF
@@ -29,14 +29,15 @@ _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133
 
 
 class NoiseTable:
-    """Standard normal float32 numbers; made when they are first needed, once on each host of a run.
+    """Standard normal float32 numbers, computed when they are first needed, once on each host of a run.
 
-    It is pickled as its two arguments. The numbers depend on them alone, and so does what `index` says, on any machine.
+    The table is pickled as its two arguments. The numbers and the results of `index` depend only on them, on any
+    machine.
 
     Args:
-        size: how many numbers; four bytes each. Vectors are slices of it, so it must be larger than the largest, and
-            should be so by far: slices that overlap are not independent.
-        seed: of the numbers.
+        size: number of entries, of four bytes each. Vectors are slices of the table, so it must be larger than the
+            largest vector, and should be much larger: slices that overlap are not independent.
+        seed: seed of the numbers.
     """
 
     def __init__(self, size: int = 2**25, seed: int = 0) -> None:
@@ -62,7 +63,7 @@ class NoiseTable:
 
     @property
     def array(self) -> NDArray[np.float32]:
-        """All of it, read-only."""
+        """The whole table: float32 of shape (size,), read-only."""
         if self._array is None:
             name = f"noise/standard_normal/float32/{self.size}/{self.seed}"
             self._array = np.frombuffer(made_once(name, self.size * _ITEM_BYTES, self._fill), np.float32)
@@ -70,10 +71,10 @@ class NoiseTable:
         return self._array
 
     def slice(self, index: int, dim: int) -> NDArray[np.float32]:
-        """The `dim` numbers from `index` on, read-only and not copied.
+        """Return the `dim` numbers from `index` on: float32 of shape (dim,), a read-only view.
 
         Raises:
-            ValueError: they are not all inside the table.
+            ValueError: the slice does not lie inside the table.
         """
         if not 0 <= index <= self.size - dim:
             raise ValueError(
@@ -83,12 +84,14 @@ class NoiseTable:
         return self.array[index : index + dim]
 
     def index(self, seed: int, number: int, dim: int) -> int:
-        """Where the noise of draw `number` begins: the same for the same arguments, else independent and uniform.
+        """Return the index at which the noise of draw `number` begins.
+
+        It is the same for the same arguments, and otherwise independent and uniformly distributed.
 
         Args:
-            seed: of all the draws, such as that of a generation; of 64 bits.
-            number: of this draw, from 0.
-            dim: how many numbers the slice has.
+            seed: seed of a series of draws, such as those of a generation; 64 bits.
+            number: number of this draw, from 0.
+            dim: length of the slice.
 
         Raises:
             ValueError: the table is smaller than `dim`.
@@ -109,25 +112,25 @@ class NoiseTable:
             generator = np.random.Generator(np.random.SFC64([self.seed, chunk]))
             generator.standard_normal(out=array[chunk * _CHUNK : (chunk + 1) * _CHUNK], dtype=np.float32)
 
-        num_threads = min(num_chunks, os.cpu_count() or 1, _MOST_THREADS)  # while this is made, all others wait for it
+        num_threads = min(num_chunks, os.cpu_count() or 1, _MOST_THREADS)  # all processes of the host wait for this
         with ThreadPoolExecutor(num_threads, "ropewalk-noise") as threads:
             list(threads.map(fill, range(num_chunks)))
 
 
-#: The table that this process used last: pools of the standard library unpickle it anew for each chunk of tasks, and
-#: where no agent keeps it, it would be made anew as well.
+#: The array that this process used last: pools of the standard library unpickle the table for each chunk of tasks, and
+#: without an agent that keeps the array, it would be computed again each time.
 _newest: list[NDArray[np.float32]] = []
 
 
 def _mix(word: int) -> int:
-    """SplitMix64's finaliser: a bijection of 64 bits in which each bit of the input moves half of the output."""
+    """SplitMix64's finaliser: a bijection of 64 bits in which each input bit flips half of the output bits."""
     word = (word ^ (word >> 30)) * _FIRST & _WORD
     word = (word ^ (word >> 27)) * _SECOND & _WORD
     return word ^ (word >> 31)
 
 
 def _roomy(dim: int) -> int:
-    """A power of two that is at least 16 times as large."""
+    """Return a power of two that is at least 16 times as large as `dim`."""
     return 1 << (16 * dim - 1).bit_length()
 
 

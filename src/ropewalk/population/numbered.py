@@ -1,11 +1,11 @@
-"""Numbered candidates on their way: asked, told in any grouping and order, late, or missing for good.
+"""Bookkeeping of numbered candidates, which may be told in any grouping and order, late, or never.
 
-    asked ▕ 0 1 2 3 ▏ 4 5 6 7 ▏ 8 9 … ▶       a bar for each step: what was asked before is stale behind it
+    asked ▕ 0 1 2 3 ▏ 4 5 6 7 ▏ 8 9 … ▶       a bar for each step: candidates asked for before it are stale after it
     told      ■   ■   ■ □ ■ ■   ■            a batch: `population` of them, no older than `max_age` steps
 
 Salimans et al. count a result of older parameters as stale and skip it (https://arxiv.org/abs/1703.03864; es.py of
-https://github.com/openai/evolution-strategies-starter). Here they are used up to an age, as if they were new: the noise
-is the same, the parameters have moved by a few steps.
+https://github.com/openai/evolution-strategies-starter). Here such results are used up to an age, as if they were new:
+the noise is the same, and the parameters have moved by a few steps.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from ropewalk.population.weighted_sum import Numbers
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
-    """What a step learns from, in the order of the candidates."""
+    """The results of one step, in the order of the candidates."""
 
     candidates: Numbers
     fitnesses: NDArray[np.float64]
     observations: list[Any]
-    """Counted observations, of those who counted."""
+    """The observation statistics of the evaluations that counted them."""
     late: int
-    """How many were asked for before the last step."""
+    """Number of results that were asked for before the last step."""
     skipped: int
-    """How many were too old, and are not here."""
+    """Number of results that were too old, and are not included."""
 
     @property
     def stale(self) -> float:
-        """The share of results that were not of the newest parameters, used or skipped."""
+        """The share of results that did not belong to the newest parameters, used or skipped."""
         return (self.late + self.skipped) / max(1, len(self.candidates) + self.skipped)
 
 
 class NumberedCandidates:
-    """Gives numbers out and gathers what is told of them.
+    """Hands out numbers, and collects their outcomes.
 
     Args:
-        population: how many results make a batch.
-        max_age: use results of parameters that are so many steps old.
+        population: number of results in a batch.
+        max_age: maximum age of results, in steps since their parameters were current.
     """
 
     def __init__(self, population: int, max_age: int) -> None:
@@ -63,17 +63,17 @@ class NumberedCandidates:
         self._told: list[tuple[int, float, Any]] = []
 
     def ask(self, n: int) -> range:
-        """The next `n` numbers."""
+        """Return the next `n` numbers."""
         if n < 0:
             raise ValueError(f"n must be 0 or more candidates, not {n}")
         self._next += n
         return range(self._next - n, self._next)
 
     def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        """Gather these.
+        """Collect outcomes.
 
         Raises:
-            ValueError: one that was never asked, or not as many outcomes as candidates.
+            ValueError: a candidate was never asked for, or the numbers of outcomes and candidates differ.
         """
         oldest = self._firsts[0]
         for candidate, outcome in zip(candidates, outcomes, strict=True):
@@ -85,21 +85,21 @@ class NumberedCandidates:
                 self._told.append((candidate, outcome.fitness, outcome.observations))
 
     def drop(self, candidates: Sequence[int]) -> None:
-        """These will not be told."""
+        """Note that these candidates will never be told."""
         self._dropped += len(candidates)
 
     @property
     def is_full(self) -> bool:
-        """Whether a batch is there: with those that will be missing it has `population`."""
+        """Whether a batch is complete: results and dropped candidates together reach `population`."""
         return bool(self._told) and len(self._told) + self._dropped >= self._population
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing usable was told since the last batch."""
+        """Whether no usable result was told since the last batch."""
         return not self._told
 
     def take(self) -> EvaluatedBatch:
-        """All that was told and is usable; what is asked from now on is of new parameters."""
+        """Return all usable results as a batch; later asks belong to new parameters."""
         self._told.sort(key=lambda told: told[0])
         batch = EvaluatedBatch(
             np.array([candidate for candidate, _, _ in self._told], np.int64),
@@ -109,12 +109,12 @@ class NumberedCandidates:
             self._skipped,
         )
         self._told, self._dropped, self._skipped = [], 0, 0
-        self._next += self._next % 2  # the other half of a pair would be of other parameters
+        self._next += self._next % 2  # otherwise the two halves of a pair would belong to different parameters
         self._firsts.append(self._next)
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Numbers and what was told since the last batch."""
+        """Return the numbers, and the results since the last batch."""
         return {
             "next": self._next,
             "firsts": list(self._firsts),
@@ -131,7 +131,7 @@ class NumberedCandidates:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         self._next, self._dropped, self._skipped = int(state["next"]), int(state["dropped"]), int(state["skipped"])
         self._firsts.clear()
         self._firsts.extend(map(int, state["firsts"]))
@@ -144,15 +144,15 @@ class NumberedCandidates:
 
 
 class NumberedAlgorithm(Algorithm[int]):
-    """Learns from batches of numbered candidates.
+    """The base class of algorithms that learn from batches of numbered candidates.
 
-    It takes a step in `tell` as soon as it was told of `population` candidates, or of fewer if the others were dropped;
-    and before it gives a whole new generation out, of what there is.
+    It takes a step in `tell` as soon as `population` candidates are told, or fewer if the others were dropped; and in
+    `ask`, with the available results, before it hands out a whole new generation.
 
     Args:
-        population: as of `Algorithm`.
-        seed: as of `Algorithm`.
-        max_age: use results of parameters that are so many steps old.
+        population: as in `Algorithm`.
+        seed: as in `Algorithm`.
+        max_age: maximum age of results, in steps since their parameters were current.
     """
 
     generation: int
@@ -163,11 +163,11 @@ class NumberedAlgorithm(Algorithm[int]):
 
     @abstractmethod
     def _learn(self, batch: EvaluatedBatch) -> None:
-        """Take a step; the batch is not empty."""
+        """Take a step from a batch, which is not empty."""
 
     def ask(self, n: int) -> range:
         if n >= self.population and not self._numbered.is_empty:
-            self._step()  # some were carried over or are missing
+            self._step()  # some candidates were carried over or are missing
         return self._numbered.ask(n)
 
     def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:

@@ -1,11 +1,11 @@
-"""Values that stay with the workers: what travels is where they are.
+"""References to values that stay on the host of a worker: only the reference is sent.
 
-    worker on n1: held = put(state) ─▶ memory of n1        launcher: keeps the ObjectRef, a few hundred bytes
+    worker on n1: ref = put(state) ──▶ memory of n1        launcher: keeps the ObjectRef, a few hundred bytes
                                            │
-    worker on n2: held.get() ◀── directly ─┘                freed when nobody has an ObjectRef of it any more
+    worker on n2: ref.get() ◀─── directly ─┘                freed when no ObjectRef of it is left
 
-The value outlives the process that held it, and is lost with its host. In a process that no agent of Ropewalk has
-started (the launcher, a process of another kind of pool) the value goes along with its ObjectRef.
+The value outlives the process that stored it, and is lost with its host. In a process that no agent of Ropewalk has
+started (the launcher, or a worker of another kind of pool), the value is pickled into its ObjectRef.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ropewalk.transport.serialization import loads
 
 
 class _ValueHome(Protocol):
-    """Where a value is."""
+    """The place where a value is stored."""
 
     def get(self) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Pickle:
-    """A value that goes along, as it was when it was held."""
+    """A value that is stored in its reference, pickled when `put` was called."""
 
     pickled: bytes
     buffers: tuple[bytes, ...]
@@ -45,7 +45,7 @@ class _Pickle:
 
 
 class ObjectRef:
-    """A value that was held by `put`; picklable, and equal to its copies."""
+    """A reference to a value stored by `put`; picklable, and equal to its copies."""
 
     __slots__ = ("_place",)
 
@@ -62,10 +62,10 @@ class ObjectRef:
         return hash(self._place)
 
     def get(self) -> Any:
-        """A copy of the value as it was when it was held; arrays are the caller's own, and writable.
+        """Return a copy of the value as it was when it was stored; arrays belong to the caller and are writable.
 
         Raises:
-            HeldLost: the host that had it is gone.
+            ObjectLost: the host that stored the value is gone.
         """
         try:
             return self._place.get()
@@ -78,43 +78,53 @@ class ObjectRef:
             ) from error
 
     def save(self, path: str | Path) -> int:
-        """Write the value to a file that only this user can read, whole or not at all.
+        """Write the value to a file that only this user can read, atomically.
 
-        Called in a worker, it does not pass through the launcher.
+        Called in a worker, it does not send the value through the launcher.
+
+        Args:
+            path: path of the file; its folder must exist.
 
         Returns:
             The size of the file in bytes.
 
         Raises:
-            OSError: it cannot be written; what was there before is still there.
-            HeldLost: as `get`.
+            OSError: the file cannot be written; the previous file is still there.
+            ObjectLost: as in `get`.
         """
         pickle = _Pickle.of(self.get())
         return write_state(Path(path), [pickle.pickled, *pickle.buffers])
 
     @staticmethod
     def load(path: str | Path) -> ObjectRef:
-        """Hold, here, the value in a file that `save` has written, by this user.
+        """Store the value of a file that `save` has written on the host of this process, and return a reference to it.
 
-        The file is a pickle, which runs code: one that another user could have written is refused.
+        The file is a pickle, which runs code: a file that another user could have written is refused.
+
+        Args:
+            path: path of the file.
 
         Raises:
             OSError: there is no such file.
-            FileNotTrusted: it is of another user than this one and root, or others may write to it or its folder.
-            CheckpointCorrupt: it is damaged, or something else.
+            FileNotTrusted: the file belongs to another user than this one and root, or others may change it or its
+                folder.
+            CheckpointCorrupt: the file is damaged, or `save` did not write it.
         """
         pickled, *buffers = read_state(Path(path))
         return put(_Pickle(pickled, tuple(buffers)).get())
 
 
 def put(value: Any) -> ObjectRef:
-    """Keep a copy of a value with the host of this process, for whoever is given the `ObjectRef`.
+    """Store a copy of a value on the host of this process, and return a reference that other processes can use.
 
     Args:
-        value: picklable; pickled before this returns, so that it may change afterwards.
+        value: any picklable value; it is pickled before this returns, so that it may be changed afterwards.
+
+    Returns:
+        The reference. The value is freed when no copy of the reference is left.
 
     Raises:
-        NotPicklable: it cannot be sent; `path` says which part of it.
+        NotPicklable: the value cannot be pickled; `path` names the part that cannot.
     """
     return ObjectRef(Box(value) if bootstrap.current else _Pickle.of(value))
 

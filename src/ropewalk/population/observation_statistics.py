@@ -22,8 +22,8 @@ class ObservationStatistics:
     """Count, sum and sum of squares of observations; sent to the workers with the parameters.
 
     Args:
-        shape: of one observation.
-        share: of evaluations that are counted, from 0 to 1.
+        shape: shape of one observation.
+        share: share of the evaluations whose observations are counted, from 0 to 1.
     """
 
     shape: tuple[int, ...]
@@ -35,38 +35,38 @@ class ObservationStatistics:
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
             raise ValueError(f"share of evaluations to count must be from 0 to 1, not {self.share}")
-        if not self.total.size:  # one observation of 0 with variance 1, of little weight: nothing is divided by 0
+        if not self.total.size:  # start with a lightly weighted observation (mean 0, variance 1): no division by 0
             self.total = np.zeros(self.shape)
             self.squares = np.full(self.shape, self.count)
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """The mean of each component."""
+        """The mean of each component: float64, of the shape of an observation."""
         return self.total / self.count
 
     @property
     def deviation(self) -> NDArray[np.float64]:
-        """The standard deviation of each component, at least 0.01."""
+        """The standard deviation of each component, at least 0.01: float64, of the shape of an observation."""
         return np.sqrt(np.maximum(self.squares / self.count - self.mean**2, 1e-4))
 
     def add(self, collected: tuple[int, NDArray[np.float64], NDArray[np.float64]]) -> None:
-        """Merge what one evaluation counted."""
+        """Merge the (number, sum, sum of squares) of one evaluation."""
         count, total, squares = collected
         self.count += count
         self.total = self.total + total
         self.squares = self.squares + squares
 
     def collector(self, seed: int, *, is_test: bool) -> ObservationCollector:
-        """What normalises, and perhaps counts, the observations of one evaluation."""
+        """Return the object that normalises, and possibly counts, the observations of one evaluation."""
         counts = not is_test and random.Random(seed ^ 0x0B5E).random() < self.share
         return ObservationCollector(self.mean, self.deviation, counts=counts)
 
     def state_dict(self) -> dict[str, Any]:
-        """Count and sums."""
+        """Return the count and the sums."""
         return {"count": self.count, "total": self.total, "squares": self.squares}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         self.count, self.total, self.squares = (
             float(state["count"]),
             np.array(state["total"]),
@@ -75,14 +75,14 @@ class ObservationStatistics:
 
 
 class ObservationCollector:
-    """Normalises the observations of one evaluation, and counts them if it is one of the sample."""
+    """Normalises the observations of one evaluation, and counts them if the evaluation is in the sample."""
 
     def __init__(self, mean: NDArray[np.float64], deviation: NDArray[np.float64], *, counts: bool) -> None:
         self._mean, self._deviation, self._counts = mean, deviation, counts
         self._count, self._total, self._squares = 0, np.zeros(mean.shape), np.zeros(mean.shape)
 
     def normalise(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The observation in standard deviations from the mean, within ±10."""
+        """Return the observation in standard deviations from the mean, clipped to ±10."""
         if self._counts:
             self._count += 1
             self._total += observation

@@ -1,4 +1,4 @@
-"""Gradient steps on the launcher: Adam, and SGD with momentum; upwards, in float32, few passes over the memory.
+"""Gradient ascent on the launcher: Adam, and SGD with momentum; in float32, with few passes over memory.
 
 Kingma, Ba: Adam, 2014 (https://arxiv.org/abs/1412.6980), in the form at the end of its section 2. All arrays are
 float32 and the momentum is an average, v = m·v + (1 - m)·g, as in the code of Salimans et al. 2017
@@ -18,10 +18,10 @@ Vector = NDArray[np.float32]
 
 
 class Optimizer(ABC):
-    """Turns gradients into steps.
+    """The base class of optimizers, which turn gradients into steps.
 
     Args:
-        learning_rate: may be changed between steps.
+        learning_rate: the learning rate; it may be changed between steps.
     """
 
     def __init__(self, learning_rate: float) -> None:
@@ -31,23 +31,28 @@ class Optimizer(ABC):
 
     @abstractmethod
     def step(self, parameters: Vector, gradient: Vector) -> Vector:
-        """New parameters, a step up the gradient; neither argument is changed."""
+        """Return new parameters, one step up the gradient; neither argument is changed.
+
+        Args:
+            parameters: float32 of shape (dim,).
+            gradient: float32 of the same shape.
+        """
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes; arrays are copies."""
+        """Return all mutable state; arrays are copies."""
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
 
 
 class SGD(Optimizer):
-    """Steps along the gradient, or along a running mean of it.
+    """Steps along the gradient, or along its running mean.
 
     Args:
-        learning_rate: length of a step, in gradients.
-        momentum: weight of the mean so far, from 0 to below 1.
+        learning_rate: factor of the gradient in each step.
+        momentum: weight of the previous mean, from 0 to below 1.
     """
 
     def __init__(self, learning_rate: float, momentum: float = 0.0) -> None:
@@ -79,12 +84,12 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """Steps along the running mean of gradients over the root of that of their squares.
+    """Steps along the running mean of the gradient, divided by the root of the running mean of its square.
 
     Args:
-        learning_rate: about the length of a step, in each parameter.
-        beta1: weight of the mean so far, from 0 to below 1.
-        beta2: that of the mean of squares.
+        learning_rate: approximate size of a step in each parameter.
+        beta1: weight of the previous mean, from 0 to below 1.
+        beta2: weight of the previous mean of squares, from 0 to below 1.
         epsilon: added to the root.
     """
 
@@ -137,10 +142,10 @@ class Adam(Optimizer):
 
 
 def make_optimizer(name: str, learning_rate: float) -> Optimizer:
-    """The optimizer of that name, with its defaults.
+    """Return the optimizer with this name, with default options.
 
     Raises:
-        ValueError: there is none; says which there are.
+        ValueError: there is none; the message lists the names.
     """
     if name == "adam":
         return Adam(learning_rate)

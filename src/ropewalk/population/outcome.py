@@ -1,4 +1,4 @@
-"""What an evaluation gives back: a fitness, and what some algorithms want to know beside it."""
+"""The outcome of an evaluation: a fitness, and further values that some algorithms use."""
 
 from __future__ import annotations
 
@@ -16,24 +16,26 @@ class Outcome:
     """The result of one evaluation. A fitness function may return a plain number instead."""
 
     fitness: float
-    """To be made large."""
+    """The fitness, which is maximised."""
     behaviour: NDArray[np.float64] | None = None
-    """What the candidate did, as a vector: the behaviour characterisation of novelty search, the measures of
-    quality-diversity."""
+    """The behaviour of the candidate: a float64 vector of a fixed length.
+
+    It is the behaviour characterisation of novelty search and the measures of quality-diversity.
+    """
     steps: int = 0
-    """Environment steps that it took, for tables and budgets."""
+    """Number of environment steps of the evaluation, for tables and budgets."""
     values: dict[str, float] = field(default_factory=dict[str, float])
-    """More figures; tables show the mean of each."""
+    """Further figures by name; tables show the mean of each."""
     observations: Any = None
-    """Statistics of observations, from `Trial.normalise`; filled in by the worker."""
+    """Statistics of observations from `Trial.normalise`; the worker sets it."""
     held: Any = None
-    """What stays with the workers, such as the state of a trained member; filled in by the algorithm's evaluator."""
+    """A reference to a value that stays on the worker's host, such as a trained member; the evaluator sets it."""
     failure: str = ""
-    """Why there is no true fitness; `fitness` is then what the policy for failures put in its place."""
+    """Why there is no real fitness; `fitness` is then the replacement that the policy for failures chose."""
 
     @property
     def is_plain(self) -> bool:
-        """Whether its fitness is all there is to say."""
+        """Whether the outcome consists of its fitness only."""
         return (
             self.behaviour is None
             and not self.steps
@@ -45,15 +47,15 @@ class Outcome:
 
     @property
     def has_fitness(self) -> bool:
-        """Whether the fitness is a number (infinities are)."""
+        """Whether the fitness is not NaN; infinities count as a fitness."""
         return not math.isnan(self.fitness)
 
 
 def outcome_of(returned: Any) -> Outcome:
-    """What a fitness function returned, as an outcome.
+    """Convert the return value of a fitness function to an outcome.
 
     Raises:
-        TypeError: it is neither a number nor an `Outcome`.
+        TypeError: the value is neither a number nor an `Outcome`.
     """
     if type(returned) is float:
         return Outcome(returned)
@@ -69,7 +71,7 @@ def _number(value: Any) -> float:
     if isinstance(value, numbers.Real):
         return float(value)
     if getattr(value, "size", 0) == 1 or getattr(value, "numel", lambda: 0)() == 1:
-        return float(value.item())  # an array or tensor of one number
+        return float(value.item())  # an array or tensor with one element
     raise TypeError(
         f"a fitness function returned {value!r:.80} of type {type(value).__name__}; return a number to be made large, "
         "or ropewalk.population.Outcome(fitness, behaviour=..., steps=...)"

@@ -1,4 +1,4 @@
-"""Parameters that a process keeps because it will need them again, within a bound of bytes."""
+"""A cache of parameters in a process, with a limit in bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ropewalk.population.weighted_sum import Vector
 
 
 class ParameterCache:
-    """Parameters by digest; those that were not used for longest leave when there are too many bytes."""
+    """Parameters by digest, with eviction of the least recently used."""
 
     def __init__(self) -> None:
         self._vectors: OrderedDict[bytes, Vector] = OrderedDict()
@@ -20,7 +20,7 @@ class ParameterCache:
         return len(self._vectors)
 
     def get(self, digest: bytes | None) -> Vector | None:
-        """What lies there under this digest."""
+        """Return the parameters with this digest, or None."""
         with self._lock:
             if digest is None or digest not in self._vectors:
                 return None
@@ -28,7 +28,7 @@ class ParameterCache:
             return self._vectors[digest]
 
     def put(self, digest: bytes, parameters: Vector, most_bytes: int) -> None:
-        """Keep these, unless they alone are more than `most_bytes`, and of the others what there is room for."""
+        """Store parameters, unless they alone exceed `most_bytes`, and evict others to stay within it."""
         with self._lock:
             if digest not in self._vectors and parameters.nbytes <= most_bytes:
                 self._vectors[digest] = parameters
@@ -37,7 +37,7 @@ class ParameterCache:
                 self.size_bytes -= self._vectors.popitem(last=False)[1].nbytes
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all entries."""
         with self._lock:
             self._vectors.clear()
             self.size_bytes = 0

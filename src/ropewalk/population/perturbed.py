@@ -1,7 +1,7 @@
-"""Candidates as numbers: parameters plus noise that any worker finds by the number.
+"""Candidates as numbers: parameters plus noise that any worker derives from the number.
 
     launcher ── 4711 ──▶ worker: centre ± sigma · table[index(4711 // 2)]
-                          │         └─ the evaluator: sent once a generation and host
+                          │         └─ the evaluator: sent once per generation and host
                           └─ noise table: one in the memory of each host
 
 Salimans, Ho, Chen, Sidor, Sutskever: Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017
@@ -26,11 +26,11 @@ _LEAST_TABLE, _USUAL_TABLE = 2**20, 2**25
 
 
 class Perturbed(Evaluator[int]):
-    """Evaluates `centre + sigma * draw`; mirrored, candidates 2k and 2k + 1 share draw k, with both signs.
+    """Evaluates `centre + sigma * draw`; mirrored, candidates 2k and 2k + 1 share draw k, with opposite signs.
 
     Args:
-        centre: the parameters, float32; not copied.
-        sigma: of the noise: one number, or one for each parameter.
+        centre: the parameters, float32 of shape (dim,); not copied.
+        sigma: standard deviation of the noise: one number, or one for each parameter.
         draws: the noise.
         mirrored: whether candidates come in pairs.
         observations: statistics for `Trial.normalise`.
@@ -52,7 +52,7 @@ class Perturbed(Evaluator[int]):
         self.observations = observations
 
     def parameters(self, candidate: int) -> Vector:
-        """What the candidate stands for."""
+        """Return the parameters of a candidate: float32 of shape (dim,)."""
         number, is_minus = divmod(candidate, 2) if self.mirrored else (candidate, 0)
         noise = self.draws[number] * self.sigma
         return np.subtract(self.centre, noise, out=noise) if is_minus else np.add(self.centre, noise, out=noise)
@@ -62,9 +62,16 @@ class Perturbed(Evaluator[int]):
 
 
 def weights_of_draws(candidates: Numbers, weights: NDArray[np.float64]) -> tuple[Numbers, Vector]:
-    """Mirrored candidates, in ascending order, as draws: the weight of 2k minus that of 2k + 1, in ascending order.
+    """Convert weights of mirrored candidates to weights of draws: the weight of 2k minus the weight of 2k + 1.
 
-    The other half of a pair may be missing.
+    One half of a pair may be missing.
+
+    Args:
+        candidates: numbers in ascending order.
+        weights: the weight of each candidate.
+
+    Returns:
+        The numbers of the draws in ascending order, and the weight of each.
     """
     numbers, which = np.unique(candidates // 2, return_inverse=True)
     signed = np.where(candidates % 2, -weights, weights)
@@ -72,16 +79,16 @@ def weights_of_draws(candidates: Numbers, weights: NDArray[np.float64]) -> tuple
 
 
 def usual_table(dim: int, seed: int = 0) -> NoiseTable:
-    """A noise table for vectors of `dim` numbers: 4 to 128 MB, or 8 times as large as the vectors."""
+    """Return a noise table for vectors of `dim` numbers: 4 to 128 MB, or 8 times as large as the vectors."""
     wanted = max(_LEAST_TABLE, min(128 * dim, _USUAL_TABLE), 8 * dim)
     return NoiseTable(1 << (wanted - 1).bit_length(), seed)
 
 
 def start_parameters(initial: Any) -> Vector:
-    """Parameters to start from, float32 and read-only: those given, or that many zeros.
+    """Return the initial parameters, float32 and read-only: a copy of those given, or the given number of zeros.
 
     Raises:
-        ValueError: neither a number of parameters nor parameters.
+        ValueError: `initial` is neither a number of parameters nor a vector of parameters.
     """
     if isinstance(initial, int):
         if initial < 1:

@@ -1,4 +1,4 @@
-"""How a run goes, on standard error: a live line at a terminal, else a line for each generation if asked for."""
+"""Progress of a run on standard error: a live line in a terminal, else one line per generation if requested."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SHOWN = ("mean", "max", "test", "best")
 
 
 class ProgressPrinter:
-    """Shows rows as they come.
+    """Shows the rows of a run as they are completed.
 
     Args:
-        title: whose they are.
-        generations: how many there will be, if that is known.
-        shown: whether to show anything; None for yes if standard error is a terminal.
+        title: name of the run.
+        generations: total number of generations, if that is known.
+        shown: whether to show anything; None shows it only if standard error is a terminal.
     """
 
     def __init__(self, title: str, generations: int | None, *, shown: bool | None) -> None:
@@ -30,7 +30,7 @@ class ProgressPrinter:
 
     def __enter__(self) -> ProgressPrinter:
         if self._shown and self._is_terminal:
-            from rich.console import Console  # where nobody looks, nobody pays for it
+            from rich.console import Console  # imported here: without a terminal, it is not needed
             from rich.live import Live
 
             self._live = Live("", console=Console(stderr=True, highlight=False), refresh_per_second=8)
@@ -45,12 +45,12 @@ class ProgressPrinter:
             self._live = None
 
     def note(self, text: str) -> None:
-        """Say something that is not a row."""
+        """Print a message that is not a row."""
         if self._shown:
             print(f"{self._title}: {escaped(text)}", file=sys.stderr, flush=True)
 
     def row(self, row: dict[str, float]) -> None:
-        """Show one."""
+        """Show a row."""
         if not self._shown:
             return
         line = line_of(self._title, row, self._generations)
@@ -62,7 +62,7 @@ class ProgressPrinter:
 
 
 def line_of(title: str, row: dict[str, float], generations: int | None) -> str:
-    """A row in a line."""
+    """Format a row as one line."""
     of = f" of {generations}" if generations else ""
     parts = [f"{title}: generation {row['generation']:.0f}{of}"]
     parts += [f"{name} {row[name]:.5g}" for name in _SHOWN if name in row]
@@ -75,7 +75,7 @@ def line_of(title: str, row: dict[str, float], generations: int | None) -> str:
 
 
 def curve(values: list[float]) -> str:
-    """A line of blocks, from the least to the most."""
+    """Format values as a line of block characters, scaled from the least to the greatest."""
     finite = [value for value in values if value - value == 0]
     if not finite:
         return ""

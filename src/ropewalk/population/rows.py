@@ -1,4 +1,4 @@
-"""Rows: what a generation brought, as a line of the table, with the test of the incumbent beside it."""
+"""Rows of the table of a run: the results of one generation, with the test of the incumbent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ropewalk.population.outcome import Outcome
 
-#: What one generation brought, by the names of its columns.
+#: The results of one generation, by column name.
 Row = dict[str, float]
 #: Columns of every run.
 RESERVED = frozenset(
@@ -23,14 +23,14 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class EvalConfig:
-    """Episodes of the policy itself, apart from those it learns from: their seeds are never those of training.
+    """Additional episodes that test the incumbent: their seeds differ from all seeds of training.
 
     Args:
-        episodes: of each test.
-        every: generations between two tests.
+        episodes: number of episodes in each test.
+        every: number of generations between two tests.
     """
 
-    __test__ = False  # for pytest
+    __test__ = False  # pytest must not collect this class
 
     episodes: int = 8
     every: int = 1
@@ -42,22 +42,22 @@ class EvalConfig:
 
 @dataclass(slots=True)
 class Testing:
-    """The test of a row: under way, or done."""
+    """The test of a row, running or finished."""
 
     incumbent: Any
     num_left: int
     fitness: dict[int, float | None] = field(default_factory=dict[int, "float | None"])
-    """By episode; None for one whose fitness is to be the worst there was, when the row ends."""
+    """The fitness of each episode; None stands for the worst fitness so far, which is filled in when the row ends."""
 
     def mean(self, worst: float) -> float:
-        """Over the episodes that count, in their order; NaN if none does."""
+        """Return the mean over the episodes that count, in their order; NaN if there are none."""
         counted = [worst if each is None else each for _, each in sorted(self.fitness.items())]
         return float(np.mean(counted)) if counted else float("nan")
 
 
 @dataclass(slots=True)
 class OpenRow:
-    """What a row is made of while its generation goes on."""
+    """The data of a row while its generation is in progress."""
 
     began_s: float
     began_cpu_s: float
@@ -68,10 +68,10 @@ class OpenRow:
 
 
 def row_of(outcomes: Sequence[Outcome]) -> Row:
-    """Mean, deviation and extremes of the fitness, all steps, and the means of values that users added."""
+    """Summarise outcomes: mean, deviation and extremes of the fitness, total steps, and means of the users' values."""
     fitness = np.array([outcome.fitness for outcome in outcomes] or [np.nan])
     row: Row = {"steps": sum(outcome.steps for outcome in outcomes)}
-    with np.errstate(invalid="ignore"):  # infinities are a fitness, and have no mean distance
+    with np.errstate(invalid="ignore"):  # infinite fitnesses are allowed, but have no deviation
         row |= {"mean": float(fitness.mean()), "std": float(fitness.std())}
     row |= {"min": float(fitness.min()), "max": float(fitness.max())}
     values: dict[str, list[float]] = {}
@@ -83,7 +83,7 @@ def row_of(outcomes: Sequence[Outcome]) -> Row:
 
 
 def check_names(who: str, names: Iterable[str]) -> None:
-    """Raise ValueError if columns of every run would be overwritten."""
+    """Raise ValueError if a name is a column that every run has."""
     taken = RESERVED.intersection(names)
     if taken:
         raise ValueError(

@@ -1,12 +1,12 @@
-"""A run: carries out what the pacing decides, between an algorithm and a ground.
+"""The evaluation loop: carries out the instructions of a pacing, between an algorithm and an executor.
 
-    pacing ── Ask(n) ───▶ algorithm.ask ─▶ ground.submit        (workers evaluate)
-           ◀─ ended ───── ground.collect ◀───────────────────────────┘
+    pacing ── Ask(n) ───▶ algorithm.ask ─▶ executor.submit      (workers evaluate)
+           ◀─ ended ───── executor.collect ◀─────────────────────────┘
            ── Tell ─────▶ failures, NaN ─▶ algorithm.tell ─▶ row of the table ─▶ report, checkpoint, until
-           ── CancelEvaluations ─────▶ ground.drop
+           ── CancelEvaluations ─────▶ executor.drop
 
-Every instruction is written to the log when it was carried out. A row ends when the algorithm counts another
-generation, in any mode; a test of the incumbent runs beside the evaluations of its row.
+Every instruction is logged after it was carried out. A row ends when the algorithm counts another generation, in any
+mode; a test of the incumbent runs concurrently with the evaluations of its row.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ from ropewalk.population.state_file import is_plain
 from ropewalk.population.worker_autoscaler import WorkerAutoscaler
 from ropewalk.transport.by_value import dumps_by_value
 
-#: A run whose population is smaller than this is not given up before so many evaluations in a row had no fitness.
+#: The least number of consecutive evaluations without a fitness after which a run stops, for small populations.
 _MOST_WITHOUT_FITNESS = 16
-#: After so many populations, the first generation should be complete.
+#: Number of populations after which the first generation should be complete.
 _MANY_GENERATIONS = 50
 
 
 @dataclass(slots=True, eq=False)
 class _Asked:
-    """The candidates of one ask that are not told yet."""
+    """The candidates of one ask that have not been told yet."""
 
     evaluator: Evaluator[Any]
     candidates: dict[int, Any]
-    """By position."""
+    """The candidates by position."""
 
 
 class EvaluationLoop:
-    """Carries out a pacing's instructions. See the module.
+    """Carries out the instructions of a pacing. See the module.
 
     Args:
-        algorithm: what is asked and told.
-        ground: where evaluations run.
-        pacing: what to do next.
+        algorithm: the algorithm that is asked and told.
+        ground: the executor of the evaluations.
+        pacing: decides what to do next.
         decisions: the log.
-        policy: for failures and NaN.
-        test: of the incumbent, if any.
-        workers: how many the ground should have, if that is to follow the candidates.
-        end_row: called with each row; says whether that was enough.
+        policy: the policy for failures and NaN.
+        test: when to test the incumbent; None for never.
+        workers: adapts the number of workers to the number of candidates; None keeps the number.
+        end_row: called with each row; returns whether to stop.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EvaluationLoop:
         self._outcomes: dict[Ticket, Outcome] = {}
         self._num_asks = 0
         self._num_without_fitness = 0
-        """Evaluations in a row that had none."""
+        """Number of consecutive evaluations without a fitness."""
         self._known_failures: dict[Ticket, Fail] = {}
         self._unwanted: set[Ticket] = set()
         if isinstance(pacing, Replay):
@@ -100,14 +100,14 @@ class EvaluationLoop:
         self.best_tested: Any = None
 
     def run(self) -> None:
-        """Go on until a row says that it is enough, the algorithm has finished, or the log is at its end."""
-        for number, asked in self._asked.items():  # of a checkpoint
+        """Run until `end_row` returns True, the algorithm has finished, or the replayed log ends."""
+        for number, asked in self._asked.items():  # candidates from a checkpoint
             tickets = [Ticket(number, position) for position in asked.candidates]
             self._submit(asked.evaluator, list(asked.candidates.values()), tickets, is_whole=False)
         self._begin_row()
         try:
             self._go_on()
-        finally:  # nobody will tell of what is under way, and it may be asked for again
+        finally:  # running evaluations will not be told, and the algorithm may ask for their candidates again
             self._algorithm.drop([self._forget(ticket) for ticket in self._pacing.under_way])
 
     def _go_on(self) -> None:
@@ -135,7 +135,7 @@ class EvaluationLoop:
                 if self._finish_row():
                     return
                 self._begin_row()
-        if self._row.outcomes:  # the last generation was not a whole one
+        if self._row.outcomes:  # the last generation is incomplete
             self._finish_row()
 
     # Instructions
@@ -160,7 +160,7 @@ class EvaluationLoop:
     def _submit(
         self, evaluator: Evaluator[Any], candidates: Sequence[Any], tickets: Sequence[Ticket], *, is_whole: bool
     ) -> None:
-        """Have them evaluated, but for those of which a log says that nothing came of it."""
+        """Submit candidates, except those that failed or were dropped according to a replayed log."""
         number = tickets[0].ask
         hopeless = {ticket for ticket in tickets if ticket in self._known_failures or ticket in self._unwanted}
         if is_whole and not hopeless:
@@ -229,13 +229,13 @@ class EvaluationLoop:
                 pass
             elif not isinstance(arrival.outcome, Outcome):
                 self._failed(arrival.ticket, arrival.outcome)
-            elif arrival.outcome.failure:  # the evaluator says so: it may be of the surroundings, such as a lost host
+            elif arrival.outcome.failure:  # reported by the evaluator, for example after the loss of a host
                 self._note_failure(Fail(arrival.ticket, arrival.outcome.failure, arrival.outcome.fitness))
             else:
                 self._file(arrival.ticket, arrival.outcome)
 
     def _is_wanted(self, ticket: Ticket) -> bool:
-        """Whether it was not dropped meanwhile."""
+        """Whether the evaluation was not dropped meanwhile."""
         asked = self._asked.get(ticket.ask)
         return asked is not None and ticket.position in asked.candidates
 
@@ -298,7 +298,7 @@ class EvaluationLoop:
             self._ground.submit(len(self.rows), evaluator, range(test.episodes))
 
     def _finish_row(self) -> bool:
-        """Whether this was the last one."""
+        """Finish the current row; returns whether it was the last one."""
         row, testing = self._row, self._row.testing
         while testing is not None and testing.num_left:
             self._collect(None)
@@ -312,7 +312,7 @@ class EvaluationLoop:
         line: Row = {"generation": self._algorithm.generation, "evaluations": self.num_evaluations}
         line |= {"steps": self.num_steps, **values, "best": self.best_fitness}
         if testing is not None:
-            worst = self._policy.worst  # now, and not when that episode ended: it would be another one on other pools
+            worst = self._policy.worst  # read here and not when the episode ended, which depends on the pool
             line["test"] = mean = testing.mean(float("-inf") if worst is None else worst)
             if mean > self.best_test:
                 self.best_test, self.best_tested = mean, testing.incumbent
@@ -329,14 +329,14 @@ class EvaluationLoop:
     # Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that this run is, at the end of a row."""
+        """Return the complete state of this run, at the end of a row."""
         asked = {number: (each.evaluator, each.candidates) for number, each in self._asked.items()}
         return {
             "algorithm": self._algorithm.state_dict(),
             "pacing": self._pacing.state_dict(),
             "decisions": self._decisions.packed(),
             "num_asks": self._num_asks,
-            # Candidates and evaluators are whatever the algorithm made them; between generations there are mostly none.
+            # Candidates and evaluators may be of any type; between generations there are usually none.
             "asked": _saved(asked),
             "best_tested": _saved(self.best_tested),
             "rows": self.rows,
@@ -346,14 +346,14 @@ class EvaluationLoop:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; before `run`."""
+        """Continue from a state; call it before `run`."""
         self._algorithm.load_state_dict(state["algorithm"])
         self._pacing.load_state_dict(state["pacing"])
         if not self._replays:
             earlier = unpacked_decisions(state["decisions"])
             under_way = {
                 Ticket(*row) for row in state["pacing"]["under_way"]
-            }  # evaluated again, perhaps with more luck
+            }  # evaluated again, because the failure may not recur
             self._decisions.begin_with([each for each in earlier if getattr(each, "ticket", None) not in under_way])
         self._num_asks = state["num_asks"]
         asked = _restored(state["asked"])
@@ -366,12 +366,12 @@ class EvaluationLoop:
 
 
 def _saved(value: Any) -> dict[str, Any]:
-    """A value as it is, or pickled where a file could not bring it back."""
+    """Return the value unchanged, or pickled if a state file could not restore it."""
     if is_plain(value):
         return {"plain": value}
     return {"pickle": dumps_by_value(value)}
 
 
 def _restored(saved: dict[str, Any]) -> Any:
-    # `read_state` reads only what this user has written.
+    # `read_state` only reads files that this user has written.
     return pickle.loads(saved["pickle"]) if "pickle" in saved else saved["plain"]  # noqa: S301

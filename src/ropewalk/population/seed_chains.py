@@ -1,8 +1,8 @@
-"""Genomes as chains of seeds: parameters are the start plus one draw of noise for each ancestor.
+"""Genomes as chains of seeds: the parameters are the start plus one draw of noise for each ancestor.
 
 Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https://arxiv.org/abs/1712.06567), section 3,
-equations 1 and 2. As there, a seed is an index into a noise table. Chains that share ancestors are kept, and sent, as
-one tree in which each ancestor lies once; ancestors that no living genome needs are forgotten.
+equations 1 and 2. As there, a seed is an index into a noise table. Chains that share ancestors are stored, and sent, as
+one tree that holds each ancestor once; ancestors that no living genome needs are removed.
 
     launcher   SeedLineage  node ─▶ (parent, index, sigma)        grows by the parents of each generation
                   │ pack(living)
@@ -12,9 +12,9 @@ one tree in which each ancestor lies once; ancestors that no living genome needs
                   ▼
     worker     start + sigma·noise[index] + sigma·noise[index] + …, from the nearest ancestor in this process's cache
 
-Additions are made one after the other, from the start to the child, in float32. The value of an ancestor is a partial
-sum of just this order, so the bits are the same whether an ancestor was in the cache or not. The digest of a node is
-the hash of everything that decides its value, so a cache can serve any number of runs in one process.
+Additions are done one after the other, from the start to the child, in float32. The value of an ancestor is a partial
+sum in exactly this order, so the result is bit-identical whether or not an ancestor was in the cache. The digest of a
+node is the hash of everything that determines its value, so one cache can serve any number of runs in a process.
 """
 
 from __future__ import annotations
@@ -33,43 +33,50 @@ from ropewalk.population.parameter_cache import ParameterCache
 from ropewalk.population.perturbed import start_parameters
 from ropewalk.population.weighted_sum import Vector
 
-#: What chains begin with: an array; the number of parameters, which are 0 then; or a picklable function that makes it.
+#: The start of all chains: an array; a number of parameters, all 0; or a picklable function that returns the array.
 Start = NDArray[np.floating] | int | Callable[[], NDArray[np.floating]]
 
-#: The node that is the start itself.
+#: The number of the root node, which is the start itself.
 ROOT = -1
 _DIGEST_BYTES = 16
-#: Digests of this many nodes travel; a worker finds older ones in no cache, but hardly any is that old.
+#: Number of the youngest nodes whose digests are sent; older nodes are never found in a cache, but few are that old.
 _YOUNG = 256
 _LINK = struct.Struct("<qf")
 
 
 def made(start: Start) -> Vector:
-    """The start as a vector, read-only.
+    """Return the start as a vector: float32 of shape (dim,), read-only.
 
     Raises:
-        ValueError: it is no vector, of no length, or not finite.
+        ValueError: the start is not a vector, is empty, or is not finite.
     """
     return start_parameters(start() if callable(start) else start)
 
 
 def mutated(parameters: Vector, noise: NoiseTable, index: int, sigma: float) -> Vector:
-    """A child of these parameters: one link more."""
+    """Return the parameters of a child: one more link of the chain.
+
+    Args:
+        parameters: the parent, float32 of shape (dim,).
+        noise: the noise table.
+        index: index of the draw in the table.
+        sigma: factor of the draw.
+    """
     child = np.multiply(noise.slice(index, parameters.size), np.float32(sigma), dtype=np.float32)
     return np.add(child, parameters, out=child)
 
 
 @dataclass(frozen=True, slots=True)
 class SeedChain:
-    """A genome by itself: what is written down of it, a few bytes for each ancestor."""
+    """A genome on its own, for storage: a few bytes for each ancestor."""
 
     indices: tuple[int, ...]
-    """Where in the noise table the draw of each link begins, oldest first."""
+    """Index of the draw of each link in the noise table, oldest first."""
     sigmas: tuple[float, ...]
-    """What each draw is multiplied with."""
+    """Factor of the draw of each link, oldest first."""
 
     def decode(self, start: Start, noise: NoiseTable) -> Vector:
-        """The parameters."""
+        """Return the parameters: float32 of shape (dim,)."""
         parameters = made(start)
         for index, sigma in zip(self.indices, self.sigmas, strict=True):
             parameters = mutated(parameters, noise, index, sigma)
@@ -86,11 +93,11 @@ class _Node:
 
 
 class SeedLineage:
-    """The ancestors of the living, at the launcher.
+    """The living genomes and their ancestors, on the launcher.
 
     Args:
-        start: what all chains begin with.
-        noise: what the links draw from.
+        start: the start of all chains.
+        noise: the noise table of the links.
     """
 
     def __init__(self, start: Start, noise: NoiseTable) -> None:
@@ -99,27 +106,27 @@ class SeedLineage:
         self.dim = parameters.size
         facts = f"{noise.size} {noise.seed} {self.dim}".encode()
         self.root_digest = hashlib.blake2b(facts + parameters.tobytes(), digest_size=_DIGEST_BYTES).digest()
-        self._nodes: dict[int, _Node] = {}  # by number, oldest first: a parent lies before its children
+        self._nodes: dict[int, _Node] = {}  # by number, oldest first: parents come before their children
         self._next = 0
 
     def __len__(self) -> int:
         return len(self._nodes)
 
     def add(self, parent: int, index: int, sigma: float) -> int:
-        """The number of a new node; numbers only grow."""
+        """Add a node and return its number; numbers only increase."""
         above = self.root_digest if parent == ROOT else self._nodes[parent].digest
-        sigma = float(np.float32(sigma))  # as it travels
+        sigma = float(np.float32(sigma))  # as it is sent
         digest = hashlib.blake2b(above + _LINK.pack(index, sigma), digest_size=_DIGEST_BYTES).digest()
         self._nodes[self._next] = _Node(parent, index, sigma, self.depth(parent) + 1, digest)
         self._next += 1
         return self._next - 1
 
     def keep(self, living: Iterable[int]) -> None:
-        """Forget all but these nodes and their ancestors."""
+        """Remove all nodes except these and their ancestors."""
         self._nodes = self._with_ancestors(living)
 
     def chain(self, node: int) -> SeedChain:
-        """The genome of a node."""
+        """Return the genome of a node."""
         links: list[_Node] = []
         while node != ROOT:
             links.append(self._nodes[node])
@@ -127,11 +134,19 @@ class SeedLineage:
         return SeedChain(tuple(link.index for link in reversed(links)), tuple(link.sigma for link in reversed(links)))
 
     def depth(self, node: int) -> int:
-        """How many links the chain of a node has."""
+        """Return the number of links in the chain of a node."""
         return 0 if node == ROOT else self._nodes[node].depth
 
     def pack(self, living: Iterable[int], cache_bytes: int) -> tuple[PackedChains, dict[int, int]]:
-        """These nodes and their ancestors for the workers, and the position of each in what is packed."""
+        """Pack nodes and their ancestors for the workers.
+
+        Args:
+            living: numbers of the nodes.
+            cache_bytes: limit for the cache of parameters in each worker, in bytes.
+
+        Returns:
+            The packed nodes, and the position of each living node in them, by its number.
+        """
         nodes = self._with_ancestors(living)
         positions = {ROOT: ROOT} | {number: position for position, number in enumerate(nodes)}
         packed = PackedChains(
@@ -156,7 +171,7 @@ class SeedLineage:
         return {number: self._nodes[number] for number in sorted(needed)}
 
     def state_dict(self) -> dict[str, Any]:
-        """The nodes, as arrays."""
+        """Return the nodes, as arrays."""
         nodes = self._nodes.values()
         return {
             "start": self.root_digest.hex(),
@@ -168,10 +183,10 @@ class SeedLineage:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from.
+        """Restore a state from `state_dict`.
 
         Raises:
-            ValueError: its chains begin with other parameters, or draw from another noise table.
+            ValueError: its chains have another start, or use another noise table.
         """
         if state["start"] != self.root_digest.hex():
             raise ValueError(
@@ -189,24 +204,27 @@ class SeedLineage:
 
 @dataclass(slots=True)
 class PackedChains:
-    """A `SeedLineage` on its way to the workers, and there."""
+    """A `SeedLineage` as it is sent to the workers and used there."""
 
     start: Start
     noise: NoiseTable
     dim: int
-    """The number of parameters."""
+    """Number of parameters."""
     parents: NDArray[np.int32]
-    """Position of the parent of each node; it is smaller than the node's own."""
+    """Position of the parent of each node, int32 of shape (nodes,); it is smaller than the node's own position."""
     indices: NDArray[np.int64]
     sigmas: NDArray[np.float32]
     root_digest: bytes
     young_digests: bytes
-    """Of the last nodes."""
+    """Digests of the last nodes."""
     cache_bytes: int
-    """What the cache of a worker may hold of parameters, in bytes."""
+    """Limit for the cache of parameters in a worker, in bytes."""
 
     def decode(self, position: int) -> Vector:
-        """The parameters of the node at a position, read-only; the same bits whatever is in the cache."""
+        """Return the parameters of the node at a position: float32 of shape (dim,), read-only.
+
+        The result is bit-identical whatever the cache holds.
+        """
         path: list[int] = []
         at = position
         while (parameters := _CACHE.get(self._digest(at))) is None and at != ROOT:
@@ -216,7 +234,8 @@ class PackedChains:
             parameters = self._keep(ROOT, made(self.start))
         for at in reversed(path):
             parameters = mutated(parameters, self.noise, int(self.indices[at]), float(self.sigmas[at]))
-            # Where lines part, the other children will begin; what lies between is not worth its memory.
+            # Only nodes at which chains branch are cached, because other children start there; nodes between are not
+            # worth it.
             if at == position or self._branches(at):
                 self._keep(at, parameters)
         parameters.flags.writeable = False
@@ -240,4 +259,4 @@ class PackedChains:
 
 
 _CACHE = ParameterCache()
-"""Of this process."""
+"""The cache of this process."""

@@ -1,9 +1,9 @@
-"""A tree of numbers, strings and arrays in one file, a `state_container` that is written whole or not at all.
+"""A tree of numbers, strings and arrays in one file: a `state_container` that is written atomically.
 
     manifest  {"tree": ... {"array": 3} ...}  ───▶  the fourth part: an array, as .npy
 
-No pickle but where the caller puts one in, as bytes. The digest finds damage, not malice; so only files are read that
-nobody else can have written.
+The file holds no pickle unless the caller puts one in as bytes. The digest detects damage, not malice; so only files
+that no other user can have written are read.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ from ropewalk.atomic_files import StagedFile
 from ropewalk.state_container import Writable, damaged, read_container, write_container
 from ropewalk.trusted_files import open_own
 
-#: With which files of the first format begin.
+#: The first bytes of files in the first format.
 _BEFORE = b"ropewalk state 1\n"
 _LENGTH = struct.Struct("<Q")
 
 
 def write_state(path: Path, tree: Any) -> int:
-    """Write a tree for this user alone, so that `path` holds the old or the new one whole, whenever the machine stops.
+    """Write a tree to a file atomically; only this user can read it.
+
+    After a crash at any moment, `path` holds either the old or the new file.
 
     Args:
-        path: of the file; its folder exists.
+        path: path of the file; its folder must exist.
         tree: None, booleans, numbers, strings, bytes, arrays, and lists, tuples and dicts (with string keys) of these.
 
     Returns:
         The size of the file in bytes.
 
     Raises:
-        OSError: it cannot be written; what was there before is still there.
-        TypeError: something in the tree cannot be saved; says where.
+        OSError: the file cannot be written; the previous file is still there.
+        TypeError: a value in the tree cannot be saved; the message says where it is.
     """
     with StagedFile(path) as staged:
         _write(staged.file, tree)
@@ -51,26 +53,26 @@ def write_state(path: Path, tree: Any) -> int:
 
 
 def read_state(path: Path) -> Any:
-    """The tree in a file that nobody but this user and root can have written: the bytes in it may be a pickle.
+    """Read a tree from a file that only this user and root can have written, because its bytes may be a pickle.
 
     Raises:
         OSError: there is no such file.
         FileNotTrusted: another user could have written it.
-        CheckpointCorrupt: it is damaged, or something else.
+        CheckpointCorrupt: the file is damaged, or is not a state file.
     """
     with open_own(path) as file:
         return _read(file, os.fstat(file.fileno()).st_size, str(path))
 
 
 def pack_state(tree: Any) -> bytes:
-    """A tree as bytes; see `write_state`."""
+    """Encode a tree as bytes; see `write_state`."""
     file = io.BytesIO()
     _write(file, tree)
     return file.getvalue()
 
 
 def unpack_state(data: bytes, where: str) -> Any:
-    """`pack_state` undone; `where` is for errors."""
+    """Decode the bytes of `pack_state`; `where` names them in errors."""
     return _read(io.BytesIO(data), len(data), where)
 
 
@@ -101,7 +103,7 @@ def _of_npy(part: bytearray) -> NDArray[Any]:
     return np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
 
 
-#: What Python's and NumPy's readers raise for bytes that are not theirs.
+#: Exceptions of Python's and NumPy's readers for malformed bytes.
 _MALFORMED = (
     *(struct.error, ValueError, TypeError, AttributeError, LookupError, SyntaxError, EOFError),
     *(ArithmeticError, RecursionError, MemoryError, tokenize.TokenError),
@@ -109,9 +111,10 @@ _MALFORMED = (
 
 
 def _read_before(data: bytes, where: str) -> Any:
-    """What follows `_BEFORE` in files that were written before there were containers.
+    """Read a file of the first format, from before there were containers.
 
-    The SHA-256 of the rest, the length of the JSON of the tree, that JSON, and the arrays, as .npy each.
+    After `_BEFORE` come the SHA-256 of the rest, the length of the JSON of the tree, that JSON, and the arrays, each as
+    .npy.
     """
     body = memoryview(data)[hashlib.sha256().digest_size :]
     if hashlib.sha256(body).digest() != data[: hashlib.sha256().digest_size]:
@@ -131,7 +134,7 @@ def _read_before(data: bytes, where: str) -> Any:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value comes back from a file as it was, types included, so that nobody has to pickle it."""
+    """Whether a state file restores the value exactly, including types, so that it need not be pickled."""
     match value:
         case np.ndarray():
             array = cast("NDArray[Any]", value)

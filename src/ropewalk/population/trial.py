@@ -1,4 +1,4 @@
-"""What an evaluation may know beside its candidate: its seed, and how observations are normalised."""
+"""The trial of an evaluation: its seed, and the normalisation of observations."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 
 from ropewalk.population.observation_statistics import ObservationCollector, ObservationStatistics
 
-#: Seeds that environments and libraries take are often of 31 bits.
+#: Environments and libraries often accept seeds of at most 31 bits.
 _SEED_BITS = 31
 
 
 class Trial:
-    """One evaluation, from within. The same for a candidate however often, where and when it is evaluated.
+    """The context of one evaluation, the same whenever, wherever and however often its candidate is evaluated.
 
     Args:
-        seed: of 64 bits; evaluations get independent ones.
-        is_test: whether the policy itself is tested, and nothing is learnt from the outcome.
-        observations: what is known of observations, if the algorithm normalises them.
+        seed: 64-bit seed; the seeds of different evaluations are independent.
+        is_test: whether the evaluation is a test, from whose outcome nothing is learnt.
+        observations: statistics of observations, if the algorithm normalises them; else None.
     """
 
     def __init__(self, seed: int, *, is_test: bool = False, observations: ObservationStatistics | None = None) -> None:
@@ -30,24 +30,27 @@ class Trial:
 
     @property
     def seed(self) -> int:
-        """A seed from 0 to 2**31 - 1, for `env.reset(seed=trial.seed)` and the like."""
+        """A seed from 0 to 2**31 - 1, for `env.reset(seed=trial.seed)` and similar calls."""
         return self.full_seed & ((1 << _SEED_BITS) - 1)
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """Random numbers of this evaluation."""
+        """The random number generator of this evaluation."""
         return np.random.default_rng(self.full_seed)
 
     def seeds(self, num: int) -> list[int]:
-        """Seeds of several episodes of this evaluation, each from 0 to 2**31 - 1."""
+        """Return seeds for `num` episodes of this evaluation, each from 0 to 2**31 - 1."""
         words = np.random.SeedSequence(self.full_seed).generate_state(num, np.uint64)
         return [int(word) >> (64 - _SEED_BITS) for word in words]
 
     def normalise(self, observation: NDArray[np.floating]) -> NDArray[np.float64]:
-        """The observation minus the mean of those seen before, over their standard deviation, within ±10.
+        """Normalise an observation: subtract the running mean, divide by the standard deviation, and clip to ±10.
 
-        Only if the algorithm keeps such statistics; else the observation as it is. In a small share of evaluations,
-        chosen by their seeds, what passes here is counted (Salimans et al. 2017, section 2.1).
+        Without statistics, the observation is returned unchanged. In a small share of evaluations, chosen by their
+        seeds, the observations passed here are added to the statistics (Salimans et al. 2017, section 2.1).
+
+        Args:
+            observation: an array of floats of any shape, the same for all observations.
         """
         if self._observations is None:
             return np.asarray(observation, np.float64)
@@ -57,5 +60,5 @@ class Trial:
 
     @property
     def collected(self) -> tuple[int, NDArray[np.float64], NDArray[np.float64]] | None:
-        """(number, sum, sum of squares) of the observations counted here, if they were to be counted."""
+        """(number, sum, sum of squares) of the observations passed to `normalise`, if they are to be counted."""
         return self._collector.collected if self._collector else None

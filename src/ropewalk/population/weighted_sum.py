@@ -1,18 +1,18 @@
-"""Sums of noise with weights, cut into fixed blocks that run on a pool: the same bits wherever they run.
+"""Weighted sums of noise, split into fixed blocks that run on a pool: bit-identical wherever they run.
 
     draws in order   ▕ block 0 ▏▕ block 1 ▏▕ 2 ▏
     parameters  0 ─    task       task      task    ─▶ part 0 = ((0 + block 0) + block 1) + 2
         65,536  ─      task       task      task    ─▶ part 1
 
-This is the gradient of evolution strategies, from what travels: numbers of draws and one weight for each (Salimans, Ho,
+This computes the gradient of evolution strategies from the numbers of the draws and one weight for each (Salimans, Ho,
 Chen, Sidor, Sutskever: Evolution Strategies as a Scalable Alternative to Reinforcement Learning, 2017,
-https://arxiv.org/abs/1703.03864, algorithm 2). As in the code of the paper, which sums in batches of 500, all of it is
-float32: noise, weights, blocks and their sum.
+https://arxiv.org/abs/1703.03864, algorithm 2). As in the code of the paper, which sums in batches of 500, noise,
+weights, blocks and their sum are all float32.
 
-Where the cuts are depends on the number of draws and parameters only, each task adds its draws in order, and the
-launcher adds the blocks in order. So the bits are the same for any number of workers and whoever dies. Multiplying and
-adding are steps of their own, each rounded as IEEE 754 says; a matrix product adds in the order that the library for
-this processor likes.
+The split depends only on the number of draws and parameters, each task adds its draws in order, and the launcher adds
+the blocks in order. So the result is bit-identical for any number of workers and any worker deaths. Multiplication and
+addition are separate operations, each rounded according to IEEE 754; the order of additions in a matrix product would
+depend on the processor's library.
 """
 
 from __future__ import annotations
@@ -26,48 +26,48 @@ from numpy.typing import NDArray
 from ropewalk.population.algorithm import Map, serial_map
 from ropewalk.population.noise_table import NoiseTable
 
-#: Draws of a block: the launcher receives the parameters once for each block, 4 times for 2,048 mirrored candidates.
+#: Draws per block: the launcher receives one parameter vector per block, 4 of them for 2,048 mirrored candidates.
 _BLOCK = 256
-#: Parameters of a task; cutting there changes no bit, as each parameter is a sum of its own.
+#: Parameters per task; this split does not affect the result, because each parameter is a separate sum.
 _PART = 1 << 16
-#: Parameters that are summed at a time, so that the sum stays in the processor's cache.
+#: Number of parameters that are summed at a time, so that the sum stays in the processor's cache.
 _CHUNK = 1 << 14
 
 Numbers = NDArray[np.int64]
 Vector = NDArray[np.float32]
 Group = tuple[Numbers, Vector]
-"""Numbers of draws, and the weight of each."""
+"""The numbers of the draws, and the weight of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """Numbered standard normal vectors: slices of a noise table, at places that the seed decides."""
+    """Numbered standard normal vectors: slices of a noise table, at indices that the seed determines."""
 
     table: NoiseTable
     seed: int
     dim: int
-    """Numbers of a vector."""
+    """Length of a vector."""
 
     def __getitem__(self, number: int) -> Vector:
-        """The vector of that number; read-only, not copied."""
+        """Return the vector of draw `number`: float32 of shape (dim,), a read-only view."""
         return self.table.slice(
             self.table.index(self.seed, int(number), self.dim), self.dim
-        )  # of numpy's int64 as well
+        )  # `number` may be NumPy's int64
 
 
 Task = tuple[Numbers, Vector, int, int]
-"""Draws, weights, first parameter, the one behind the last."""
+"""Numbers of the draws, their weights, the first parameter, and the end of the range of parameters (exclusive)."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockSum:
-    """What a worker does for one block: sums of w·z, and if asked of w·z² as well, for some of the parameters."""
+    """The work of one task: sums of w·z, and optionally of w·z², over one block and a range of parameters."""
 
     draws: Draws
     squares: bool = False
 
     def __call__(self, task: Task) -> Vector:
-        """The sums, a row for each power."""
+        """Return the sums, one row for each power of z."""
         numbers, weights, start, stop = task
         draws = [(weight, self.draws[number]) for number, weight in zip(numbers.tolist(), weights, strict=True)]
         total = np.zeros((2 if self.squares else 1, stop - start), np.float32)
@@ -89,16 +89,17 @@ class BlockSum:
 def weighted_sums(
     draws: Draws, groups: Sequence[Group], map: Map = serial_map, *, squares: bool = False
 ) -> list[Vector]:
-    """Several sums in one map.
+    """Compute several sums in one map.
 
     Args:
-        draws: what is summed.
+        draws: the draws that are summed.
         groups: the numbers and weights of each sum.
-        map: where the blocks are summed.
-        squares: whether the sums of w·z² are wanted as well.
+        map: runs the tasks.
+        squares: whether to compute the sums of w·z² as well.
 
     Returns:
-        For each group an array of one row, the sums of w·z for each parameter; with `squares` a second row.
+        One float32 array per group, of shape (1, dim): the sums of w·z. With `squares` its shape is (2, dim), and the
+        second row holds the sums of w·z².
     """
     owners: list[int] = []
     tasks: list[Task] = []
@@ -116,5 +117,5 @@ def weighted_sums(
 
 
 def weighted_sum(draws: Draws, numbers: Numbers, weights: NDArray[np.floating], map: Map = serial_map) -> Vector:
-    """The sum of w·z over these draws: `dim` numbers, the caller's."""
+    """Return the sum of w·z over these draws: float32 of shape (dim,), owned by the caller."""
     return weighted_sums(draws, [(numbers, np.asarray(weights, np.float32))], map)[0][0]

@@ -1,10 +1,10 @@
-"""How many workers an algorithm needs, ask by ask. Pure.
+"""The number of workers that an algorithm needs, ask by ask. Pure.
 
-    ask ─▶ number of candidates ─▶ WorkerAutoscaler ─▶ number of workers ─▶ the pool grows, or gives workers back
+    ask ─▶ number of candidates ─▶ WorkerAutoscaler ─▶ number of workers ─▶ the pool grows or shrinks
 
-Rounds of one algorithm differ in size (POET's transfers evaluate every agent in every environment, the rounds around
-them do not), and starting a worker costs more than an evaluation: so growth is at once, and shrinking waits until
-several asks in a row needed fewer.
+Asks of one algorithm differ in size (POET's transfers evaluate every agent in every environment, its other rounds do
+not), and starting a worker takes longer than an evaluation. Therefore the pool grows immediately, and shrinks only
+after several consecutive asks that needed fewer workers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import deque
 
 
 class WorkerAutoscaler:
-    """Have as many workers as the candidates of the last few asks could keep busy.
+    """Chooses as many workers as the candidates of the last few asks could keep busy.
 
     Example:
         >>> follow = WorkerAutoscaler(1, 8, evaluations_per_worker=10, patience=2)
@@ -22,10 +22,10 @@ class WorkerAutoscaler:
         [3, 6, 6, 2, 8]
 
     Args:
-        least: never fewer workers than these.
-        most: never more than these.
-        evaluations_per_worker: how many candidates of an ask a worker gets, if `most` allows it.
-        patience: workers are given back after so many asks in a row that needed fewer.
+        least: minimum number of workers.
+        most: maximum number of workers.
+        evaluations_per_worker: number of candidates of an ask per worker, if `most` allows it.
+        patience: number of consecutive asks that needed fewer workers after which the pool shrinks.
     """
 
     def __init__(self, least: int, most: int, *, evaluations_per_worker: float = 4, patience: int = 3) -> None:
@@ -41,7 +41,7 @@ class WorkerAutoscaler:
         self._needed: deque[int] = deque(maxlen=patience)
 
     def workers_for(self, num_candidates: int) -> int:
-        """The number of workers for the candidates that were just asked for; call it once for each ask."""
+        """Return the number of workers for the candidates of the latest ask; call it once per ask."""
         needed = math.ceil(num_candidates / self.evaluations_per_worker)
         self._needed.append(min(max(needed, self.least), self.most))
         return max(self._needed)

@@ -1,6 +1,6 @@
-"""The algorithms of populations, one file each; those that are listed go through the conformance suite."""
+"""Population algorithms, one file each; the conformance suite tests every listed algorithm."""
 
-#: Where each is; loaded when it is used.
+#: The module of each algorithm, which is imported at first use.
 ALGORITHMS = {
     "openai_es": "ropewalk.population.algorithms.openai_es:OpenAIES",
     "snes": "ropewalk.population.algorithms.snes:SNES",

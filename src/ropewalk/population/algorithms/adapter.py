@@ -1,4 +1,4 @@
-"""What the loop needs of an optimiser of another library: its dialect, when it asks and tells."""
+"""The interface between the loop and an optimiser of another library."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Some libraries refuse infinities, and torch's default type ends at 3e38.
+#: Some libraries reject infinities, and torch's default dtype ends at 3e38.
 _LARGEST = 1e38
 
 
 class Adapter(ABC):
-    """One optimiser, spoken to in its own way. It is pickled whole, with the optimiser in it.
+    """Adapts one optimiser. The adapter is pickled as a whole, including the optimiser.
 
     Args:
         optimiser: the object of the other library.
-        maximise: whether it makes values large; None if its library says so.
-        population: how many candidates a generation has; None if the optimiser says so.
+        maximise: whether the optimiser maximises; None if its library defines it.
+        population: number of candidates in a generation; None if the optimiser defines it.
     """
 
     whole = True
-    """Whether it has to be told of a whole population at once."""
+    """Whether the optimiser has to be told a whole population at once."""
     maximises = False
 
     def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
@@ -37,50 +37,53 @@ class Adapter(ABC):
     @classmethod
     @abstractmethod
     def speaks(cls, optimiser: Any) -> bool:
-        """Whether this is its dialect."""
+        """Whether this adapter is for the optimiser."""
 
     def population(self) -> int | None:
-        """How many candidates come at once, if that is known before the first ask."""
+        """Return the number of candidates per ask, if it is known before the first ask; else None."""
         return None
 
     @abstractmethod
     def ask(self) -> list[Any]:
-        """A population, or one candidate if it need not be told of a whole one. Values for `tell`."""
+        """Ask the optimiser for a population, or for one candidate if `whole` is false; `tell` gets them back."""
 
     @abstractmethod
     def tell(self, asked: list[Any], values: list[float], behaviours: list[NDArray[np.float64] | None]) -> None:
-        """What `ask` returned (the same objects), and the values, with the sign that the optimiser expects."""
+        """Tell the optimiser the objects that `ask` returned, and their values with the sign that it expects."""
 
     def solution(self, asked: Any) -> Any:
-        """What the fitness function is called with for one that `ask` returned."""
+        """Return the argument of the fitness function for an object that `ask` returned."""
         return asked
 
     def incumbent(self) -> Any:
-        """What the optimiser itself would give now; None for the best that it was told of."""
+        """Return the optimiser's own recommendation; None for the best candidate that it was told."""
         return None
 
     @property
     def finished(self) -> bool:
-        """Whether it would stop."""
+        """Whether the optimiser has met its own stopping criterion."""
         return False
 
     def value(self, fitness: float) -> float:
-        """A fitness with the optimiser's sign, finite."""
+        """Convert a fitness to the optimiser's sign, and make it finite."""
         return float(np.clip(fitness if self.maximises else -fitness, -_LARGEST, _LARGEST))
 
 
 def is_of(optimiser: Any, library: str) -> bool:
-    """Whether its class, or one that it inherits from, is of a library; a class of the user's own may inherit."""
+    """Whether the class of an optimiser, or one of its base classes, is from a library.
+
+    A class of the user may inherit from a class of the library.
+    """
     return any(each.__module__.split(".")[0] == library for each in type(optimiser).__mro__)
 
 
 def name_of(optimiser: Any) -> str:
-    """Its library and class, for errors."""
+    """Return the library and class of an optimiser, for errors."""
     return f"{type(optimiser).__module__.split('.')[0]}'s {type(optimiser).__name__}"
 
 
 def required(behaviour: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """The behaviour of an outcome, which has to have one."""
+    """Return the behaviour of an outcome; raise ValueError if it has none."""
     if behaviour is None:
         raise ValueError("the optimiser must know what a candidate did; return Outcome(fitness, behaviour)")
     return behaviour

@@ -1,16 +1,16 @@
-"""How optimisers of other libraries ask and tell: one class for each way, in `ADAPTERS`.
+"""Adapters for optimisers of other libraries: one class for each protocol of ask and tell, in `ADAPTERS`.
 
-    library               asks for                    is told                          makes
-    pyribs                a population                objectives, measures             large
-    cma                   a population                solutions, values                small
-    cmaes                 one, population times       [(solution, value), ...]         small
-    nevergrad             one                         one, in any order                small
-    EvoTorch, functional  ask(state, popsize)         state = tell(state, x, values)   as it was made
-    EvoTorch, searchers   (within a step)             (within a step)                  as the problem says
-    DEAP's toolboxes      generate()                  update(population)               as the weight says
-    any other             ask(): a population         tell(solutions, values)          as `adapt` is told
+    library               asks for                    is told                          direction
+    pyribs                a population                objectives, measures             maximises
+    cma                   a population                solutions, values                minimises
+    cmaes                 one, population times       [(solution, value), ...]         minimises
+    nevergrad             one                         one, in any order                minimises
+    EvoTorch, functional  ask(state, popsize)         state = tell(state, x, values)   as it was created
+    EvoTorch, searchers   (within a step)             (within a step)                  as the problem defines
+    DEAP's toolboxes      generate()                  update(population)               as the weight defines
+    any other             ask(): a population         tell(solutions, values)          as given to `adapt`
 
-No library is imported here: who has such an object has imported it.
+No library is imported here: a program that has such an object has imported it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ropewalk.population.algorithms.evotorch_adapters import EvoTorchFunctional,
 
 
 class Pyribs(Adapter):
-    """`ribs.schedulers.Scheduler`: objectives are made large, measures are the outcome's behaviour."""
+    """`ribs.schedulers.Scheduler`: objectives are maximised, and measures are the behaviour of the outcome."""
 
     maximises = True
 
@@ -48,7 +48,7 @@ class Pyribs(Adapter):
                 "pyribs must know what a candidate did, and no evaluation of this population said so; return "
                 "Outcome(fitness, behaviour) with the measures as behaviour"
             )
-        # One without measures becomes a copy of the worst that has some, so that nothing untrue enters the archive.
+        # A solution without measures becomes a copy of the worst one that has some, so the archive gets no false entry.
         worst = min(known, key=lambda at: values[at])
         rows = [at if behaviours[at] is not None else worst for at in range(len(asked))]
         self._solutions[:] = self._solutions[rows]
@@ -84,7 +84,7 @@ class Pycma(Adapter):
 
 
 class Cmaes(Adapter):
-    """`cmaes.CMA` and its kin with one objective; solutions are as its `ask` has them."""
+    """`cmaes.CMA` and similar classes with one objective; solutions are arrays as its `ask` returns them."""
 
     @classmethod
     def speaks(cls, optimiser: Any) -> bool:
@@ -104,8 +104,8 @@ class Cmaes(Adapter):
         return asked[0] if self._has_margin else asked
 
     def __getstate__(self) -> dict[str, Any]:
-        # The library's own pickles leave the generator of random numbers out, and half of the covariance, which is
-        # symmetric but for its last bits: so all that the object has goes beside it.
+        # The library's own pickles omit the random number generator, and half of the covariance, which is symmetric
+        # except for its last bits. Therefore all attributes of the object are pickled separately.
         return {**self.__dict__, "all_of_it": self._variables().copy()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class Cmaes(Adapter):
         return getattr(self.optimiser, "_cma", self.optimiser).__dict__
 
     @property
-    def _has_margin(self) -> bool:  # it asks for (what to evaluate, what to be told)
+    def _has_margin(self) -> bool:  # such an `ask` returns (solution to evaluate, solution to tell)
         return type(self.optimiser).__name__ == "CMAwM"
 
     @property
@@ -126,7 +126,7 @@ class Cmaes(Adapter):
 
 
 class Nevergrad(Adapter):
-    """An optimiser of nevergrad: one at a time, told in any order, as many under way as it can have."""
+    """An optimiser of nevergrad: asked one at a time, told in any order, with as many under way as it allows."""
 
     whole = False
 
@@ -201,13 +201,13 @@ class DeapToolbox(Adapter):
     def solution(self, asked: Any) -> Any:
         if isinstance(asked, np.ndarray):
             return np.array(cast(Any, asked))
-        if isinstance(asked, list):  # of a class that was made at run time, which workers lack
+        if isinstance(asked, list):  # its class was created at run time and does not exist in workers
             return list(cast("list[Any]", asked))
         return asked
 
 
 class AnyOther(Adapter):
-    """Any object whose `ask()` gives a population, and that is told the same with their values."""
+    """Any object whose `ask()` returns a population, and that is told the same population with its values."""
 
     def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
         if maximise is None:
@@ -229,7 +229,7 @@ class AnyOther(Adapter):
         self.optimiser.tell(self._population, np.array(values))
 
 
-#: In the order in which they are tried.
+#: All adapters, in the order in which they are tried.
 ADAPTERS: tuple[type[Adapter], ...] = (
     Pyribs, Pycma, Cmaes, Nevergrad, EvoTorchFunctional, EvoTorchSearcher, DeapToolbox, AnyOther
 )  # fmt: skip

@@ -1,12 +1,12 @@
-"""CMA-ES: a normal distribution whose covariance follows the successful steps; by ask and tell of the `cmaes` library.
+"""CMA-ES: a normal distribution whose covariance follows the successful steps; an interface to the `cmaes` library.
 
 Hansen: The CMA Evolution Strategy: A Tutorial, 2016 (https://arxiv.org/abs/1604.00772); Ros, Hansen: A Simple
 Modification in CMA-ES Achieving Linear Time and Space Complexity, 2008 (sep-CMA-ES); Nomura, Shibata: cmaes: A Simple
 yet Practical Python Library for CMA-ES, 2024 (https://arxiv.org/abs/2402.01373).
 
-Candidates are the parameters themselves. For the few hundred of them for which a full covariance can be had (its
-decomposition takes cubic time, here and not on the workers) they are some kilobytes, each sent to one worker; a worker
-could not draw them without the matrix. For large ones there is `SNES`, which sends numbers.
+Candidates are the parameters themselves. A full covariance is feasible for a few hundred parameters (its decomposition
+takes cubic time, on the launcher), so a candidate has a few kilobytes and is sent to one worker; a worker could not
+draw it without the matrix. For more parameters use `SNES`, which sends only numbers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.identity import check_identity
 from ropewalk.population.outcome import Outcome
 
-#: What the library adds and compares must stay finite.
+#: Values that the library adds and compares must stay finite.
 _LARGEST = 1e300
 
 Parameters = NDArray[np.float64]
@@ -32,18 +32,18 @@ Parameters = NDArray[np.float64]
 class CMAES(Algorithm[Parameters]):
     """CMA-ES, with a full covariance or only its diagonal.
 
-    It takes a step when it was told of `population` candidates, whichever: what is dropped is replaced by new ones, and
-    what comes late counts as any other. More than `population` wait for the next step.
+    It takes a step once any `population` candidates have been told: dropped candidates are replaced by new ones, and
+    late ones count like all others. Candidates beyond `population` wait for the next step.
 
     Args:
-        initial: mean to start from, or the number of parameters: then zeros.
-        population: candidates of a generation; by default 4 + 3 log(parameters), as in the tutorial.
-        sigma: step size to start from; about a third of how far the optimum may be.
+        initial: initial mean, of shape (parameters,), or the number of parameters: then zeros.
+        population: number of candidates in a generation; defaults to 4 + 3 log(parameters), as in the tutorial.
+        sigma: initial step size; about a third of the expected distance to the optimum.
         separable: keep only the diagonal of the covariance: linear time and space.
         bounds: lowest and highest value of each parameter, as an array of shape (parameters, 2).
         adapt_learning_rate: adapt learning rates to noise and many optima (Nomura, Akimoto, Ono 2023,
-            https://arxiv.org/abs/2304.03473); needs the full covariance.
-        seed: decides everything random.
+            https://arxiv.org/abs/2304.03473); requires the full covariance.
+        seed: seed of all random numbers.
     """
 
     def __init__(
@@ -69,19 +69,19 @@ class CMAES(Algorithm[Parameters]):
             )
         self.separable = separable
         limits = None if bounds is None else _limits(bounds, mean)
-        seed = seed % 2**32  # of numpy's older generators
+        seed = seed % 2**32  # the range of numpy's legacy generators
         if separable:
             self._library: Any = SepCMA(mean, sigma, bounds=limits, seed=seed, population_size=self.population)
         else:
             self._library = CMA(
                 mean, sigma, bounds=limits, seed=seed, population_size=self.population, lr_adapt=adapt_learning_rate
             )
-        self._library._funhist_values[:] = 0.0  # the library leaves what was in memory, and states would differ by it
+        self._library._funhist_values[:] = 0.0  # the library leaves it uninitialised, and states would differ
         self._adapt_learning_rate = adapt_learning_rate
         self._told: list[tuple[Parameters, float]] = []
 
     def ask(self, n: int) -> list[Parameters]:
-        """Up to as many as are missing for a step."""
+        """Return at most as many candidates as are missing for a step."""
         return [self._library.ask() for _ in range(min(n, self.population - len(self._told)))]
 
     def tell(self, candidates: Sequence[Parameters], outcomes: Sequence[Outcome]) -> None:
@@ -94,21 +94,21 @@ class CMAES(Algorithm[Parameters]):
             self.generation += 1
 
     def incumbent(self) -> Parameters:
-        """The mean of the distribution."""
+        """Return the mean of the distribution."""
         return np.array(self._library.mean, np.float64)
 
     @property
     def sigma(self) -> float:
-        """The step size."""
+        """The current step size."""
         return float(self._library._sigma)
 
     def figures(self) -> dict[str, float]:
-        """The step size."""
+        """Return the step size."""
         return {"sigma": self.sigma}
 
     @property
     def finished(self) -> bool:
-        """Whether the library would stop: steps or differences too small to matter, or divergence."""
+        """Whether the library's stopping criteria are met: steps or differences too small to matter, or divergence."""
         return self.generation > 0 and bool(self._library.should_stop())
 
     def state_dict(self) -> dict[str, Any]:

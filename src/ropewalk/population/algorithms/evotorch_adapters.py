@@ -1,7 +1,7 @@
-"""How EvoTorch's algorithms ask and tell: the functional ones by functions of a state, the others within a step.
+"""Adapters for EvoTorch: functional algorithms ask and tell a state, searchers evaluate within a step.
 
 Toklu et al.: EvoTorch: Scalable Evolutionary Computation in Python, 2023 (https://arxiv.org/abs/2302.12600). Torch is
-not imported here: tensors are made like those that come from the user's object.
+not imported here: tensors are created from those of the user's object.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ropewalk.population.algorithms.pickled import pickled, unpickled
 class EvoTorchFunctional(Adapter):
     """A state of EvoTorch's functional algorithms, such as `cem(...)`; `optimiser` is always the newest state.
 
-    Any named tuple `FooState` whose module has `foo_ask(state, popsize=...)` and `foo_tell(state, values, evals)`.
+    It works with any named tuple `FooState` whose module has `foo_ask(state, popsize=...)` and
+    `foo_tell(state, values, evals)`.
     """
 
     def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
@@ -64,9 +65,11 @@ class _Unevaluated(Exception):
 class EvoTorchSearcher(Adapter):
     """A `SearchAlgorithm` of EvoTorch, which evaluates in the middle of its step.
 
-    A copy takes the step until it needs an evaluation: these are the candidates. When they are told, the searcher
-    itself takes the step, with the same random numbers and the values at hand. A step may evaluate several times. The
-    problem's own fitness function and actors are not used; if it has evaluation data, they are the behaviour.
+    A copy runs the step until it needs an evaluation: its solutions are the candidates. When they are told, the
+        searcher
+    itself runs the step, with the same random numbers and the known values. A step may evaluate several times. The
+    problem's own fitness function and actors are not used; its evaluation data, if it has any, are filled from the
+    behaviours.
     """
 
     def __init__(self, optimiser: Any, maximise: bool | None, population: int | None) -> None:
@@ -91,12 +94,12 @@ class EvoTorchSearcher(Adapter):
 
     def tell(self, asked: list[Any], values: list[float], behaviours: list[NDArray[np.float64] | None]) -> None:
         self._evaluated.append((values, behaviours))
-        if self._probe() is None:  # that was its last evaluation
+        if self._probe() is None:  # the step needs no further evaluation
             self._step(self.optimiser)
             self._evaluated = []
 
     def _probe(self) -> Any:
-        """What the next step has to know beyond what was told; None if nothing."""
+        """Return the solutions whose values the next step needs beyond those that are known; None if it needs none."""
         with undone_chance():
             try:
                 self._step(unpickled(pickled(self.optimiser)))

@@ -1,11 +1,11 @@
-"""Optimisers of other libraries in the loop of `evaluate`: anything that asks and tells.
+"""Optimisers of other libraries in `evaluate`: any object that asks and tells.
 
-    adapt(optimiser) ─▶ Outside ── dialect.ask ──▶ (number, solution) ─▶ fitness(solution) on the workers
-                           ▲           │ keeps what the library wants back, by number
-                           └── dialect.tell ◀── in the order of asking, when all of a population are told
+    adapt(optimiser) ─▶ Outside ── adapter.ask ──▶ (number, solution) ─▶ fitness(solution) on the workers
+                           ▲           │ keeps the library's own objects, by number
+                           └── adapter.tell ◀── in the order of asking, when a whole population has been told
 
-They decide by their own seeds. Fitness is made large here, and turned for those that make it small. Which way each
-library asks and tells is in `dialects`; pyribs, cma, cmaes, nevergrad, EvoTorch and DEAP are known.
+The decisions of an optimiser depend on its own seed. Fitness is maximised here, and negated for libraries that
+minimise. `adapters` defines the protocol of each library; pyribs, cma, cmaes, nevergrad, EvoTorch and DEAP are known.
 """
 
 from __future__ import annotations
@@ -25,28 +25,32 @@ from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
 
 Numbered: TypeAlias = tuple[int, Any]
-"""A candidate: its number, and an array, numbers, or bytes: the pickle of anything else."""
+"""A candidate: its number, and an array, numbers, or bytes, which are a pickle of any other object."""
 
 
 def adapt(
     optimiser: Any, maximise: bool | None = None, *, population: int | None = None, seed: int | None = None
 ) -> Algorithm[Any]:
-    """Make an algorithm of an optimiser from outside; `evaluate` does so by itself with what is not an algorithm.
+    """Turn an optimiser of another library into an algorithm; `evaluate` does so itself for any object that is not one.
 
     Args:
-        optimiser: a scheduler of pyribs; `cma.CMAEvolutionStrategy`; `cmaes.CMA` and its kin; an optimiser of
+        optimiser: a scheduler of pyribs; `cma.CMAEvolutionStrategy`; `cmaes.CMA` and similar classes; an optimiser of
             nevergrad; a state of EvoTorch's functional algorithms, or one of its searchers; a toolbox of DEAP with
-            `generate` and `update`; any object with `ask()`, which gives a population, and `tell(solutions, values)`.
-            It is used in place, until a state is loaded: then `Outside.optimiser` is another.
-        maximise: whether it makes values large; needed only where the library is not known.
-        population: candidates of a generation, where the optimiser does not say: nevergrad (by default its number of
-            workers) and EvoTorch's functional algorithms.
-        seed: of evaluations, and of the process-wide generators (`random`, `numpy.random`, torch) as the optimiser
-            sees them; None: they begin as they are now. What has a seed of its own keeps to it.
+            `generate` and `update`; any object with `ask()`, which returns a population, and `tell(solutions, values)`.
+            It is used in place until a state is loaded: then `Outside.optimiser` is a new object.
+        maximise: whether the optimiser maximises; required only if its library is not known.
+        population: number of candidates in a generation, if the optimiser does not define it: for nevergrad (by default
+            its number of workers) and EvoTorch's functional algorithms.
+        seed: seed of the evaluations, and of the process-wide generators (`random`, `numpy.random`, torch) as the
+            optimiser sees them; None starts from their current states. Generators with a seed of their own are not
+            affected.
+
+    Returns:
+        The algorithm.
 
     Raises:
-        TypeError: it is nothing that asks and tells.
-        ValueError: the arguments do not go with the optimiser.
+        TypeError: the object does not ask and tell.
+        ValueError: the arguments do not fit the optimiser.
     """
     if isinstance(optimiser, Algorithm):
         return cast(Algorithm[Any], optimiser)
@@ -61,21 +65,21 @@ def adapt(
 
 
 class OutsideEvaluator(Evaluator[Numbered]):
-    """Hands the solution to the fitness function."""
+    """Passes the solution to the fitness function."""
 
     def __call__(self, fitness: Fitness, candidate: Numbered, trial: Trial) -> Outcome:
         return outcome_of(fitness(_unpacked(candidate[1]), trial))
 
 
 class Outside(Algorithm[Numbered]):
-    """An optimiser of another library. Most must be told of a whole population at once.
+    """An optimiser of another library. Most must be told a whole population at once.
 
-    Such a one gets no further until each candidate is told or dropped; a dropped one counts as the worst that was told.
-    If all of a population are dropped, it is asked for again. The state is a pickle of the optimiser, so what it refers
-    to by name, such as classes that DEAP makes, must be there when it is loaded.
+    Such an optimiser continues only when each candidate was told or dropped; a dropped candidate counts as the worst
+    that was told. If all candidates of a population are dropped, they are asked for again. The state is a pickle of the
+    optimiser, so objects that it refers to by name, such as classes that DEAP creates, must exist when it is loaded.
 
     Args:
-        dialect: the optimiser, with how it asks and tells.
+        dialect: the adapter, with the optimiser in it.
         seed: see `adapt`.
     """
 
@@ -83,8 +87,8 @@ class Outside(Algorithm[Numbered]):
         super().__init__(1, 0 if seed is None else seed)
         self._dialect = dialect
         self._chance = GlobalChance(seed)
-        self._asked: dict[int, Any] = {}  # of this population, or under way
-        self._waiting: list[int] = []  # of these, not given out yet
+        self._asked: dict[int, Any] = {}  # the current population, or the candidates under way
+        self._waiting: list[int] = []  # numbers of these that were not handed out yet
         self._told: dict[int, Outcome] = {}
         self._dropped: set[int] = set()
         self._num_asked = self._num_told = 0
@@ -97,18 +101,18 @@ class Outside(Algorithm[Numbered]):
 
     @property
     def optimiser(self) -> Any:
-        """The object of the other library, as it is now."""
+        """The current object of the other library."""
         return self._dialect.optimiser
 
     @property
     def archive(self) -> Any:
-        """The archive of an optimiser that has one."""
+        """The archive of the optimiser, if it has one."""
         return self.optimiser.archive
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def ask(self, n: int) -> list[Numbered]:
-        """The rest of the population, or a new one when all of the last are told or dropped."""
+        """Return the rest of the population, or a new one when all candidates of the last were told or dropped."""
         if not self._dialect.whole:
             self._ask_for_single_ones(n)
         elif not self._asked:
@@ -136,7 +140,7 @@ class Outside(Algorithm[Numbered]):
     # --- telling ------------------------------------------------------------------------------------------------------
 
     def tell(self, candidates: Sequence[Numbered], outcomes: Sequence[Outcome]) -> None:
-        """Pass them on, at once or when their population is complete."""
+        """Pass outcomes to the optimiser, immediately or when their population is complete."""
         for (number, _), outcome in zip(candidates, outcomes, strict=True):
             if number not in self._asked or number in self._told:
                 raise ValueError(f"candidate {number} is not under way; tell what was asked for, and once")
@@ -146,7 +150,7 @@ class Outside(Algorithm[Numbered]):
         self._pass_on()
 
     def drop(self, candidates: Sequence[Numbered]) -> None:
-        """Go on without them."""
+        """Continue without these candidates."""
         if self._dialect.whole:
             self._dropped.update(number for number, _ in candidates)
             self._pass_on()
@@ -181,11 +185,11 @@ class Outside(Algorithm[Numbered]):
     # --- what it is ---------------------------------------------------------------------------------------------------
 
     def evaluator(self) -> Evaluator[Numbered]:
-        """Gives the solution to the fitness function."""
+        """Return the evaluator, which passes the solution to the fitness function."""
         return _EVALUATOR
 
     def incumbent(self) -> Any:
-        """What the library recommends; where it does not, the best that it was told of."""
+        """Return the library's recommendation; if it has none, the best candidate that it was told."""
         with self._chance:
             recommended = self._dialect.incumbent()
         if recommended is None and self._best is not None:
@@ -194,15 +198,15 @@ class Outside(Algorithm[Numbered]):
 
     @property
     def finished(self) -> bool:
-        """Whether the optimiser would stop."""
+        """Whether the optimiser's stopping criterion is met."""
         return self._dialect.finished
 
     def state_dict(self) -> dict[str, Any]:
-        """A pickle of the optimiser and of what is under way: what it wants back are its own objects."""
+        """Return a pickle of the optimiser and of the candidates under way, which are its own objects."""
         everything = (self._dialect, self._chance, self._asked, self._best)
         try:
             data = pickled(everything)
-        except Exception as error:  # a library's objects may raise anything when they are pickled
+        except Exception as error:  # pickling the objects of a library may raise any exception
             raise TypeError(
                 f"{_kind(self.optimiser)} cannot be pickled, so there is no checkpoint of it: {error}; see what it "
                 "refers to (open files, locks), or evaluate without checkpoint="
@@ -222,7 +226,7 @@ class Outside(Algorithm[Numbered]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from, with its optimiser. Load only what you trust: it is a pickle."""
+        """Restore a state from `state_dict`, with its optimiser. Load only trusted states: they contain a pickle."""
         if state.get("optimiser") != _kind(self.optimiser):
             raise ValueError(f"the state is of {state.get('optimiser')}, and this optimiser is {_kind(self.optimiser)}")
         self._dialect, self._chance, self._asked, self._best = unpickled(state["pickle"])
@@ -238,7 +242,7 @@ _EVALUATOR = OutsideEvaluator()
 
 
 def _lost(told: list[Outcome]) -> Outcome:
-    """What stands for a candidate that was dropped: the least fitness, and no behaviour."""
+    """Return the outcome in place of a dropped candidate: the least fitness, and no behaviour."""
     return Outcome(min(outcome.fitness for outcome in told))
 
 

@@ -1,14 +1,15 @@
 """A genetic algorithm for large numbers of parameters: mutation by noise, truncation selection, elites.
 
 Such, Madhavan, Conti, Lehman, Stanley, Clune: Deep Neuroevolution, 2017 (https://arxiv.org/abs/1712.06567), section 3
-and algorithm 1. A genome is a chain of seeds (`seed_chains`), and a candidate is nothing but its number:
+and algorithm 1. A genome is a chain of seeds (`seed_chains`), and a candidate is only a number:
 
-    number ─┬─▶ which parent                              the brood's parents are sent once a generation and host,
+    number ─┬─▶ which parent                              the parents are sent once per generation and host,
             └─▶ which noise       child = parent + sigma·noise      as one tree of chains
 
-It departs from the paper in one place: there, the best of a generation play their further episodes before the next
-generation begins. Here they play them beside the next generation, of which they are parents, so that workers do not
-wait for a few evaluations between two generations. Further episodes of an elite add up for as long as it remains one.
+It departs from the paper in one place: there, the best of a generation are evaluated in further episodes before the
+next generation begins. Here these run concurrently with the next generation, of which they are the parents, so that
+workers do not wait for a few evaluations between two generations. The further episodes of an elite accumulate while it
+remains an elite.
 """
 
 from __future__ import annotations
@@ -45,24 +46,24 @@ class _ChampionRecord:
 class Genetic(Algorithm[int]):
     """Deep GA: truncation selection of seed chains, without crossover.
 
-    Fitness functions are called with an array of float32.
+    The fitness function is called with a float32 array of shape (parameters,).
 
     Args:
-        initial: what the first generation is made of by mutation: an array of one dimension (it travels with every
-            generation), the number of parameters (zeros), or a picklable function that returns the array (each process
-            calls it once).
-        population: children of a generation. The further episodes of the best come on top of them.
-        parents: how many of a generation have children in the next.
-        sigma: the standard deviation of the mutation of each parameter; the paper calls it mutation power.
-        initial_sigma: that of the first generation; None for `sigma`.
-        sigma_decay: what `sigma` is multiplied with after each generation.
-        validated: how many of the best play further episodes in the next generation, beside the elites.
-        episodes: how many further episodes each of them plays in a generation.
-        elites: how many are kept unchanged, and remain parents: those with the best means of all their further
-            episodes. 0 for none; with `validated=0` it must be.
-        noise: the table that mutations are taken from.
-        cache_bytes: how much memory a worker may use to keep parameters of parents.
-        seed: of everything random.
+        initial: the vector that is mutated to the first generation: an array of shape (parameters,), which is sent with
+            every generation; the number of parameters (zeros); or a picklable function that returns the array, which
+            each process calls once.
+        population: number of children in a generation. The further episodes of the best are additional evaluations.
+        parents: number of individuals of a generation that have children in the next.
+        sigma: standard deviation of the mutation of each parameter; the paper calls it mutation power.
+        initial_sigma: standard deviation for the first generation; None for `sigma`.
+        sigma_decay: factor of `sigma` after each generation.
+        validated: number of the best that are evaluated in further episodes in the next generation, besides the elites.
+        episodes: number of further episodes of each of them in a generation.
+        elites: number of individuals that are kept unchanged and remain parents: those with the best means over all
+            their further episodes. 0 for none; must be 0 with `validated=0`.
+        noise: the noise table of the mutations.
+        cache_bytes: limit for the cache of parents' parameters in each worker, in bytes.
+        seed: seed of all random numbers.
     """
 
     def __init__(
@@ -98,23 +99,23 @@ class Genetic(Algorithm[int]):
         self._cache_bytes = cache_bytes
         start = made(initial)
         self._noise = noise or usual_table(start.size)
-        self._noise.index(seed, 0, start.size)  # refuses a table that is too small
+        self._noise.index(seed, 0, start.size)  # raises if the table is too small
         self._lineage = SeedLineage(initial, self._noise)
         self._elites: tuple[int, ...] = ()
         self._records: dict[int, _ChampionRecord] = {}
-        self._children: list[tuple[int, float]] = []  # (number, fitness), of this generation, as they were told
-        self._replays: list[tuple[int, float]] = []  # the same of further episodes
+        self._children: list[tuple[int, float]] = []  # (number, fitness) of this generation, in the order of telling
+        self._replays: list[tuple[int, float]] = []  # (number, fitness) of further episodes
         self._next = 0
         self._broods = [GACandidates(0, (ROOT,), (), episodes, initial_sigma or sigma, seed)]
-        """Oldest first: the current one, and those of which candidates are still under way."""
+        """The current generation, and older ones of which candidates are still under way; oldest first."""
         self._under_way = {0: 0}
-        """By the first number of a brood: how many of its candidates were asked for and neither told nor dropped."""
+        """Number of candidates of each generation under way (neither told nor dropped), by its first number."""
         self._evaluator: ChainEvaluator | None = None
 
     # Candidates
 
     def ask(self, n: int) -> range:
-        """Numbers: those of a whole generation for `n >= population`, else `n`."""
+        """Return candidate numbers: those of a whole generation if `n >= population`, else `n` of them."""
         if n < 0:
             raise ValueError(f"n must be 0 or more candidates, not {n}")
         handed_out = self._next - self._brood.first
@@ -135,7 +136,7 @@ class Genetic(Algorithm[int]):
             self._under_way[self._brood_of(number).first] -= 1
 
     def evaluator(self) -> ChainEvaluator:
-        """Of the current brood; after a resumption also of older ones that are not finished."""
+        """Return the evaluator of the current generation; after a resumption, it includes older unfinished ones."""
         if self._evaluator is None:
             chains, position_of = self._lineage.pack(_nodes_of(self._broods), self._cache_bytes)
             broods = [
@@ -164,7 +165,7 @@ class Genetic(Algorithm[int]):
     # Selection
 
     def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        """Note the fitnesses; a generation that is complete is followed by the next."""
+        """Record the fitnesses; when a generation is complete, select the next one."""
         for number, outcome in zip(candidates, outcomes, strict=True):
             brood = self._brood_of(number)
             self._under_way[brood.first] -= 1
@@ -177,8 +178,8 @@ class Genetic(Algorithm[int]):
             self._select()
 
     def _select(self) -> None:
-        """Truncation: the best children, and the elites of those that played on, are the parents of the next brood."""
-        for number, fitness in sorted(self._replays):  # sums do not depend on the order of arrival
+        """Truncation selection: the best children and the elites become the parents of the next generation."""
+        for number, fitness in sorted(self._replays):  # sorted, so that sums do not depend on the order of arrival
             record = self._records[self._brood_of(number).champion(number)]
             record.total += fitness
             record.count += 1
@@ -201,12 +202,12 @@ class Genetic(Algorithm[int]):
         self._evaluator = None
 
     def _adopt(self, number: int) -> int:
-        """A child becomes a node."""
+        """Add a child to the lineage; returns its node."""
         brood = self._brood_of(number)
         parent, index = brood.child(number, self._noise, self._lineage.dim)
         return self._lineage.add(parent, index, brood.sigma)
 
-    # What it has found
+    # Results
 
     @property
     def genome(self) -> SeedChain | None:
@@ -215,7 +216,7 @@ class Genetic(Algorithm[int]):
         return None if node == ROOT else self._lineage.chain(node)
 
     def incumbent(self) -> Vector | None:
-        """The parameters of `genome`."""
+        """Return the parameters of `genome`."""
         node = (self._elites or self._brood.parents)[0]
         if node == ROOT:
             return None
@@ -223,7 +224,7 @@ class Genetic(Algorithm[int]):
         return chains.decode(positions[node])
 
     def figures(self) -> dict[str, float]:
-        """The deviation of mutations, how long the best chain is, its mean, and over how many episodes."""
+        """Return the mutation's sigma, and the length, mean fitness and number of episodes of the best chain."""
         figures = {"sigma": self._brood.sigma}
         if self._elites:
             record = self._records[self._elites[0]]
@@ -233,7 +234,7 @@ class Genetic(Algorithm[int]):
     # State
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the ancestors only those of living genomes."""
+        """Return the state; it includes only ancestors of living genomes."""
         return {
             "identity": self._identity(),
             "generation": self.generation,
@@ -262,7 +263,7 @@ class Genetic(Algorithm[int]):
         self._evaluator = None
 
     def _identity(self) -> dict[str, Any]:
-        """What a state must agree with; `SeedLineage` compares the start and the noise."""
+        """Return the facts that a state must match; `SeedLineage` compares the start and the noise."""
         return {
             "algorithm": "Genetic",
             "dim": self._lineage.dim,

@@ -1,8 +1,8 @@
-"""Random numbers of the whole process, as one optimiser alone would draw them.
+"""Isolation of the process-wide random number generators, so that an optimiser draws from them as if it were alone.
 
-pycma and DEAP draw from `numpy.random` and `random`, EvoTorch from torch. What the rest of the process draws in
-between, such as a fitness function that is evaluated in the same process, would change their course, and theirs that of
-the others. So each has the states of these generators for itself while it works, and they are saved with it.
+pycma and DEAP draw from `numpy.random` and `random`, EvoTorch from torch. Draws by other code in between, such as a
+fitness function that runs in the same process, would change the course of an optimiser, and its draws would change the
+course of other code. So each optimiser keeps its own states of these generators, which are saved with it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import numpy as np
 
 
 class GlobalChance:
-    """Within its block, the process-wide generators are where its last block left them.
+    """A context manager in which the process-wide generators continue from the end of its previous block.
 
     Args:
-        seed: of all of them; None begins where they are now. Torch's only on the CPU, and only if it was imported.
+        seed: seed of all generators; None starts from their current states. Torch's generator is included for the CPU
+            only, and only if torch was imported.
     """
 
     def __init__(self, seed: int | None) -> None:
@@ -28,7 +29,7 @@ class GlobalChance:
         if seed is not None:
             with self:
                 random.seed(seed)
-                np.random.seed(seed % 2**32)  # the one that libraries share
+                np.random.seed(seed % 2**32)  # the generator that libraries share
                 if "torch" in sys.modules:
                     sys.modules["torch"].random.default_generator.manual_seed(seed)
         self._others: Any = None
@@ -45,7 +46,7 @@ class GlobalChance:
 
 @contextmanager
 def undone_chance() -> Generator[None]:
-    """After the block, the process-wide generators are where they were before it."""
+    """Restore the states of the process-wide generators after the block."""
     before = _states()
     try:
         yield

@@ -7,8 +7,8 @@ Mouret, Clune: Illuminating search spaces by mapping elites, 2015 (https://arxiv
                                     ▲                                        │
                                  archive ◀─ tell: the better one of each niche stays
 
-It is a steady-state method by nature: any candidates may be told at any time. In generations, a batch is made from the
-elites of before it, so that it may be evaluated at once.
+It is a steady-state method: any candidates may be told at any time. In generations, a whole batch is created from the
+elites before it, so that it can be evaluated concurrently.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ Floats = NDArray[np.floating]
 class MAPElites(Algorithm[Floats]):
     """Fills an archive of niches with elites.
 
-    The fitness function returns `Outcome(fitness, behaviour)`, where the behaviour has as many numbers as the archive
-    has ranges. An evaluation that failed (see `evaluate(failures=..., nan=...)`), or with a
-    fitness of minus infinity, enters no niche.
+    The fitness function returns `Outcome(fitness, behaviour)`, where the behaviour has one component for each range of
+    the archive. Evaluations that failed (see `evaluate(failures=..., nan=...)`), or have a fitness of minus infinity,
+    enter no niche.
 
     Args:
-        initial: a start solution, or the length of one (then it is zeros); float32 stays float32.
-        archive: `GridArchive` or `CVTArchive`; it is filled in place, and `load_state_dict` fills it again.
-        population: candidates of a generation.
-        emitter: makes candidates from elites, by default `IsoLine()`; or `Gaussian(sigma)`.
-        num_random: how many candidates are random at the beginning; by default one generation.
+        initial: a start solution, or its length (then it is zeros); float32 stays float32.
+        archive: `GridArchive` or `CVTArchive`; it is filled in place, also by `load_state_dict`.
+        population: number of candidates in a generation.
+        emitter: creates candidates from elites: `IsoLine()` by default, or `Gaussian(sigma)`.
+        num_random: number of random candidates at the beginning; defaults to one generation.
         initial_sigma: standard deviation of these around the start solution, if there are no bounds.
-        bounds: (low, high) that solutions are kept in, for all numbers of a solution or one array of each; random ones
-            are then uniform between them.
-        seed: of everything random.
+        bounds: (low, high) to which solutions are clipped: numbers for all components, or one array each; random
+            solutions are then uniform between them.
+        seed: seed of all random numbers.
     """
 
     def __init__(
@@ -85,12 +85,12 @@ class MAPElites(Algorithm[Floats]):
         return low, high
 
     def ask(self, n: int) -> Sequence[Floats]:
-        """Random solutions until `num_random` were asked for, then children of elites."""
+        """Return random solutions until `num_random` were asked for, then children of elites."""
         rng = np.random.default_rng([self.seed, self._num_asks])
         num_random_left = self._num_random - self._num_asked
         if num_random_left > 0:
             made = self._random(rng, min(n, num_random_left))
-        elif not len(self.archive):  # nothing has entered it yet
+        elif not len(self.archive):  # the archive is still empty
             made = self._random(rng, n)
         else:
             made = self._emitter(self.archive.solutions, rng, n)
@@ -106,7 +106,7 @@ class MAPElites(Algorithm[Floats]):
         return self._start + self._initial_sigma * rng.standard_normal(shape)
 
     def tell(self, candidates: Sequence[Floats], outcomes: Sequence[Outcome]) -> None:
-        """Let each into its niche, if it is better than what is there."""
+        """Put each candidate into its niche, if it is better than the elite there."""
         told = [
             (x, outcome)
             for x, outcome in zip(candidates, outcomes, strict=True)
@@ -129,12 +129,12 @@ class MAPElites(Algorithm[Floats]):
         self.generation: int = self._num_told // self.population
 
     def incumbent(self) -> Floats | None:
-        """The fittest elite."""
+        """Return the fittest elite."""
         best = self.archive.best
         return None if best is None else self.archive.solutions[best].copy()
 
     def figures(self) -> dict[str, float]:
-        """QD score, coverage, number and greatest fitness of elites, and what the last generation changed."""
+        """Return QD score, coverage, number and greatest fitness of elites, and the changes by the last generation."""
         taken, replaced = self._changes
         best = self.archive.best
         return {
@@ -147,7 +147,7 @@ class MAPElites(Algorithm[Floats]):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """The archive, and how much was asked for and told."""
+        """Return the archive, and the numbers of candidates asked for and told."""
         return {
             "algorithm": "MAPElites",
             "dim": self._start.size,
@@ -161,7 +161,7 @@ class MAPElites(Algorithm[Floats]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         own = {"algorithm": "MAPElites", "dim": self._start.size, "seed": self.seed, "population": self.population}
         for name, value in own.items():
             if state.get(name) != value:

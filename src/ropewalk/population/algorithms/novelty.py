@@ -8,10 +8,10 @@ to 3. Several members evolve towards behaviours that none of them has shown befo
        ▲                                                                                   │
        └── behaviour of the new centre ◀── Adam ◀── Σ (share · rank of fitness + (1 - share) · rank of novelty) · draw
 
-NS-ES has a share of 0, NSR-ES of 0.5, and NSRA-ES one that falls while the fitness does not grow. It departs from the
-paper in one place: a new centre is evaluated beside the next generation, so that workers need not wait for one
-evaluation between two generations. Its behaviour is in the archive when the novelty of that generation is computed, as
-in the paper; the choice of the member for that generation still sees its behaviour of before.
+NS-ES has a share of 0, NSR-ES a share of 0.5, and the share of NSRA-ES falls while the fitness does not improve. It
+departs from the paper in one place: a new centre is evaluated concurrently with the next generation, so that workers
+need not wait for one evaluation between two generations. Its behaviour is in the archive when the novelty of that
+generation is computed, as in the paper; the choice of the member for that generation still uses its previous behaviour.
 """
 
 from __future__ import annotations
@@ -35,34 +35,36 @@ from ropewalk.population.ranks import centred_ranks
 from ropewalk.population.weighted_sum import Draws, Vector, weighted_sum
 
 _START, _CHOICE = 1, 2  # independent streams of the seed
-#: By method: the share of fitness at the beginning, and whether it adapts.
+#: The initial share of fitness, and whether it adapts, by method.
 _METHODS = {"ns": (0.0, False), "nsr": (0.5, False), "nsra": (1.0, True)}
 
 
 class NoveltyES(Algorithm[int]):
     """Novelty-seeking evolution strategies. Fitness functions return `Outcome(fitness, behaviour=...)`.
 
-    It is made for generations: in steady state, and of stragglers, what was asked for before the last step is skipped.
+    It is designed for generations: in steady state, and for stragglers, candidates that were asked for before the last
+        step
+    are skipped.
 
     Args:
-        initial: parameters to start from, or how many: then zeros.
-        population: perturbations of a generation, an even number; evaluations of centres come on top.
+        initial: initial parameters, of shape (parameters,), or their number: then zeros.
+        population: number of perturbations in a generation, even; evaluations of centres are additional.
         method: "ns" for novelty alone; "nsr" for novelty and fitness in equal shares; "nsra" for a share of fitness
-            that begins with 1, falls by `share_step` after `patience` generations without a better fitness of a centre,
-            and grows by as much with each that is better.
-        members: of the meta-population; one of them takes a step in each generation.
-        spread: deviation of the members' starts from `initial`.
-        sigma: deviation of the noise.
-        learning_rate: of the optimizer.
+            that starts at 1, falls by `share_step` after `patience` generations without a better fitness of a centre,
+            and grows by the same step with each better fitness.
+        members: size of the meta-population; one member takes a step in each generation.
+        spread: standard deviation of the members' starts from `initial`.
+        sigma: standard deviation of the noise.
+        learning_rate: learning rate of the optimizer.
         optimizer: "adam", "momentum" (SGD with 0.9) or "sgd".
-        weight_decay: so many times the parameters are subtracted from the gradient.
-        k: nearest neighbours that novelty is the distance to.
-        capacity: of the archive; None for all behaviours.
-        episodes: evaluations of a new centre; its behaviour and fitness are their means.
+        weight_decay: factor of the parameters that are subtracted from the gradient.
+        k: number of nearest neighbours for novelty.
+        capacity: maximum number of behaviours in the archive; None for no limit.
+        episodes: number of evaluations of a new centre; its behaviour and fitness are their means.
         share_step: see `method`.
         patience: see `method`.
-        noise: the table; by default one that suits the number of parameters.
-        seed: decides the noise and the choices.
+        noise: the noise table; by default one that suits the number of parameters.
+        seed: seed of the noise and of the choices.
     """
 
     def __init__(
@@ -103,14 +105,14 @@ class NoveltyES(Algorithm[int]):
             raise ValueError(f"share_step must be more than 0 and at most 1, not {share_step}")
         start = start_parameters(initial)
         noise = noise or usual_table(start.size)
-        noise.index(seed, 0, start.size)  # says so if the table is too small
+        noise.index(seed, 0, start.size)  # raises if the table is too small
         self._draws = Draws(noise, seed, start.size)
         self._sigma, self._weight_decay = sigma, weight_decay
         self._method, self._share_step, self._patience = method, share_step, patience
         self._episodes = episodes
         self.archive: NoveltyArchive = NoveltyArchive(k, capacity)
         self.share: float = _METHODS[method][0]
-        """What the rank of fitness counts; the rank of novelty counts the rest."""
+        """Weight of the rank of fitness; the rank of novelty has the remaining weight."""
         starts = Draws(noise, derive(seed, _START), start.size)
         self._members = [
             PopulationCenter(_start(start, spread, starts[number]), make_optimizer(optimizer, learning_rate))
@@ -123,7 +125,7 @@ class NoveltyES(Algorithm[int]):
         self._plan = self._planned()
         self._told: list[tuple[int, float, Floats]] = []
         self._num_perturbed = 0
-        """Of those told: perturbations."""
+        """Number of perturbations that were told."""
         self._dropped = 0
         self._skipped = 0
         self._evaluator: NoveltyEvaluator | None = None
@@ -132,7 +134,7 @@ class NoveltyES(Algorithm[int]):
     # Candidates
 
     def ask(self, n: int) -> range:
-        """Numbers: those of a whole generation for `n >= population`, else `n`."""
+        """Return candidate numbers: those of a whole generation if `n >= population`, else `n` of them."""
         if n < 0:
             raise ValueError(f"n must be 0 or more candidates, not {n}")
         handed_out = self._next - self._plan.first
@@ -141,7 +143,7 @@ class NoveltyES(Algorithm[int]):
         if self._num_perturbed >= self.population or (
             asks_for_generations and handed_out >= size and self._num_perturbed
         ):
-            self._step()  # some were carried over or are missing
+            self._step()  # some candidates were carried over or are missing
             return self.ask(n)
         if asks_for_generations:
             n = size - handed_out if handed_out < size else self.population
@@ -149,10 +151,10 @@ class NoveltyES(Algorithm[int]):
         return range(self._next - n, self._next)
 
     def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
-        """Note the outcomes; a generation that is complete ends in a step.
+        """Record the outcomes, and take a step when the generation is complete.
 
         Raises:
-            ValueError: an outcome has no behaviour, though its evaluation did not fail.
+            ValueError: an outcome has no behaviour, although its evaluation did not fail.
         """
         for number, outcome in zip(candidates, outcomes, strict=True):
             if not 0 <= number < self._next:
@@ -172,7 +174,7 @@ class NoveltyES(Algorithm[int]):
         self._step_if_complete()
 
     def drop(self, candidates: Sequence[int]) -> None:
-        """These will not be told."""
+        """Note that these candidates will never be told."""
         self._dropped += sum(number >= self._plan.first for number in candidates)
         self._step_if_complete()
 
@@ -223,11 +225,11 @@ class NoveltyES(Algorithm[int]):
         self._evaluator = None
 
     def _meet_centres(self) -> None:
-        """Centres that were evaluated: into the archive, and perhaps the best."""
+        """Add evaluated centres to the archive, and update the best one."""
         for number in self._plan.centres:
             seen = [(fitness, behaviour) for at, fitness, behaviour in self._told if self._plan.centre(at) == number]
             if not seen:
-                continue  # asked again in the next generation
+                continue  # the next generation asks for it again
             member = self._members[number]
             behaviour = np.mean([behaviour for _, behaviour in seen], axis=0)
             member.behaviour, member.is_known = behaviour, True
@@ -243,7 +245,7 @@ class NoveltyES(Algorithm[int]):
                     self._adapt(-self._share_step)
 
     def _adapt(self, change: float) -> None:
-        """Algorithm 3."""
+        """Adapt the share of fitness (algorithm 3)."""
         if _METHODS[self._method][1]:
             self.share = min(1.0, max(0.0, self.share + change))
 
@@ -253,14 +255,14 @@ class NoveltyES(Algorithm[int]):
         chance = derive(derive(self.seed, _CHOICE), self.generation) / 2**64
         return Generation(self._next, chosen(self._members, self.archive, chance), centres, self._episodes)
 
-    # What it has found
+    # Results
 
     def incumbent(self) -> Vector | None:
-        """The centre with the highest fitness so far, read-only."""
+        """Return the centre with the highest fitness so far, read-only."""
         return self._best[1] if self._best else None
 
     def figures(self) -> dict[str, float]:
-        """Of the last step: mean novelty, size of the archive, member, share of fitness, norm of the gradient, best."""
+        """Return figures of the last step, such as mean novelty, archive size, share of fitness and gradient norm."""
         return self._figures
 
     # State

@@ -7,8 +7,8 @@ decay, a noise table, normalised observations.
     candidate ─▶ centre ± sigma · draw ─▶ fitness ─▶ rank ─▶ Σ (rank₊ - rank₋) · draw ─▶ Adam ─▶ centre
 
 As in the code of the paper (https://github.com/openai/evolution-strategies-starter, es_distributed/es.py) all vectors
-are float32, and the sum is divided by the number of evaluations and not by sigma as in algorithm 1: ranks have no unit
-that this would cancel. Unlike there, equal fitnesses share a rank, and results of older parameters may be used.
+are float32, and the sum is divided by the number of evaluations and not, as in algorithm 1, by sigma: ranks have no
+unit that this would cancel. Unlike there, equal fitnesses share a rank, and results of older parameters may be used.
 """
 
 from __future__ import annotations
@@ -29,23 +29,24 @@ from ropewalk.population.weighted_sum import Draws, Vector, weighted_sum
 
 
 class OpenAIES(NumberedAlgorithm):
-    """Evolution strategies in which numbers and fitnesses travel.
+    """Evolution strategies in which only numbers and fitnesses are exchanged.
 
     Args:
-        initial: parameters to start from, or how many: then zeros.
-        population: candidates of a generation; even if mirrored.
-        sigma: deviation of the noise.
-        learning_rate: of the optimizer, if that is given by name.
+        initial: initial parameters, of shape (parameters,), or their number: then zeros.
+        population: number of candidates in a generation; even if mirrored.
+        sigma: standard deviation of the noise.
+        learning_rate: learning rate of the optimizer, if `optimizer` is a name.
         optimizer: "adam", "momentum" (SGD with 0.9), "sgd", or an `Optimizer`.
-        weight_decay: so many times the parameters are subtracted from the gradient (the paper's l2coeff).
-        mirrored: try each draw with both signs.
-        shaping: what becomes of fitnesses: "centred_ranks", "signs" (of the difference to the median), "normalised" or
+        weight_decay: factor of the parameters that are subtracted from the gradient (the paper's l2coeff).
+        mirrored: evaluate each draw with both signs.
+        shaping: fitness shaping: "centred_ranks", "signs" (of the difference to the median), "normalised" or
             "log_utilities".
-        observation_shape: of the observations that `Trial.normalise` normalises; None for none.
-        observation_share: of evaluations whose observations are counted.
-        max_age: use results of parameters that are so many steps old; 0 skips all stale ones, as the paper's code does.
-        noise: the table; by default one that suits the number of parameters.
-        seed: decides the noise.
+        observation_shape: shape of the observations that `Trial.normalise` normalises; None for none.
+        observation_share: share of the evaluations whose observations are counted, from 0 to 1.
+        max_age: maximum age of results, in steps since their parameters were current; 0 skips all stale results, as in
+            the paper's code.
+        noise: the noise table; by default one that suits the number of parameters.
+        seed: seed of the noise.
     """
 
     def __init__(
@@ -88,24 +89,24 @@ class OpenAIES(NumberedAlgorithm):
         )
         dim = self.parameters.size
         self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
-        self._draws.table.index(seed, 0, dim)  # says so if the table is too small
+        self._draws.table.index(seed, 0, dim)  # raises if the table is too small
         self._evaluator: Perturbed | None = None
         self._figures: dict[str, float] = {}
 
     def evaluator(self) -> Perturbed:
         if self._evaluator is None:
-            seen = copy.copy(self._observations)  # which goes on counting; it changes no array in place
+            seen = copy.copy(self._observations)  # the original continues counting, but changes no array in place
             self._evaluator = Perturbed(
                 self.parameters, self.sigma, self._draws, mirrored=self.mirrored, observations=seen
             )
         return self._evaluator
 
     def incumbent(self) -> Vector:
-        """The unperturbed parameters, read-only."""
+        """Return the unperturbed parameters, read-only."""
         return self.parameters
 
     def figures(self) -> dict[str, float]:
-        """Of the last step: norm of the gradient, of the change over that of the parameters, share of stale results."""
+        """Return figures of the last step: gradient norm, relative size of the step, share of stale results."""
         return self._figures
 
     def _learn(self, batch: EvaluatedBatch) -> None:

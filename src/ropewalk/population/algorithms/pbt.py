@@ -1,18 +1,19 @@
-"""Population based training: members train side by side; bad ones copy good ones and change their hyperparameters.
+"""Population based training: members train concurrently; bad ones copy good ones and change their hyperparameters.
 
 Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan, Fernando, Kavukcuoglu:
 Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846), algorithm 1.
 
   step, eval    an interval of the user's training function, in a worker; its score is eval
   ready         after each interval, once a member has trained for `burn_in` steps
-  exploit       truncation selection: a member of the lowest quantile copies one of the highest, drawn evenly
+  exploit       truncation selection: a member of the lowest quantile copies one of the highest, drawn uniformly
   explore       each hyperparameter is drawn anew with `resample_probability`, else multiplied by one of `factors`
 
-    score of a member ─▶ lowest quantile? ─▶ no:  it goes on
+    score of a member ─▶ lowest quantile? ─▶ no:  it continues
                                           └▶ yes: state, steps and score of a high one, its hyperparameters changed
 
-A copy has the score of what it copied until it has trained itself, as in algorithm 1, where eval does not depend on the
-hyperparameters. Only a better one is copied: members with the same score go on, each with its own hyperparameters.
+A copy keeps the score of the copied member until it has trained itself, as in algorithm 1, where eval does not depend
+on the hyperparameters. Only a better member is copied: members with equal scores continue with their own
+hyperparameters.
 """
 
 from __future__ import annotations
@@ -40,35 +41,36 @@ logger = logging.getLogger(__name__)
 class PBT(Algorithm[Interval]):
     """Population based training.
 
-    The fitness function trains: `train(member, trial)` sets `member.state` to what `member.interval` more steps make
-    of it with `member.hyperparameters`, and returns a score, to be made large (or an `Outcome`; its `steps` count in
-    place of the interval). The trial's seed is the same for an interval of a member in every run with this `seed`.
+    The fitness function trains: `train(member, trial)` continues from `member.state` for `member.interval` steps with
+    `member.hyperparameters`, sets `member.state` to the result, and returns a score to maximise (or an `Outcome`; its
+    `steps` count in place of the interval). The trial's seed is the same for an interval of a member in every run with
+    this `seed`.
 
-    Asynchronous (mode="steady"): whoever has trained is compared with what the others reached last, nobody waits, and
-    members take turns if there are more of them than workers. What is decided follows from the order of the tells.
-    Synchronous: all members train, then all are compared; the same result in any order.
+    Asynchronous (mode="steady"): a member that has trained is compared with the latest scores of the others, no member
+    waits, and members take turns if there are more members than workers. The decisions depend on the order of the
+    tells. Synchronous: all members train, then all are compared; the result is the same in any order.
 
     Args:
         hyperparameters: names to distributions (`Uniform`, `LogUniform`, `Integers`, `Choice`); values are constants.
-        population: members.
-        interval: steps between two decisions; the unit is the training function's.
-        steps: members whose states were trained so long are done; None goes on until `evaluate` ends it. Who copies a
-            state that is not as far on trains those steps once more, in all at most `steps` of them; a member of which
-            10 intervals fail, are dropped or find their state lost, without getting further than ever, is given up.
-            So a run with `steps` always ends: while nothing is lost, no member trains more than twice that.
+        population: number of members.
+        interval: number of steps between two decisions; the training function defines the unit.
+        steps: number of steps after which a member is done; None continues until `evaluate` ends the run. A member that
+            copies a state with fewer steps trains those steps again, at most `steps` of them in all; a member of which
+            10 intervals fail, are dropped or find their state lost, without getting further than ever, is given up. So
+            a run with `steps` always ends: while no state is lost, no member trains more than twice that number.
         quantile: share of the members that copy, and that are copied; at most a half.
-        resample_probability: of drawing a hyperparameter anew, instead of perturbing it.
-        factors: to perturb with.
-        explore: makes new hyperparameters from those of a better member, in place of the two above.
-        burn_in: steps in which a member copies nobody.
+        resample_probability: probability of drawing a hyperparameter anew, instead of perturbing it.
+        factors: factors for perturbation.
+        explore: computes new hyperparameters from those of a better member, in place of the two above.
+        burn_in: number of steps before a member may copy another.
         synchronous: whether a round ends before the next begins.
         initial: hyperparameters of the first members; missing ones are drawn.
-        folder: where workers write states, a file for each; shared by all hosts, and by no other run. None leaves
-            states in the memory of the hosts: then there are no checkpoints, and states end with the pool.
-        keep: so many of the last `state_dict`s find their files: one more than checkpoints are kept.
-        lost: what a member does whose state was lost with its host: "copy" another as in exploit, "restart" from
-            nothing, or "raise".
-        seed: decides everything that is random here.
+        folder: folder in which workers write states, one file each; shared by all hosts, and by no other run. None
+            keeps states in the memory of the hosts: then there are no checkpoints, and states end with the pool.
+        keep: number of the last `state_dict`s whose files are kept: one more than the number of kept checkpoints.
+        lost: what a member does if its state is lost with its host: "copy" another member as in exploit, "restart" from
+            the beginning, or "raise".
+        seed: seed of all random decisions.
     """
 
     def __init__(
@@ -113,7 +115,7 @@ class PBT(Algorithm[Interval]):
     # --- ask and tell -------------------------------------------------------------------------------------------------
 
     def ask(self, n: int) -> list[Interval]:
-        """Intervals of members that are ready, those first that had the fewest; fewer than `n` if all are under way."""
+        """Return intervals of ready members, those with the fewest first; fewer than `n` if all are under way."""
         ready = [number for number, member in enumerate(self._members) if self._is_ready(member)]
         ready.sort(key=lambda number: (self._members[number].number, number))
         asked: list[Interval] = []
@@ -127,14 +129,14 @@ class PBT(Algorithm[Interval]):
         return asked
 
     def tell(self, candidates: Sequence[Interval], outcomes: Sequence[Outcome]) -> None:
-        """Take the scores in; who is ready to exploit and explore does so, at once or at the end of the round."""
+        """Record the scores; members that are ready exploit and explore, immediately or at the end of the round."""
         for interval, outcome in zip(candidates, outcomes, strict=True):
             if self._end(interval) and self._take(interval, outcome) and not self._synchronous:
                 self._exploit_and_explore([interval.member])
         self._close_round()
 
     def drop(self, candidates: Sequence[Interval]) -> None:
-        """These are not told any more: their members go on from the state that they had, in another interval."""
+        """Note that these will not be told: their members continue from their previous state, in another interval."""
         for interval in candidates:
             if self._end(interval):
                 self._count_in_vain(interval.member, "dropped")
@@ -144,22 +146,22 @@ class PBT(Algorithm[Interval]):
         return not (member.is_under_way or member.is_waiting or member.is_done(self._steps))
 
     def _end(self, interval: Interval) -> bool:
-        """Whether that is the interval that its member is in; then it is over."""
+        """End an interval; returns whether its member was in it."""
         member = self._members[interval.member]
         if interval.number != member.number:
-            return False  # dropped, and given up long ago
+            return False  # it was dropped before
         member.number += 1
         member.is_under_way, member.is_waiting = False, self._synchronous
         self._ended += 1
         return True
 
     def _take(self, interval: Interval, outcome: Outcome) -> bool:
-        """Whether its member has a score to be compared now."""
+        """Record an outcome; returns whether the member now has a score to compare."""
         member = self._members[interval.member]
         if outcome.failure.startswith(LOST):
             self._replace_lost(interval, outcome.failure)
             return False
-        if outcome.failure:  # its state is the one that it had
+        if outcome.failure:  # the member keeps its previous state
             member.score, member.has_failed = outcome.fitness, True
             self._count_in_vain(interval.member, outcome.failure)
         else:
@@ -182,7 +184,7 @@ class PBT(Algorithm[Interval]):
             )
 
     def _close_round(self) -> None:
-        """Synchronous: once nobody of the round is under way or still to be asked, all are compared."""
+        """Compare all members of a synchronous round, once none of them is under way or still to be asked."""
         if not self._synchronous:
             before, self.generation = self.generation, self._ended // self.population
             if self.generation > before:
@@ -252,7 +254,7 @@ class PBT(Algorithm[Interval]):
     # --- what it has found --------------------------------------------------------------------------------------------
 
     def evaluator(self) -> Evaluator[Interval]:
-        """Trains members."""
+        """Return the evaluator, which trains members."""
         return self._evaluator
 
     @property
@@ -262,17 +264,17 @@ class PBT(Algorithm[Interval]):
 
     @property
     def can_finish(self) -> bool:
-        """Whether members train for a number of steps, and not for ever."""
+        """Whether `steps` limits the training of members."""
         return self._steps is not None
 
     @property
     def mutations(self) -> list[Mutation]:
-        """Every exploit and explore, in order."""
+        """All exploit and explore events, in order."""
         return list(self._history.mutations)
 
     @property
     def history(self) -> History:
-        """Every interval that was trained, and what came of it."""
+        """All trained intervals, with their results."""
         return self._history
 
     @property
@@ -282,16 +284,16 @@ class PBT(Algorithm[Interval]):
         return max(donors, key=self._score, default=None)
 
     def schedule(self, member: int | None = None) -> PBTSchedule:
-        """The hyperparameters that the state of a member was trained with, interval by interval.
+        """Return the hyperparameters with which the state of a member was trained, interval by interval.
 
         Args:
-            member: its number; None is the best.
+            member: number of the member; None is the best.
         """
         number = self.best if member is None else member
         return self._history.schedule(-1 if number is None else self._members[number].last)
 
     def incumbent(self) -> PBTMember | None:
-        """The best member, with the hyperparameters that it was trained with; its state is fetched when it is read."""
+        """Return the best member, with the hyperparameters of its training; its state is fetched when it is read."""
         if self.best is None:
             return None
         best = self._members[self.best]
@@ -299,7 +301,7 @@ class PBT(Algorithm[Interval]):
         return PBTMember(trained.member, best.steps, self._interval, trained.hyperparameters, best.state)
 
     def figures(self) -> dict[str, float]:
-        """How often members copied, were lost, and the best one's hyperparameters as far as they are numbers."""
+        """Return how often members copied or were lost, and the best member's numeric hyperparameters."""
         reasons = [mutation.reason for mutation in self._history.mutations]
         figures: dict[str, float] = {
             "exploits": reasons.count("exploit"),
@@ -314,10 +316,10 @@ class PBT(Algorithm[Interval]):
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes; states are named, not held.
+        """Return all mutable state; the members' states are named, not included.
 
         Raises:
-            ValueError: states lie in the memory of the hosts, so there is nothing that could be named.
+            ValueError: the members' states are in the memory of the hosts and cannot be named.
         """
         files = self._folder.save([member.state for member in self._members])
         self._remove_files()
@@ -331,7 +333,7 @@ class PBT(Algorithm[Interval]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from; what was under way is under way."""
+        """Restore a state from `state_dict`; intervals under way then are under way again."""
         check_identity(state["problem"], self._problem())
         files = self._folder.load(state["files"])
         self._members = [

@@ -1,7 +1,7 @@
-"""Exploit and explore: who copies whom, and which hyperparameters the copy goes on with. Pure.
+"""Exploit and explore: which members copy which, and with which hyperparameters a copy continues. Pure.
 
 Jaderberg et al.: Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846), section 4.1:
-truncation selection, perturb and resample. The defaults are those that users of Ray Tune know.
+truncation selection, perturb and resample. The defaults are those of Ray Tune.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ import numpy as np
 
 from ropewalk.population.hyperparameters import Space, draw_all, perturb_or_resample, plain
 
-#: A user's function: hyperparameters of a better member and random numbers to new hyperparameters.
+#: A user's function: computes new hyperparameters from those of a better member and a random number generator.
 Explore = Callable[[dict[str, Any], np.random.Generator], Mapping[str, Any]]
 
 _DRAW, _MUTATE = 1, 2
-"""Purposes of random numbers."""
+"""The purposes of random numbers, each with its own stream."""
 
 
 def quantiles(scores: Sequence[Any], ready: Sequence[int], share: float) -> tuple[list[int], list[int]]:
-    """Who is in the lowest and who in the highest quantile: the same number, at most half of those with a score.
+    """Return the members of the lowest and of the highest quantile.
+
+    Both have the same size, at most half of the members with a score.
 
     Args:
-        scores: of each member, to be made large; None for one without.
-        ready: those that are being compared; they lose ties.
-        share: of the members with a score, rounded up.
+        scores: score of each member, to maximise; None for a member without one.
+        ready: the members that are being compared; they lose ties.
+        share: share of the members with a score, rounded up.
     """
     known = {number: (score, number not in ready, number) for number, score in enumerate(scores) if score is not None}
     ranked = sorted(known, key=lambda number: known[number])
@@ -36,14 +38,14 @@ def quantiles(scores: Sequence[Any], ready: Sequence[int], share: float) -> tupl
 
 
 class Explorer:
-    """Draws and changes hyperparameters; what for which member, and when, follows from the seed.
+    """Draws and changes hyperparameters; the seed determines the results for each member and interval.
 
     Args:
         space: names to distributions.
-        resample_probability: of drawing a value anew.
-        factors: of which one perturbs a value that is not drawn anew.
+        resample_probability: probability of drawing a value anew.
+        factors: factors of which one perturbs a value that is not drawn anew.
         explore: the user's function, in place of the two above.
-        seed: of the algorithm.
+        seed: seed of the algorithm.
     """
 
     def __init__(
@@ -65,29 +67,29 @@ class Explorer:
 
     @property
     def names(self) -> list[str]:
-        """Of the hyperparameters."""
+        """The names of the hyperparameters."""
         return sorted(self._space)
 
     def first(self, member: int) -> dict[str, Any]:
-        """What a member begins with."""
+        """Return the initial hyperparameters of a member."""
         return draw_all(self._space, np.random.default_rng([self._seed, _DRAW, member]))
 
     def rng(self, member: int, interval: int) -> np.random.Generator:
-        """The random numbers of what a member does before an interval."""
+        """Return the generator of the random numbers that a member uses before an interval."""
         return np.random.default_rng([self._seed, _MUTATE, member, interval])
 
     def explored(self, hyperparameters: Mapping[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        """Those of a better member, changed."""
+        """Return the hyperparameters of a better member, changed."""
         if self._explore is not None:
             return self.checked(self._explore(dict(hyperparameters), rng), "explore")
         return perturb_or_resample(self._space, hyperparameters, rng, self._resample, self._factors)
 
     def checked(self, values: Mapping[str, Any], where: str) -> dict[str, Any]:
-        """The values, if they are of these hyperparameters.
+        """Return the values after checking them.
 
         Raises:
             ValueError: names are missing, or unknown.
-            TypeError: one is no number, string, boolean or None.
+            TypeError: a value is not a number, string, boolean or None.
         """
         if set(values) != set(self._space):
             raise ValueError(f"{where} gave the hyperparameters {sorted(values)}; they must be {self.names}")

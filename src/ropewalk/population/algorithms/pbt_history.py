@@ -1,8 +1,8 @@
-"""What happened in a population based training: the intervals as a tree, the mutations, the schedule of a member.
+"""The history of population based training: the intervals as a tree, the mutations, the schedule of a member.
 
 member 0   ●──●──●──●╌╌╌╌╌╌╌╌╌╌╌╌╌ copied 1 here: its first four intervals are a dead branch
 member 1   ●──●──●──●──●──●──●
-                       └──●──●     member 0, with other hyperparameters: a schedule is a way from a leaf to the root
+                       └──●──●     member 0, with other hyperparameters: a schedule is a path from a leaf to the root
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from ropewalk.population.algorithms.pbt_member import Interval
 
 @dataclass(frozen=True, slots=True)
 class TrainedInterval:
-    """An interval that was trained, with success."""
+    """An interval that was trained successfully."""
 
     member: int
     number: int
-    """Which of the member's intervals it was."""
+    """Index of the interval among those of its member."""
     steps: int
-    """Before it."""
+    """Number of steps before it."""
     length: int
-    """Steps that it was to train."""
+    """Number of steps that were requested."""
     trained: int
-    """Steps that it did train."""
+    """Number of steps that were trained."""
     score: float
     seed: int
-    """Of its trial."""
+    """Seed of its trial."""
     hyperparameters: dict[str, Any]
 
     @property
     def end(self) -> int:
-        """Steps after it."""
+        """Number of steps after it."""
         return self.steps + self.trained
 
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A member's state and hyperparameters were replaced."""
+    """The replacement of a member's state and hyperparameters."""
 
     reason: str
-    """"exploit"; or "lost" or "restart": its state was lost with its host."""
+    """The reason: "exploit"; or "lost" or "restart", after its state was lost with its host."""
     member: int
     number: int
-    """Of its next interval."""
+    """Number of the member's next interval."""
     steps: int
-    """That its state was trained for, which is gone."""
+    """Number of steps of the replaced state."""
     score: float | None
     donor: int
     """The member that was copied; -1 for none."""
@@ -71,7 +71,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class PBTSchedule:
-    """How a state came to be: what was trained with which hyperparameters, in order."""
+    """The history of a state: the hyperparameters of each interval of its training, in order."""
 
     stretches: tuple[TrainedInterval, ...]
 
@@ -79,7 +79,7 @@ class PBTSchedule:
         return len(self.stretches)
 
     def __iter__(self) -> Iterator[tuple[int, int, dict[str, Any]]]:
-        """(first step, step after the last, hyperparameters), for each time that they changed."""
+        """Yield (first step, step after the last, hyperparameters) for each change of the hyperparameters."""
         begin = 0
         for at, stretch in enumerate(self.stretches):
             following = self.stretches[at + 1] if at + 1 < len(self.stretches) else None
@@ -88,16 +88,16 @@ class PBTSchedule:
                 begin = stretch.end
 
     def save(self, path: str | Path) -> None:
-        """Write it as JSON."""
+        """Write the schedule as JSON."""
         Path(path).write_text(json.dumps([asdict(stretch) for stretch in self.stretches], indent=1) + "\n")
 
     @staticmethod
     def load(path: str | Path) -> PBTSchedule:
-        """Read what `save` has written.
+        """Read a schedule that `save` has written.
 
         Raises:
-            ValueError: it is no such file.
-            OSError: it cannot be read.
+            ValueError: the file is not a schedule.
+            OSError: the file cannot be read.
         """
         try:
             return PBTSchedule(tuple(TrainedInterval(**each) for each in json.loads(Path(path).read_text())))
@@ -109,10 +109,10 @@ _COUNTS = ("member", "number", "steps", "length", "trained", "parent", "setting"
 
 
 class History:
-    """All intervals that were trained and all mutations of a run.
+    """All trained intervals and all mutations of a run.
 
     Args:
-        seed: of the algorithm.
+        seed: seed of the algorithm.
     """
 
     def __init__(self, seed: int) -> None:
@@ -127,16 +127,16 @@ class History:
         return len(self._scores)
 
     def add(self, interval: Interval, trained: int, score: float, parent: int) -> int:
-        """Note an interval.
+        """Add an interval.
 
         Args:
-            interval: as it was asked.
-            trained: steps that it did train.
-            score: after it.
-            parent: the place in the history of the interval whose state it began with; -1 for none.
+            interval: the interval as it was asked for.
+            trained: number of steps that were trained.
+            score: the score after it.
+            parent: index in the history of the interval from whose state it began; -1 for none.
 
         Returns:
-            Its place in the history.
+            Its index in the history.
         """
         key = json.dumps(interval.hyperparameters)
         setting = self._setting_of.setdefault(key, len(self._settings))
@@ -149,13 +149,13 @@ class History:
         return len(self._scores) - 1
 
     def stretch(self, place: int) -> TrainedInterval:
-        """The interval at a place in the history."""
+        """Return the interval at an index of the history."""
         member, number, steps, length, trained, _, setting = self._counts[place]
         seed, settings = derive(derive(self._seed, member), number), dict(self._settings[setting])
         return TrainedInterval(member, number, steps, length, trained, self._scores[place], seed, settings)
 
     def schedule(self, place: int) -> PBTSchedule:
-        """How the state after an interval came to be; an empty one for -1."""
+        """Return the schedule of the state after an interval; an empty schedule for -1."""
         stretches: list[TrainedInterval] = []
         while place >= 0:
             stretches.append(self.stretch(place))
@@ -163,11 +163,11 @@ class History:
         return PBTSchedule(tuple(reversed(stretches)))
 
     def parent(self, place: int) -> int:
-        """The place of the interval before, of this member or of one that it copied; -1 for none."""
+        """Return the index of the previous interval, of this member or of the one that it copied; -1 for none."""
         return self._counts[place][_COUNTS.index("parent")]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything; numbers as arrays, because there are many."""
+        """Return the whole state; numbers are in arrays, because there are many."""
         return {
             "counts": np.array(self._counts, np.int64).reshape(-1, len(_COUNTS)),
             "scores": np.array(self._scores, np.float64),
@@ -176,7 +176,7 @@ class History:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         self._counts = [tuple(row) for row in cast("list[list[int]]", np.asarray(state["counts"]).tolist())]
         self._scores = cast("list[float]", np.asarray(state["scores"]).tolist())
         self._settings = [dict(each) for each in state["settings"]]

@@ -1,12 +1,12 @@
-"""Members of a population that is trained: what a worker gets of one, and where its state stays.
+"""Members of population based training: their data in a worker, and the storage of their states.
 
     launcher                          worker                                          host, or folder
     Interval(member, number,  ──────▶ PBTMember ── .state ◀──────────── get ──────────── state of interval 6
       hyperparameters, where)         train(member, trial): .state = ...
     tell(score, where) ◀───────────── Outcome ── .state ───────────▶ keep ──────────▶ state of interval 7
 
-The launcher sees where states lie, never states. With a folder they are files that outlive every process
-(`pbt_states.py`); else they stay in the memory of the hosts (`object_ref.py`).
+The launcher handles references to states, never states. With a folder, states are files that outlive every process
+(`pbt_states.py`); without one they stay in the memory of the hosts (`object_ref.py`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ropewalk.population.object_ref import ObjectLost, put
 from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
 
-#: What the failure of an outcome begins with if the old state could not be found. The log of a run has failures, so a
-#: replay loses the same states.
+#: Prefix of an outcome's failure if the previous state was lost. The log of a run contains failures, so a replay loses
+#: the same states.
 LOST = "state lost: "
 
 
@@ -34,25 +34,25 @@ class Interval:
 
     member: int
     number: int
-    """How many intervals this member was given before, with or without success."""
+    """Number of intervals that this member was given before, with or without success."""
     steps: int
-    """Steps that its state was trained for before."""
+    """Number of steps for which its state was trained before."""
     length: int
-    """Steps to train it for."""
+    """Number of steps to train."""
     hyperparameters: dict[str, Any]
     state: StateRef | None
     seed: int
-    """Of the trial that the training function gets."""
+    """Seed of the trial that the training function gets."""
 
 
 class PBTMember:
-    """A member as the training function sees it: `train(member, trial)` goes on from `.state` and sets it anew.
+    """A member as the training function sees it: `train(member, trial)` continues from `.state` and sets it anew.
 
     Attributes:
-        number: which one of the population; 0 is the first.
-        steps: how many its state was trained for so far.
-        interval: how many to train it for now.
-        hyperparameters: what to train it with.
+        number: index of the member in the population, from 0.
+        steps: number of steps for which its state was trained so far.
+        interval: number of steps to train now.
+        hyperparameters: the hyperparameters of this interval.
     """
 
     def __init__(self, number: int, steps: int, interval: int, hyperparameters: Mapping[str, Any], at: StateRef | None):
@@ -66,7 +66,7 @@ class PBTMember:
 
     @property
     def state(self) -> Any:
-        """What training left, None before the first time; fetched from where it lies when it is first read."""
+        """The state after the last training, None before the first; fetched from its storage when it is first read."""
         if self._at is not None and not self._is_fetched:
             self._state, self._is_fetched = self._at.get(), True
         return self._state
@@ -76,7 +76,7 @@ class PBTMember:
         self._state, self._at, self._is_fetched = state, None, True
 
     def copy(self) -> PBTMember:
-        """One with a state of its own, as it was left by training."""
+        """Return a copy with its own copy of the state."""
         copy = PBTMember(self.number, self.steps, self.interval, self.hyperparameters, self._at)
         if self._at is None:
             copy.state = deepcopy(self._state)
@@ -87,20 +87,20 @@ class PBTMember:
 
 
 class TrainInterval(Evaluator[Interval]):
-    """Trains a member for an interval, and keeps its state outside of the launcher.
+    """Trains a member for an interval, and stores its state outside of the launcher.
 
     Args:
-        folder: for states; None leaves them in the memory of the hosts.
+        folder: folder of the states; None keeps them in the memory of the hosts.
     """
 
     def __init__(self, folder: str | None) -> None:
         self._folder = folder
 
     def __call__(self, fitness: Fitness, candidate: Interval, trial: Trial) -> Outcome:
-        """Train; a state that is nowhere any more is an outcome, not an error: the algorithm knows what to do.
+        """Train a member; a lost state is reported in the outcome, not raised, because the algorithm handles it.
 
         Raises:
-            ValueError: there is a score, but no state that it could be of.
+            ValueError: the function returned a score but set no state.
         """
         member = PBTMember(
             candidate.member, candidate.steps, candidate.length, candidate.hyperparameters, candidate.state
@@ -121,7 +121,7 @@ class TrainInterval(Evaluator[Interval]):
         return outcome
 
     def test(self, fitness: Fitness, incumbent: Any, trial: Trial) -> Outcome:
-        """Train a copy: each episode begins with the same state, and the incumbent keeps it."""
+        """Train a copy: each episode starts from the same state, and the incumbent keeps its own."""
         return outcome_of(fitness(incumbent.copy(), trial))
 
     def _keep(self, candidate: Interval, state: Any) -> StateRef:
@@ -131,5 +131,5 @@ class TrainInterval(Evaluator[Interval]):
 
 
 def _name_of(fitness: Fitness) -> str:
-    function: Any = getattr(fitness, "_function", fitness)  # one that does not take the trial is wrapped
+    function: Any = getattr(fitness, "_function", fitness)  # a function without a trial parameter is wrapped
     return f"the training function {getattr(function, '__qualname__', type(function).__name__)}"

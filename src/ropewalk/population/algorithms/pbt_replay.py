@@ -1,8 +1,8 @@
-"""A schedule that population based training has found, trained again by a single member.
+"""Training of a single member with a schedule that population based training has found.
 
 Jaderberg et al.: Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846), section 4.4:
-the schedule, not only the last hyperparameters, is what was found. With the trials of the run that found it, training
-gives the same states; with others it shows whether the schedule was good or lucky.
+the result of a run is the schedule, not only the last hyperparameters. With the trials of that run, training gives the
+same states; with others it shows whether the schedule was good or lucky.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from ropewalk.population.outcome import Outcome
 
 
 class PBTReplay(Algorithm[Interval]):
-    """One member that is trained after a schedule; `PBT.schedule()` gives one. The training function is PBT's.
+    """One member that is trained with a schedule from `PBT.schedule()`. The training function is that of `PBT`.
 
     Args:
-        schedule: what to train with, interval by interval.
-        folder: as of `PBT`; another one than that of the run that found the schedule.
-        keep: as of `PBT`.
-        seed: of trials; None gives each interval the trial that it had when the schedule was found.
+        schedule: the hyperparameters, interval by interval.
+        folder: as in `PBT`; not the folder of the run that found the schedule.
+        keep: as in `PBT`.
+        seed: seed of the trials; None gives each interval the trial that it had when the schedule was found.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PBTReplay(Algorithm[Interval]):
         self._state: StateRef | None = None
 
     def ask(self, n: int) -> list[Interval]:
-        """The next interval of the schedule, if the one before was told."""
+        """Return the next interval of the schedule, if the previous one was told."""
         if n < 1 or self._is_under_way or self.finished:
             return []
         self._is_under_way = True
@@ -55,7 +55,7 @@ class PBTReplay(Algorithm[Interval]):
         return [Interval(0, self._at, self._steps, stretch.length, hyperparameters, self._state, seed)]
 
     def tell(self, candidates: Sequence[Interval], outcomes: Sequence[Outcome]) -> None:
-        """Take over the state.
+        """Record the new state.
 
         Raises:
             RuntimeError: an interval failed, or the state was lost.
@@ -75,27 +75,27 @@ class PBTReplay(Algorithm[Interval]):
             self._folder.remove([self._at])
 
     def drop(self, candidates: Sequence[Interval]) -> None:
-        """The interval is asked for once more."""
+        """Note that the interval will not be told; it is asked for again."""
         self._is_under_way &= all(interval.number != self._at for interval in candidates)
 
     def evaluator(self) -> Evaluator[Interval]:
-        """Trains the member."""
+        """Return the evaluator, which trains the member."""
         return self._evaluator
 
     @property
     def finished(self) -> bool:
-        """Whether the schedule was trained to its end."""
+        """Whether the whole schedule was trained."""
         return self._at == len(self._stretches)
 
     def incumbent(self) -> PBTMember | None:
-        """The member; its state is fetched when it is read."""
+        """Return the member; its state is fetched when it is read."""
         if not self._at:
             return None
         stretch = self._stretches[self._at - 1]
         return PBTMember(0, self._steps, stretch.length, stretch.hyperparameters, self._state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where in the schedule it is, and the name of the file of its state."""
+        """Return the position in the schedule, and the name of the state's file."""
         return {
             "stretches": len(self._stretches),
             "at": self._at,
@@ -105,7 +105,7 @@ class PBTReplay(Algorithm[Interval]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         check_identity({"stretches": state["stretches"]}, {"stretches": len(self._stretches)})
         (self._state,) = self._folder.load(state["files"])
         self._at = self.generation = int(state["at"])

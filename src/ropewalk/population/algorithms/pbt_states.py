@@ -1,11 +1,11 @@
-"""Files of the states of members: workers write and read them, the launcher knows their names and removes them.
+"""Files of members' states: workers write and read them, the launcher knows their names and removes them.
 
     worker     .member-0003-interval-000012-5f...e1.state.<boot>-6a...c0 ─▶ fsync ─▶ member-0003-...-5f...e1.state
-    launcher   removes what nobody in its process has a `StateFile` of (members, incumbents, candidates) and no kept
+    launcher   removes files without a `StateFile` object in its process (members, incumbents, candidates) that no kept
                checkpoint names, unless the interval may be under way
 
-A worker that is killed leaves a file with a dot before its name, which goes the same way. The end of a name is a digest
-of the state: if two processes ever write the same interval, each reads what its own launcher was told of.
+A worker that is killed leaves a file whose name starts with a dot, which is removed the same way. A name ends with a
+digest of the state: if two processes ever write the same interval, each reads the file that its own launcher was told.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _lock = threading.Lock()
 
 
 class StateRef(Protocol):
-    """Where a state lies: small, picklable, equal to its copies."""
+    """A reference to a state: small, picklable, equal to its copies."""
 
     def get(self) -> Any:
-        """The state, an object of the caller's own."""
+        """Return a copy of the state, which belongs to the caller."""
         ...
 
 
 class StateFile:
-    """A state in a file. One object in a process for each file: what a process still has, it may still read."""
+    """A state in a file. A process has one object per file: while the object exists, the file is kept."""
 
     __slots__ = ("__weakref__", "folder", "name")
 
@@ -49,7 +49,7 @@ class StateFile:
     name: str
 
     def __new__(cls, folder: str, name: str) -> StateFile:
-        """The object for this file, if there is one already; else a new one."""
+        """Return the existing object for this file, or a new one."""
         with _lock:
             known = _files.get((folder, name))
             if known is None:
@@ -64,23 +64,33 @@ class StateFile:
         return f"StateFile({self.name})"
 
     def get(self) -> Any:
-        """The state.
+        """Read the state.
 
         Raises:
-            FileNotFoundError: it is lost.
+            FileNotFoundError: the state is lost.
             FileNotTrusted: another user could have written it.
-            CheckpointCorrupt: it is damaged.
+            CheckpointCorrupt: the file is damaged.
         """
         tree = read_state(Path(self.folder, self.name))
         return loads(tree["pickle"], map(bytearray, tree["buffers"]))  # writable: training changes states in place
 
 
 def write_file(folder: str, member: int, interval: int, state: Any) -> StateFile:
-    """Write the state of a member after an interval, whole or not at all.
+    """Write the state of a member after an interval, atomically.
+
+    Args:
+        folder: the folder of the states.
+        member: number of the member.
+        interval: number of the interval.
+        state: any picklable state.
+
+    Returns:
+        The reference to the file.
 
     Raises:
-        OSError: it cannot be written; FileNotTrusted, which is one, if others could change what lies in the folder.
-        NotPicklable: the state cannot be saved; says which part.
+        OSError: the file cannot be written. This includes `FileNotTrusted`, if other users could change files in the
+            folder.
+        NotPicklable: the state cannot be saved; the message names the part.
     """
     payload = dumps_with_code(state, what=f"the state of member {member}")
     buffers = [bytes(buffer) for buffer in payload.buffers]
@@ -94,11 +104,11 @@ def write_file(folder: str, member: int, interval: int, state: Any) -> StateFile
 
 
 class StateFolder:
-    """The launcher's side: which files are needed.
+    """The launcher's view of the folder: decides which files are still needed.
 
     Args:
-        folder: shared by all hosts, and by no other run; None: states lie elsewhere, and nothing can be saved.
-        keep: so many of the last checkpoints find their files.
+        folder: folder shared by all hosts, and by no other run; None: states are stored elsewhere, and cannot be saved.
+        keep: number of the last checkpoints whose files are kept.
     """
 
     def __init__(self, folder: str | Path | None, keep: int) -> None:
@@ -108,15 +118,15 @@ class StateFolder:
         self._saved: deque[list[str]] = deque(maxlen=keep)
 
     def remove(self, next_intervals: Sequence[int]) -> None:
-        """Remove what is not needed.
+        """Remove files that are no longer needed.
 
         Args:
-            next_intervals: the next number of each member; files of that and later ones may be on their way.
+            next_intervals: the next number of each member; files of that and later intervals may be in progress.
         """
         if self.path is None:
             return
         needed = set(self._names()).union(*self._saved)
-        with contextlib.suppress(OSError):  # it is made with the first state; what cannot go now goes next time
+        with contextlib.suppress(OSError):  # the folder may not exist yet; a failed removal is repeated next time
             for path in list(Path(self.path).iterdir()):
                 found = _FILE.fullmatch(path.name)
                 if not found or path.name in needed or int(found[1]) >= len(next_intervals):
@@ -126,10 +136,10 @@ class StateFolder:
                         path.unlink()
 
     def save(self, states: Sequence[StateRef | None]) -> dict[str, Any]:
-        """Names for a checkpoint, which will find its files until `keep` others were saved.
+        """Return names for a checkpoint, whose files are kept until `keep` further checkpoints were saved.
 
         Raises:
-            ValueError: states lie in the memory of the hosts, so there is nothing that could be named.
+            ValueError: the states are in the memory of the hosts and cannot be named.
         """
         for state in states:
             if state is not None and not isinstance(state, StateFile):
@@ -142,10 +152,10 @@ class StateFolder:
         return {"names": names, "saved": list(self._saved)}
 
     def load(self, state: dict[str, Any]) -> list[StateFile | None]:
-        """What `save` has named.
+        """Return the references to the files that `save` named.
 
         Raises:
-            ValueError: there is no folder to find it in.
+            ValueError: there is no folder.
         """
         if self.path is None and any(state["names"]):
             raise ValueError("the checkpoint names files of states; give the algorithm the folder=... that they are in")

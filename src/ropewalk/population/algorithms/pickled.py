@@ -1,7 +1,7 @@
-"""Objects of other libraries as bytes, for workers and checkpoints; functions without a module go by value.
+"""Objects of other libraries as bytes, for workers and checkpoints; functions without a module are pickled by value.
 
-Methods of the process-wide generators, which pycma keeps for instance, still belong to these afterwards: a plain pickle
-would give them a generator of their own.
+Methods of the process-wide generators, which pycma stores for example, refer to these generators after unpickling: with
+a plain pickle they would get a generator of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHARED: dict[str, Any] = {
     "numpy.random": cast(Any, np.random.random).__self__,
 }
 
-#: Where the classes are now that earlier checkpoints name.
+#: The current places of classes that earlier checkpoints name.
 _MOVED = {
     "ropewalk.population.algorithms." + "dialects": "ropewalk.population.algorithms.adapters",
     "ropewalk.population.algorithms." + "evotorch_dialects": "ropewalk.population.algorithms.evotorch_adapters",
@@ -41,12 +41,12 @@ class _OutsideUnpickler(pickle.Unpickler):
 
 
 def pickled(value: Any) -> bytes:
-    """The object as bytes; raises whatever its own pickling does."""
+    """Pickle an object; raises any exception of its own pickling."""
     file = io.BytesIO()
     _OutsidePickler(file, protocol=5).dump(value)
     return file.getvalue()
 
 
 def unpickled(data: bytes) -> Any:
-    """`pickled` undone, which runs code: only of what the program made itself."""
+    """Unpickle the bytes of `pickled`, which runs code: use it only on bytes that the program produced itself."""
     return _OutsideUnpickler(io.BytesIO(data)).load()

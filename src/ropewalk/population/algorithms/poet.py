@@ -1,7 +1,7 @@
-"""POET: environments and agents in pairs; environments vary, agents learn, and agents move to where they are better.
+"""POET: pairs of environments and agents; environments vary, agents learn, and agents move to where they score best.
 
 Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET): Endlessly Generating Increasingly Complex and
-Diverse ESConfig Environments and Their Solutions, 2019 (https://arxiv.org/abs/1901.01753), algorithms 2 to 4.
+Diverse Learning Environments and Their Solutions, 2019 (https://arxiv.org/abs/1901.01753), algorithms 2 to 4.
 
     one iteration = one generation: rounds of evaluations, each asked for as a whole
 
@@ -9,12 +9,12 @@ Diverse ESConfig Environments and Their Solutions, 2019 (https://arxiv.org/abs/1
                                                      each with its parent's agent                   │
     always                     STEP                                                                 ▼
     every `transfer_every`       └──▶ each agent in each environment ─▶ CANDIDATES ─▶ PROPOSALS ─▶ the best
-                                        as it is, and perturbed ───────────┘    fine-tuned by one step
+                                        unchanged, and perturbed ──────────┘    fine-tuned by one step
 
-A child is kept if it is neither too hard nor too easy, first for its parent's agent and then for the best agent that
-there is (the minimal criterion). Differences from the paper: scores that decide who may reproduce are of the agents
-before their last step, so that they need no round of their own; a fine-tuning step is the first step of a new
-optimizer, with the noise of the agent's own niche; agents of environments that made room are archived with them.
+A child is kept if it is neither too hard nor too easy, first for its parent's agent and then for the best agent (the
+minimal criterion). Differences from the paper: the scores that decide which environments may reproduce belong to the
+agents before their last step, so that they need no round of their own; a fine-tuning step is the first step of a new
+optimizer, with the noise of the agent's own niche; archived environments keep their agents.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from ropewalk.population.weighted_sum import Draws, Vector, weighted_sums
 
 
 class RoundPhase(Enum):
-    """What the evaluations of a round are for."""
+    """The purpose of the evaluations of a round."""
 
     STEP = "step"
     CHILDREN = "children"
@@ -53,17 +53,18 @@ class RoundPhase(Enum):
 class POET(Algorithm[int]):
     """Paired open-ended trailblazer. The fitness function is `fitness(parameters, environment, trial)`.
 
-    What it leaves behind: `pairs`, the active ones; `archive`, those that made room; `lineage`, who descends from whom.
+    Its results are `pairs`, the active environments with their agents; `archive`, those that were replaced; and
+    `lineage`, the descent of all environments.
 
     Args:
-        initial: parameters of the first agent, or their number: then they are zeros.
-        space: where environments come from.
-        learning: how agents learn.
-        reproduction: which environments have children, and which of those are admitted.
-        episodes: evaluations for a score; their mean counts.
-        transfer_every: iterations between attempts to transfer agents.
-        noise: the table that noise is taken from; by default one that is large enough.
-        seed: decides everything that is random here.
+        initial: parameters of the first agent, of shape (parameters,), or their number: then zeros.
+        space: the space of environments.
+        learning: configuration of the agents' learning.
+        reproduction: the rules of reproduction and admission of environments.
+        episodes: number of evaluations for a score, which is their mean.
+        transfer_every: number of iterations between attempts to transfer agents.
+        noise: the noise table; by default one that suits the number of parameters.
+        seed: seed of all random numbers.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class POET(Algorithm[int]):
 
         self.lineage: Lineage = Lineage()
         self.archive: list[AgentEnvPair] = []
-        """The newest pairs that made room for others, oldest first."""
+        """The newest pairs that were archived to make room, oldest first."""
         first = self.lineage.add(space.initial(), None, 0)
         self._niches = [Niche(first.number, first.environment, start, self.learning)]
         self._num_evaluations = 0
@@ -108,10 +109,10 @@ class POET(Algorithm[int]):
         self._brood: list[Child] = []
         """Children that may still be admitted in this iteration, the most novel first."""
         self._child: Child | None = None
-        """The one that agents are tried in; None while they are tried in each other's environments."""
+        """The child in which agents are being evaluated; None while they are evaluated in each other's environments."""
         self._num_admitted = 0
         self._direct: list[float | None] = []
-        """Scores of agents as they are, by target and then source, while fine-tuned ones are evaluated."""
+        """Scores of unchanged agents, by target and then source, while fine-tuned ones are evaluated."""
         self._begin_iteration()
 
     @property
@@ -120,7 +121,7 @@ class POET(Algorithm[int]):
         return [niche.pair for niche in self._niches]
 
     def ask(self, n: int) -> range:
-        """Numbers of the current round; none while outcomes of it are missing."""
+        """Return numbers of the current round; none while outcomes of it are missing."""
         return self._round.ask(n)
 
     def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> None:
@@ -135,12 +136,12 @@ class POET(Algorithm[int]):
         return self._round.evaluator
 
     def incumbent(self) -> AgentEnvPair:
-        """The newest active pair whose agent is good enough for it to reproduce; if none is, the one with the best."""
+        """Return the newest active pair whose agent may reproduce; if there is none, the pair with the best score."""
         able = [pair for pair in self.pairs if self.reproduction.may_reproduce(pair.score)]
         return able[-1] if able else max(self.pairs, key=lambda pair: -np.inf if pair.score is None else pair.score)
 
     def figures(self) -> dict[str, float]:
-        """Environments, transfers, scores, and evaluations that came too late."""
+        """Return the numbers of environments and transfers, scores, and the number of late evaluations."""
         scores = [pair.score for pair in self.pairs if pair.score is not None]
         figures = {
             "niches": float(len(self._niches)),
@@ -168,7 +169,7 @@ class POET(Algorithm[int]):
         self.population: int = self._round.size
 
     def _go_on(self) -> None:
-        """Learn from the round, if it is complete, and begin the next one."""
+        """Learn from the round if it is complete, and begin the next one."""
         if not self._round.is_complete:
             return
         match self._phase:
@@ -190,7 +191,7 @@ class POET(Algorithm[int]):
         return Bout(agent, environment, 2 * num, self._niches[agent].sigma, self._num_draws - num)
 
     def _gradients(self, bouts: Sequence[int]) -> list[Vector]:
-        """The gradient that each perturbed bout has found: the sum of weighted noise, divided by its evaluations."""
+        """Return the gradient of each perturbed bout: its weighted sum of noise over its number of evaluations."""
         groups = [self._round.group(bout, self._weigh) for bout in bouts]
         sums = weighted_sums(self._draws, [group for group, _ in groups], self.map)
         return [np.divide(total[0], np.float32(max(num, 1))) for total, (_, num) in zip(sums, groups, strict=True)]
@@ -228,7 +229,7 @@ class POET(Algorithm[int]):
         self.generation += 1
         self._begin_iteration()
 
-    # Which agent is best where: algorithm 4
+    # The best agent for each environment: algorithm 4
 
     def _targets(self) -> list[Environment]:
         return [self._child.environment] if self._child else [niche.environment for niche in self._niches]
@@ -260,7 +261,7 @@ class POET(Algorithm[int]):
             self._admit(self._child, arrivals[0])
             self._next_child()
             return
-        agents = [self._parameters(arrival) for arrival in arrivals]  # as they are before anyone moves
+        agents = [self._parameters(arrival) for arrival in arrivals]  # copied before any agent moves
         homes = contest.home_scores(self._direct)
         for niche, home, arrival, agent in zip(self._niches, homes, arrivals, agents, strict=True):
             if home is None or arrival.score <= home:
@@ -358,7 +359,7 @@ class POET(Algorithm[int]):
 
     @property
     def _problem(self) -> dict[str, Any]:
-        """What a state must agree with."""
+        """The facts that a state must match."""
         return {
             "algorithm": "POET",
             "dim": self._draws.dim,

@@ -1,4 +1,4 @@
-"""SNES: a normal distribution with a width for each parameter, moved along the natural gradient of the fitness.
+"""SNES: a normal distribution with one width per parameter, moved along the natural gradient of the fitness.
 
 Schaul, Glasmachers, Schmidhuber: High Dimensions and Heavy Tails for Natural Evolution Strategies, 2011
 (https://doi.org/10.1145/2001576.2001692), algorithm 2; Wierstra et al.: Natural Evolution Strategies, JMLR 2014
@@ -7,8 +7,8 @@ Schaul, Glasmachers, Schmidhuber: High Dimensions and Heavy Tails for Natural Ev
     candidate ─▶ mean + width · draw ─▶ fitness ─▶ utility u ─▶ mean  += η · width · Σ u·z
                                                                 width *= exp(η′/2 · Σ u·(z² - 1))
 
-The draws z are slices of a noise table, and both sums are taken in fixed blocks on the pool, as in OpenAI-ES: numbers
-and fitnesses travel. The mean is float64 here and float32 on its way.
+The draws z are slices of a noise table, and both sums are computed in fixed blocks on the pool, as in OpenAI-ES: only
+numbers and fitnesses are exchanged. The mean is float64 on the launcher, and is sent as float32.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ class SNES(NumberedAlgorithm):
     """Separable natural evolution strategies.
 
     Args:
-        initial: mean to start from, or the number of parameters: then zeros.
-        population: candidates of a generation; by default 4 + 3 log(parameters), as in the paper.
-        sigma: widths to start from: one, or one for each parameter.
-        learning_rate: of the mean.
-        width_learning_rate: by default (3 + log(parameters)) / (5 sqrt(parameters)), as in the paper.
-        max_age: as of `OpenAIES`.
-        noise: as of `OpenAIES`.
-        seed: decides the noise.
+        initial: initial mean, of shape (parameters,), or the number of parameters: then zeros.
+        population: number of candidates in a generation; defaults to 4 + 3 log(parameters), as in the paper.
+        sigma: initial widths: one number, or one for each parameter.
+        learning_rate: learning rate of the mean.
+        width_learning_rate: learning rate of the widths; defaults to (3 + log(parameters)) / (5 sqrt(parameters)), as
+            in the paper.
+        max_age: as in `OpenAIES`.
+        noise: as in `OpenAIES`.
+        seed: seed of the noise.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class SNES(NumberedAlgorithm):
             if not rate > 0:
                 raise ValueError(f"{name} must be above 0, not {rate}")
         self._draws = Draws(noise if noise is not None else usual_table(dim), seed, dim)
-        self._draws.table.index(seed, 0, dim)  # says so if the table is too small
+        self._draws.table.index(seed, 0, dim)  # raises if the table is too small
         self._evaluator: Perturbed | None = None
         self._figures: dict[str, float] = {}
 
@@ -80,17 +81,17 @@ class SNES(NumberedAlgorithm):
         return self._evaluator
 
     def incumbent(self) -> NDArray[np.float32]:
-        """The mean."""
+        """Return the mean."""
         return self.evaluator().centre
 
     def figures(self) -> dict[str, float]:
-        """The mean width, and the share of stale results in the last step."""
+        """Return the mean width, and the share of stale results in the last step."""
         return self._figures
 
     def _learn(self, batch: EvaluatedBatch) -> None:
         utilities = log_utilities(batch.fitnesses).astype(np.float32)
         [(of_mean, of_squares)] = weighted_sums(self._draws, [(batch.candidates, utilities)], self.map, squares=True)
-        # Utilities sum to 0, so the 1 of z² - 1 falls away.
+        # Utilities sum to 0, so the 1 in z² - 1 cancels.
         self.mean = self.mean + self.learning_rate * self.widths * of_mean
         self.widths = self.widths * np.exp(self.width_learning_rate / 2 * of_squares.astype(np.float64))
         self._evaluator = None

@@ -1,1 +1,1 @@
-"""Archives of what was found: elites by their niche, behaviours by their novelty."""
+"""Archives: elites by their niche, behaviours by their novelty."""

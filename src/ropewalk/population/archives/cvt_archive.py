@@ -2,7 +2,7 @@
 
 Vassiliades, Chatzilygeroudis, Mouret: Using Centroidal Voronoi Tessellations to Scale Up the Multi-dimensional Archive
 of Phenotypic Elites Algorithm, 2016 (https://arxiv.org/abs/1610.05729), algorithms 2 and 3. A grid has as many cells as
-the product of its parts; here the number of niches does not depend on how long a behaviour is.
+the product of its parts; here the number of niches does not depend on the length of a behaviour.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.population.archives.elite_archive import EliteArchive, Indices
 
-_CHUNK = 1 << 20  # distances at once: 8 MiB
+_CHUNK = 1 << 20  # distances computed at a time: 8 MiB
 
 
 class CVTArchive(EliteArchive):
-    """Its niches are the points nearest to each of some centroids, which k-means spreads evenly over the ranges.
+    """An archive whose niches are the Voronoi cells of centroids, which k-means spreads evenly over the ranges.
 
-    The centroids are found when they are first needed, and are part of the state.
+    The centroids are computed when they are first needed, and are part of the state.
 
     Args:
-        num_niches: how many.
-        ranges: (low, high) of each number of a behaviour.
-        num_samples: uniform points that k-means is run on; by default 25 for each niche.
-        max_iterations: of k-means, which ends before when no centroid moves.
-        seed: of the points.
-        centroids: (num_niches, numbers of a behaviour) to have these instead.
-        qd_offset: the fitness that counts nothing in the QD score.
+        num_niches: number of niches.
+        ranges: (low, high) of each component of a behaviour.
+        num_samples: number of uniform points on which k-means runs; defaults to 25 per niche.
+        max_iterations: maximum number of iterations of k-means, which stops earlier if no centroid moves.
+        seed: seed of the points.
+        centroids: centroids of shape (num_niches, components of a behaviour) to use instead of k-means.
+        qd_offset: the fitness that contributes 0 to the QD score.
     """
 
     def __init__(
@@ -62,26 +62,26 @@ class CVTArchive(EliteArchive):
 
     @cached_property
     def centroids(self) -> NDArray[np.float64]:
-        """The middle of each niche: (num_niches, numbers of a behaviour)."""
+        """The centroid of each niche: float64 of shape (num_niches, components of a behaviour)."""
         rng = np.random.default_rng(self._seed)
         samples = rng.uniform(self.lows, self.highs, (self._num_samples, len(self.lows)))
         return self._k_means(samples, samples[: self.num_niches].copy())
 
     def _k_means(self, samples: NDArray[np.float64], centroids: NDArray[np.float64]) -> NDArray[np.float64]:
         before = np.full(len(samples), -1)
-        for _ in range(self._max_iterations):  # Lloyd's
+        for _ in range(self._max_iterations):  # Lloyd's algorithm
             owner = self._nearest(samples, centroids)
             if np.array_equal(owner, before):
                 break
             before = owner
             counts = np.bincount(owner, minlength=len(centroids))
             sums = np.stack([np.bincount(owner, column, len(centroids)) for column in samples.T], axis=1)
-            owned = counts > 0  # a centroid that no point is nearest to stays where it is
+            owned = counts > 0  # a centroid without points stays where it is
             centroids[owned] = sums[owned] / counts[owned, None]
         return centroids
 
     def _nearest(self, points: NDArray[np.float64], centroids: NDArray[np.float64]) -> Indices:
-        scale = self.highs - self.lows  # so that no number counts more for being measured in a smaller unit
+        scale = self.highs - self.lows  # so that the units of the components do not matter
         points, centroids = (points - self.lows) / scale, (centroids - self.lows) / scale
         nearest = np.zeros(len(points), np.int64)
         step = max(1, _CHUNK // len(centroids))
@@ -93,18 +93,24 @@ class CVTArchive(EliteArchive):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of niches."""
+        """(number of niches,)."""
         return (self.num_niches,)
 
     def niches_of(self, behaviours: NDArray[np.float64]) -> Indices:
-        """The number of the centroid that is nearest, in units of the ranges; what is outside is moved inside first."""
+        """Return the index of the nearest centroid, with distances in units of the ranges.
+
+        Behaviours outside the ranges are clipped first.
+
+        Args:
+            behaviours: float64 of shape (n, components of a behaviour).
+        """
         return self._nearest(np.clip(behaviours, self.lows, self.highs), self.centroids)
 
     def state_dict(self) -> dict[str, Any]:
-        """The centroids and the elites."""
+        """Return the centroids and the elites."""
         return {**super().state_dict(), "centroids": self.centroids.copy()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from, with its centroids."""
+        """Restore a state from `state_dict`, including its centroids."""
         super().load_state_dict(state)
         self.centroids = np.array(state["centroids"], np.float64)

@@ -1,10 +1,10 @@
-"""The best solution that was found in each niche of behaviour.
+"""An archive of the best solution found in each niche of behaviour.
 
 Mouret, Clune: Illuminating search spaces by mapping elites, 2015 (https://arxiv.org/abs/1504.04909), section 3. Which
-behaviours share a niche is for the kinds of archive to say: `GridArchive` and `CVTArchive`.
+behaviours share a niche depends on the kind of archive: `GridArchive` or `CVTArchive`.
 
     behaviour ─ niches_of ─▶ niche ─▶ row ─▶ solutions[row], fitnesses[row], behaviours[row]
-                              none: -1 ┘      only of niches that are taken, so that many niches cost little
+                              none: -1 ┘      only for occupied niches, so that many niches cost little
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class EliteArchive(ABC):
     """Keeps the elite of each niche.
 
     Args:
-        num_niches: how many niches there are.
-        ranges: (low, high) of each number of a behaviour.
-        qd_offset: the fitness that counts nothing in the QD score; best the lowest that there is, for with less than
-            that a new elite would make the score smaller.
+        num_niches: number of niches.
+        ranges: (low, high) of each component of a behaviour.
+        qd_offset: the fitness that contributes 0 to the QD score; best the lowest possible fitness, because a new elite
+            below it would reduce the score.
     """
 
     def __init__(self, num_niches: int, ranges: Sequence[tuple[float, float]], qd_offset: float) -> None:
@@ -44,7 +44,7 @@ class EliteArchive(ABC):
         self.qd_offset = qd_offset
         self._row_of = np.full(num_niches, -1)
         self._num = 0
-        # By rows, with room for more: memory doubles when it is full, and no elite moves with each that is added.
+        # Rows with spare capacity: memory doubles when it is full, so elites are not moved on every addition.
         self._niches: Indices = np.zeros(0, np.int64)
         self._solutions: Floats = np.zeros((0, 0))
         self._fitnesses: NDArray[np.float64] = np.zeros(0)
@@ -52,53 +52,57 @@ class EliteArchive(ABC):
 
     @property
     def niches(self) -> Indices:
-        """The niche of each row; one that was taken before another has a lower row."""
+        """The niche of each row: int64 of shape (num,), in the order in which the niches were first occupied."""
         return self._niches[: self._num]
 
     @property
     def solutions(self) -> Floats:
-        """The elite of each row: (num, numbers of a solution)."""
+        """The elite of each row: shape (num, components of a solution)."""
         return self._solutions[: self._num]
 
     @property
     def fitnesses(self) -> NDArray[np.float64]:
-        """The elite's fitness of each row."""
+        """The fitness of each row's elite: float64 of shape (num,)."""
         return self._fitnesses[: self._num]
 
     @property
     def behaviours(self) -> NDArray[np.float64]:
-        """The elite's behaviour of each row."""
+        """The behaviour of each row's elite: float64 of shape (num, components of a behaviour)."""
         return self._behaviours[: self._num]
 
     @abstractmethod
     def niches_of(self, behaviours: NDArray[np.float64]) -> Indices:
-        """The niche of each behaviour; one outside of the ranges belongs to the niche that is nearest."""
+        """Return the niche of each behaviour; a behaviour outside the ranges belongs to the nearest niche.
+
+        Args:
+            behaviours: float64 of shape (n, components of a behaviour).
+        """
 
     @property
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """What identifies the kind: its niches along each number, or their number."""
+        """The shape of the archive: its number of niches along each component, or in all."""
 
     def __len__(self) -> int:
-        """How many niches are taken."""
+        """Return the number of occupied niches."""
         return self._num
 
     def add(self, solutions: ArrayLike, fitnesses: ArrayLike, behaviours: ArrayLike) -> tuple[int, int]:
         """Put each solution into its niche if it is better than the elite there.
 
-        Of those that tie, the elite of before stays, and else the first of this call wins: so the same solutions in
-        the same order give the same archive, in one call or in several.
+        Among equal fitnesses, the existing elite stays, and otherwise the first solution of this call wins: so the same
+        solutions in the same order give the same archive, in one call or in several.
 
         Args:
-            solutions: (n, numbers of a solution).
-            fitnesses: (n,), to be made large.
-            behaviours: (n, numbers of a behaviour).
+            solutions: shape (n, components of a solution).
+            fitnesses: shape (n,), to maximise.
+            behaviours: shape (n, components of a behaviour).
 
         Returns:
-            How many niches were taken, and how many elites were replaced.
+            The number of niches that were newly occupied, and the number of elites that were replaced.
 
         Raises:
-            ValueError: shapes do not fit, or a behaviour is not finite.
+            ValueError: the shapes do not match, or a behaviour is not finite.
         """
         new, fitness, behaviour = np.asarray(solutions), np.asarray(fitnesses, np.float64), self._checked(behaviours)
         if not len(new) == len(fitness) == len(behaviour):
@@ -107,9 +111,9 @@ class EliteArchive(ABC):
             return 0, 0
         niches = self.niches_of(behaviour)
         present, arrivals = np.unique(niches, return_index=True)
-        order = np.lexsort((-fitness, niches))  # stable: equal ones stay in order
+        order = np.lexsort((-fitness, niches))  # stable: ties stay in order
         candidates = order[np.searchsorted(niches[order], present)]  # the best of each niche
-        candidates = candidates[np.argsort(arrivals)]  # niches in the order in which they would be taken one by one
+        candidates = candidates[np.argsort(arrivals)]  # niches in the order in which single additions would occupy them
         rows = self._row_of[niches[candidates]]
         founders = candidates[rows < 0]
         settled = rows >= 0
@@ -122,7 +126,7 @@ class EliteArchive(ABC):
         return len(founders), int(better.sum())
 
     def _make_rows(self, niches: Indices, like: Floats) -> Indices:
-        """Rows for niches that are taken now; `like` has solutions of the kind that will be there."""
+        """Create rows for newly occupied niches; `like` has solutions of the same shape and dtype."""
         if self._solutions.shape[1:] != like.shape[1:]:
             if self._num:
                 raise ValueError(f"solutions here have {self._solutions.shape[1:]} numbers, not {like.shape[1:]}")
@@ -156,7 +160,7 @@ class EliteArchive(ABC):
 
     @property
     def coverage(self) -> float:
-        """The share of niches that are taken."""
+        """The share of occupied niches, from 0 to 1."""
         return len(self) / self.num_niches
 
     @property
@@ -166,11 +170,11 @@ class EliteArchive(ABC):
 
     @property
     def best(self) -> int | None:
-        """The row of the fittest elite, of equal ones the one whose niche was taken first; None while all is empty."""
+        """The row of the fittest elite, the first-occupied among equals; None if the archive is empty."""
         return int(self.fitnesses.argmax()) if len(self) else None
 
     def fitness_by_niche(self) -> NDArray[np.float64]:
-        """The elite's fitness in each niche, NaN where it is empty; of the archive's `shape`."""
+        """Return the fitness of the elite in each niche, NaN if it is empty: float64 of the archive's `shape`."""
         fitness = np.full(self.num_niches, np.nan)
         fitness[self.niches] = self.fitnesses
         return fitness.reshape(self.shape)
@@ -178,7 +182,7 @@ class EliteArchive(ABC):
     # --- its state ----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The elites, in the order of their rows."""
+        """Return the elites, in the order of their rows."""
         return {
             "kind": type(self).__name__,
             "shape": list(self.shape),
@@ -191,10 +195,10 @@ class EliteArchive(ABC):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from.
+        """Restore a state from `state_dict`.
 
         Raises:
-            ValueError: it is of another archive.
+            ValueError: the state belongs to another archive.
         """
         own = {"kind": type(self).__name__, "shape": list(self.shape), "lows": self.lows, "highs": self.highs}
         for name, value in own.items():

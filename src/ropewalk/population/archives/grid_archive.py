@@ -15,12 +15,12 @@ from ropewalk.population.archives.elite_archive import EliteArchive, Indices
 
 
 class GridArchive(EliteArchive):
-    """Cuts each number of a behaviour into equal parts; a niche is a part of each.
+    """Divides each component of a behaviour into equal parts; a niche is one part of each.
 
     Args:
-        shape: how many parts each number is cut into.
-        ranges: (low, high) of each number; what lies outside belongs to the outermost part.
-        qd_offset: the fitness that counts nothing in the QD score.
+        shape: number of parts of each component.
+        ranges: (low, high) of each component; values outside belong to the outermost part.
+        qd_offset: the fitness that contributes 0 to the QD score.
 
     Example:
         >>> archive = GridArchive((2, 3), [(0, 1), (0, 1)])
@@ -40,11 +40,11 @@ class GridArchive(EliteArchive):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Parts of each number."""
+        """The number of parts of each component."""
         return self._shape
 
     def niches_of(self, behaviours: NDArray[np.float64]) -> Indices:
-        """The number of each one's cell, the last number of the behaviour running fastest."""
+        """Return the cell index of each behaviour, in C order."""
         parts = np.array(self._shape)
         share = (behaviours - self.lows) / (self.highs - self.lows)
         cells = np.clip(np.floor(share * parts), 0, parts - 1).astype(np.int64)

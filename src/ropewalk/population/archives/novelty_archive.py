@@ -1,4 +1,4 @@
-"""Behaviours that were seen before, and how far a behaviour is from the nearest of them.
+"""An archive of earlier behaviours, which measures the distance of a behaviour to its nearest neighbours.
 
 Lehman, Stanley: Abandoning Objectives: Evolution through the Search for Novelty Alone, 2011
 (https://doi.org/10.1162/EVCO_a_00025), equation 1; Conti et al.: Improving Exploration in Evolution Strategies for Deep
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: Differences that are in memory at a time, 8 MB of them.
+#: Number of differences that are in memory at a time: 8 MB.
 _DIFFERENCES = 1 << 20
 
 
@@ -22,8 +22,8 @@ class NoveltyArchive:
     """Behaviours, oldest first.
 
     Args:
-        k: how many nearest neighbours novelty is the mean distance to.
-        capacity: how many behaviours; the oldest leave. None for all that were ever added.
+        k: number of nearest neighbours over which novelty averages the distance.
+        capacity: maximum number of behaviours, of which the oldest are removed; None for no limit.
     """
 
     def __init__(self, k: int = 10, capacity: int | None = None) -> None:
@@ -40,14 +40,14 @@ class NoveltyArchive:
 
     @property
     def behaviours(self) -> Floats:
-        """All of them, a row each; do not change it."""
+        """All behaviours, float64 of shape (num, components); do not change the array."""
         return self._behaviours
 
     def add(self, behaviour: Floats) -> None:
-        """Add one.
+        """Add a behaviour.
 
         Raises:
-            ValueError: it has another length than those before.
+            ValueError: its length differs from that of earlier behaviours.
         """
         row = np.asarray(behaviour, np.float64).reshape(1, -1)
         self._check(row)
@@ -57,10 +57,16 @@ class NoveltyArchive:
         self._behaviours = np.concatenate([kept, row])
 
     def novelty(self, behaviours: Floats) -> Floats:
-        """The mean distance of each row to the `k` nearest in the archive, or to all while there are fewer; 0 for none.
+        """Return the mean distance of each behaviour to its `k` nearest neighbours in the archive.
+
+        Args:
+            behaviours: shape (n, components).
+
+        Returns:
+            Shape (n,). If the archive has fewer than `k` behaviours, the mean is over all of them; 0 if it is empty.
 
         Raises:
-            ValueError: they have another length than those in the archive.
+            ValueError: their length differs from that of the behaviours in the archive.
         """
         rows = np.asarray(behaviours, np.float64)
         if not len(self) or not len(rows):
@@ -74,7 +80,7 @@ class NoveltyArchive:
         distances = np.sqrt(np.square(differences, out=differences).sum(-1))
         if len(self) > self.k:
             distances = np.partition(distances, self.k - 1)[:, : self.k]
-        return np.sort(distances).mean(-1)  # sorted: what partition leaves in which order is its own affair
+        return np.sort(distances).mean(-1)  # partition leaves an unspecified order, which changes the rounding
 
     def _check(self, rows: Floats) -> None:
         if len(self) and rows.shape[1] != self._behaviours.shape[1]:
@@ -84,9 +90,9 @@ class NoveltyArchive:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The behaviours."""
+        """Return the behaviours."""
         return {"behaviours": self._behaviours}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Become what `state_dict` was taken from."""
+        """Restore a state from `state_dict`."""
         self._behaviours = np.array(state["behaviours"], np.float64)

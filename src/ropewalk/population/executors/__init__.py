@@ -1,4 +1,4 @@
-"""Where evaluations run: a pool of Ropewalk, another library's, or this process."""
+"""Executors of evaluations: on a pool of Ropewalk, on the pool of another library, or in this process."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ropewalk.population.executors.this_process import ThisProcess
 
 
 def ground_of(pool: Any, fitness: Fitness, seed: int, *, in_bulk: bool) -> EvaluationExecutor:
-    """The ground for whatever was given as `pool`.
+    """Return the executor for the object that was given as `pool`.
 
     Args:
-        pool: what evaluations run on.
-        fitness: what evaluators call.
-        seed: of the run.
-        in_bulk: whether nobody looks at outcomes before all of an ask are there.
+        pool: a pool or an executor; None for this process.
+        fitness: the function that evaluators call.
+        seed: seed of the run.
+        in_bulk: whether outcomes are needed only when all evaluations of an ask have ended.
 
     Raises:
-        TypeError: it is nothing that runs tasks.
+        TypeError: `pool` cannot run tasks.
     """
     if pool is None:
         return ThisProcess(fitness, seed)

@@ -1,4 +1,4 @@
-"""What every ground does: it evaluates candidates and hands back what became of them, in any order."""
+"""The interface of executors: evaluate candidates, and return their outcomes in any order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ropewalk.population.pacing.pacing import Ticket
 
 
 class FinishedEvaluation(NamedTuple):
-    """What became of one evaluation."""
+    """The result of one evaluation."""
 
     ticket: Ticket
     is_test: bool
@@ -19,16 +19,16 @@ class FinishedEvaluation(NamedTuple):
 
 
 class EvaluationExecutor(Protocol):
-    """Where evaluations run. Called by one thread."""
+    """Runs evaluations. All methods are called by one thread."""
 
     @property
     def num_workers(self) -> int:
-        """How many evaluations run side by side."""
+        """Number of evaluations that run concurrently."""
         ...
 
     @property
     def shares_process(self) -> bool:
-        """Whether evaluations take the time of this process."""
+        """Whether evaluations run in this process, and use its CPU time."""
         ...
 
     def submit(
@@ -38,36 +38,40 @@ class EvaluationExecutor(Protocol):
         candidates: Sequence[Any],
         positions: Sequence[int] | None = None,
     ) -> None:
-        """Begin with these, in this order.
+        """Submit evaluations, in this order.
 
         Args:
             ask: the number of their ask; their seeds follow from it and from their positions.
-            evaluator: of that ask; `is_test` says that these are tests, whose asks are numbered apart.
-            candidates: some of its candidates.
-            positions: theirs; None if these are all of them.
+            evaluator: the evaluator of that ask; if its `is_test` is true, these are tests, whose asks are numbered
+                separately.
+            candidates: some candidates of that ask.
+            positions: their positions in the ask; None if these are all of its candidates.
         """
         ...
 
     def collect(self, timeout_s: float | None) -> list[FinishedEvaluation]:
-        """What has ended since this was last called; waits for something, at most so long.
+        """Return the evaluations that have ended since the last call.
+
+        Args:
+            timeout_s: maximum time to wait for one, in seconds; None waits for ever.
 
         Raises:
-            Exception: what broke the pool.
+            Exception: the error that broke the pool.
         """
         ...
 
     def drop(self, tickets: Sequence[Ticket]) -> None:
-        """Nobody wants to know about these any more; outcomes of those that run may still arrive."""
+        """Cancel evaluations that have not begun; outcomes of running ones may still arrive, and are ignored."""
         ...
 
     def map(self, function: Any, items: Sequence[Any], /) -> list[Any]:
-        """`[function(item) for item in items]`, here."""
+        """Return `[function(item) for item in items]`, computed by this executor."""
         ...
 
     def scale_to(self, num_workers: int) -> None:
-        """Have so many workers from now on, if this ground can; else nothing."""
+        """Change the number of workers, if this executor can; otherwise do nothing."""
         ...
 
     def close(self) -> None:
-        """Give up what has not begun; the pool itself is the caller's. May be called twice."""
+        """Cancel evaluations that have not begun; the pool itself belongs to the caller. May be called twice."""
         ...

@@ -1,8 +1,8 @@
-"""Evaluations on a pool of Ropewalk: a task for each candidate, and next to nothing on the wire.
+"""Evaluations on a pool of Ropewalk: one task per candidate, with minimal data per task.
 
-fitness ────── once for the run and host ─────┐
-evaluator ──── once for each of them and host ─┼─▶ worker: evaluate_as_task(evaluator, fitness, candidate)
-candidates ─── a few bytes each ──────────────┘         │
+fitness ────── once per run and host ──────────┐
+evaluator ──── once per evaluator and host ────┼─▶ worker: evaluate_as_task(evaluator, fitness, candidate)
+candidates ─── a few bytes each ───────────────┘        │
 arrivals ◀──── numbers, in batches ◀────────────────────┘
 """
 
@@ -25,7 +25,7 @@ from ropewalk.processes.notifier import Notifier
 
 
 class _AskJob(PoolJob):
-    """The evaluations of one ask; files away what arrives, on the loop's thread."""
+    """The evaluations of one ask; stores arriving results, on the loop's thread."""
 
     def __init__(self, ask: int, positions: Sequence[int] | None, *, is_test: bool, ground: RopewalkPool) -> None:
         super().__init__()
@@ -46,14 +46,15 @@ class _AskJob(PoolJob):
 
 
 class RopewalkPool:
-    """A ground on a pool of Ropewalk.
+    """An executor on a pool of Ropewalk.
 
     Args:
-        pool: any; it stays the caller's.
-        fitness: what workers call.
-        seed: of the run.
-        in_bulk: whether nobody looks at outcomes before all of an ask are there: then a worker sends all of its own at
-            once (they lie safe until then), and what one has too much another one takes over.
+        pool: any pool; it belongs to the caller.
+        fitness: the function that workers call.
+        seed: seed of the run.
+        in_bulk: whether outcomes are needed only when all evaluations of an ask have ended: then a worker sends all of
+            its results at once (they are kept in its task page until then), and evaluations that a busy worker has not
+            begun are moved to another one.
     """
 
     shares_process = False
@@ -84,7 +85,7 @@ class RopewalkPool:
         sent: Any = evaluator
         if (
             not self.in_bulk and not is_test
-        ):  # asked for again and again: then it has to be told only that it is the same
+        ):  # the evaluator of the previous ask: the pool has to be told only that it is the same
             if self._evaluator[0] is not evaluator:
                 self._evaluator = evaluator, self._pool.put(evaluator)
             sent = self._evaluator[1]
@@ -136,7 +137,7 @@ class RopewalkPool:
         self._pool.scale_to(num_workers)
 
     def _cut(self, items: Sequence[Any]) -> list[Sequence[Any]]:
-        """Units for the pool: one for each worker, or for each candidate."""
+        """Split items into units for the pool: one per worker, or one per candidate."""
         size = -(-len(items) // self.num_workers) if self.in_bulk else 1
         return [items[at : at + size] for at in range(0, len(items), size)]
 

@@ -1,7 +1,7 @@
-"""Evaluations on the pools of other libraries: `multiprocessing.Pool` and its like, `concurrent.futures` and its like.
+"""Evaluations on the pools of other libraries: `multiprocessing.Pool`, `concurrent.futures` and compatible ones.
 
-They work, with what these pools promise: the evaluator travels with each chunk of candidates, a worker that dies takes
-its chunk with it or breaks the pool, and their size stays. What is sent is copied first, as these pools may be threads.
+They have the limits of these pools: the evaluator is sent with each chunk of candidates, a worker that dies loses its
+chunk or breaks the pool, and the number of workers is fixed. Arguments are copied first, as the workers may be threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Result = list[tuple[int, Any, BaseException | None]]
 
 
 class _ChunkExecutor:
-    """Candidates in chunks, results through a queue; how a chunk begins is the subclass's."""
+    """Submits candidates in chunks, and returns results through a queue; subclasses define how a chunk is submitted."""
 
     shares_process = False
 
@@ -64,7 +64,7 @@ class _ChunkExecutor:
         raise NotImplementedError
 
     def _file(self, tickets: list[Ticket], is_test: bool, result: _Result | BaseException) -> None:
-        """Called by threads of the pool."""
+        """Store the result of a chunk; threads of the pool call this."""
         if isinstance(result, BaseException):
             self._arrived.put([FinishedEvaluation(ticket, is_test, result) for ticket in tickets])
             return

@@ -1,4 +1,4 @@
-"""Evaluations in this process, one after the other: for debugging, and the reference for all other grounds."""
+"""Evaluations in this process, one after the other: for debugging, and as the reference for all other executors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ropewalk.population.pacing.pacing import Ticket
 
 
 class ThisProcess:
-    """Evaluates when it is asked for results."""
+    """Evaluates candidates when results are requested."""
 
     num_workers = 1
     shares_process = True
@@ -24,7 +24,7 @@ class ThisProcess:
         self._fitness = fitness
         self._seed = seed
         self._sent: tuple[Any, Any] = (None, None)
-        """An evaluator, and it as it would be sent: what a function may change is the same on every ground."""
+        """An evaluator, and its copy as a pool would send it: functions may change the same objects everywhere."""
         self._waiting: deque[tuple[Ticket, Evaluator[Any], Any]] = deque()
 
     def submit(

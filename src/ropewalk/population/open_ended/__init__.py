@@ -1,1 +1,1 @@
-"""What POET is made of: environments that vary, niches in which agents learn, and their lineage."""
+"""The parts of POET: environments that vary, niches in which agents learn, and their lineage."""

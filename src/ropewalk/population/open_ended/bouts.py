@@ -1,11 +1,11 @@
-"""Rounds of evaluations of agents in environments, as numbers: what POET asks for. Pure.
+"""Rounds of evaluations of agents in environments, numbered, as POET asks for them. Pure.
 
     bout 0: agent 0, environment 0, perturbed   ▕ 40 41 42 43 ▏   mirrored: 40 and 41 are draw k, plus and minus
-    bout 1: agent 1, environment 0, as it is    ▕ 44 45 ▏         two episodes
+    bout 1: agent 1, environment 0, unperturbed ▕ 44 45 ▏         two episodes
                                                   └─ a candidate is its number; the evaluator holds the plan
 
-A round is sent once to each host, with the parameters of its agents and the records of its environments; an evaluation
-costs one number on the wire. Numbers are never used again, so what is told too late is known by its number.
+A round is sent once to each host, with the parameters of its agents and the records of its environments; for each
+evaluation only a number is sent. Numbers are never reused, so a late outcome is recognised by its number.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from ropewalk.population.weighted_sum import Draws, Group, Vector
 
 @dataclass(frozen=True, slots=True)
 class AgentEnvPair:
-    """An environment and the agent that belongs to it."""
+    """An environment and its agent."""
 
     number: int
-    """Of the environment, from 0 in the order of their births."""
+    """The number of the environment, from 0 in the order of their births."""
     environment: Environment
     parameters: Vector
     score: float | None
-    """Of the agent in its environment when it was last evaluated there."""
+    """The score of the agent in its environment when it was last evaluated there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bout:
-    """Evaluations of one agent in one environment."""
+    """The evaluations of one agent in one environment."""
 
     agent: int
-    """Its row in the parameters of the round."""
+    """Index of the agent among the parameters of the round."""
     environment: int
-    """Its place among the environments of the round."""
+    """Index of the environment in the round."""
     num_evaluations: int
     sigma: float = 0.0
-    """Of the noise; 0 is the agent itself."""
+    """Standard deviation of the noise; 0 evaluates the agent unperturbed."""
     first_draw: int = 0
-    """Evaluations 2k and 2k + 1 are the agent plus and minus draw `first_draw + k`."""
+    """Evaluations 2k and 2k + 1 use the agent plus and minus draw `first_draw + k`."""
 
 
 class BoutEvaluator(Evaluator[int]):
-    """Calls `fitness(parameters, environment, trial)` for a number.
+    """Calls `fitness(parameters, environment, trial)` for a candidate number.
 
     Args:
         first: the number of the first evaluation.
-        bouts: the plan.
-        agents: parameters, a row for each agent.
-        environments: their records.
+        bouts: the bouts of the round.
+        agents: parameters of each agent, each float32 of shape (dim,).
+        environments: records of the environments.
         draws: the noise.
     """
 
@@ -78,7 +78,7 @@ class BoutEvaluator(Evaluator[int]):
         self._draws = draws
 
     def parameters(self, candidate: int) -> tuple[Vector, Environment]:
-        """What the number stands for."""
+        """Return the parameters and the environment of a candidate number."""
         index = bisect_right(self._firsts, candidate) - 1
         bout = self._bouts[index]
         agent = self._agents[bout.agent]
@@ -99,13 +99,13 @@ _WAITED_FOR, _TOLD, _DROPPED = 0, 1, 2
 
 
 class BoutRound:
-    """Bouts, what was asked of them, and what was told.
+    """The bouts of a round, with what was asked and told of them.
 
     Args:
         first: the number of the first evaluation.
-        bouts: at least one.
+        bouts: at least one bout.
         agents: parameters of each agent.
-        environments: their records.
+        environments: records of the environments.
         draws: the noise.
     """
 
@@ -130,22 +130,22 @@ class BoutRound:
 
     @property
     def end(self) -> int:
-        """The number behind its last one."""
+        """The number after the last evaluation."""
         return self._first + self.size
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it was told or will never be."""
+        """Whether all evaluations were told or dropped."""
         return bool(self._status.all())
 
     def ask(self, n: int) -> range:
-        """The next numbers, at most `n`."""
+        """Return the next numbers, at most `n`."""
         asked = range(self._next, min(self._next + n, self.end))
         self._next = asked.stop
         return asked
 
     def tell(self, candidates: Sequence[int], outcomes: Sequence[Outcome]) -> int:
-        """Take down outcomes, and say how many of them are of this round; the others come too late.
+        """Record outcomes, and return how many of them belong to this round; the others come too late.
 
         Raises:
             ValueError: a number was not asked for.
@@ -160,23 +160,23 @@ class BoutRound:
         return len(candidates) - num_late
 
     def drop(self, candidates: Sequence[int]) -> None:
-        """Wait for these no longer."""
+        """Stop waiting for these evaluations."""
         for candidate in candidates:
             index = self._index(candidate)
             if index >= 0 and self._status[index] == _WAITED_FOR:
                 self._status[index] = _DROPPED
 
     def score(self, bout: int) -> float | None:
-        """The mean fitness of what was told of a bout; None if nothing was."""
+        """Return the mean fitness of the outcomes of a bout; None if there are none."""
         told = self._of(bout, self._fitness)[self._of(bout, self._status) == _TOLD]
         return float(told.mean()) if len(told) else None
 
     def group(self, bout: int, weigh: Any) -> tuple[Group, int]:
-        """Draws of a perturbed bout with their weights, and how many evaluations these are from.
+        """Return the draws of a perturbed bout with their weights, and the number of evaluations they come from.
 
         Args:
-            bout: its place in the round.
-            weigh: fitnesses to weights, such as `centred_ranks`.
+            bout: index of the bout in the round.
+            weigh: converts fitnesses to weights, such as `centred_ranks`.
         """
         told = np.flatnonzero(self._of(bout, self._status) == _TOLD)
         weights: Floats = weigh(self._of(bout, self._fitness)[told])
@@ -184,7 +184,7 @@ class BoutRound:
         return (numbers + self.bouts[bout].first_draw, weights_of_numbers), len(told)
 
     def state_dict(self) -> dict[str, Any]:
-        """The plan without its agents and environments, and what was asked and told."""
+        """Return the bouts without agents and environments, and what was asked and told."""
         return {
             "first": self._first,
             "next": self._next,
@@ -197,7 +197,7 @@ class BoutRound:
     def from_state_dict(
         cls, state: dict[str, Any], agents: Sequence[Vector], environments: Sequence[Environment], draws: Draws
     ) -> BoutRound:
-        """The round that `state_dict` was taken from."""
+        """Restore a round from `state_dict`."""
         bouts = [Bout(int(a), int(e), int(n), float(sigma), int(draw)) for a, e, n, sigma, draw in state["bouts"]]
         this = cls(int(state["first"]), bouts, agents, environments, draws)
         this._next = int(state["next"])

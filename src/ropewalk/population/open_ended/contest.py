@@ -1,4 +1,4 @@
-"""Which agent is the best in an environment: each as it is, and after one step there. Pure.
+"""A contest of agents for environments: each agent unperturbed, and after one step there. Pure.
 
 Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET), 2019 (https://arxiv.org/abs/1901.01753),
 algorithm 4, for several environments at once.
@@ -16,38 +16,38 @@ class TransferCandidate:
 
     score: float
     source: int
-    """Its number among the agents."""
+    """Index of the agent."""
     proposal: int | None
-    """The number of the proposal, if it takes a step first; None if it comes as it is."""
+    """Index of the proposal, if the agent takes a step first; None if it moves unchanged."""
 
 
 class Contest:
-    """Agents against each other, in each of some environments.
+    """The agents compared with each other in each of several environments.
 
     Args:
-        num_agents: how many agents there are.
-        child: whether they contest one new environment; else each has one of its own, and contests those of the others.
+        num_agents: number of agents.
+        child: whether all agents contest one new environment; otherwise each has its own, and contests the others.
     """
 
     def __init__(self, num_agents: int, *, child: bool) -> None:
         self.entries = [
             (target, source) for target in range(1 if child else num_agents) for source in range(num_agents)
         ]
-        """(environment, agent) of those that are evaluated as they are: each agent everywhere."""
+        """(environment, agent) of the unperturbed evaluations: each agent in every environment."""
         self.guests = [(target, source) for target, source in self.entries if child or target != source]
-        """(environment, agent) of the proposals: agents that take a step in an environment that is not their own."""
+        """(environment, agent) of the proposals: agents that take a step in an environment of another agent."""
 
     def home_scores(self, direct: Sequence[float | None]) -> list[float | None]:
-        """Of agents in their own environments; `direct` are the scores of the entries."""
+        """Return the scores of agents in their own environments; `direct` are the scores of the entries."""
         return [score for (target, source), score in zip(self.entries, direct, strict=True) if target == source]
 
     def best(self, target: int, direct: Sequence[float | None], proposed: Sequence[float | None]) -> TransferCandidate:
-        """The best guest of an environment; of equal ones the first, and as it is rather than after a step.
+        """Return the best agent for an environment; among equals the first, and an unchanged agent before a proposal.
 
         Args:
-            target: the environment.
-            direct: scores of the entries; None where nothing is known.
-            proposed: scores of the proposals.
+            target: index of the environment.
+            direct: scores of the entries; None if a score is unknown.
+            proposed: scores of the proposals; None if a score is unknown.
         """
         scores = dict(zip(self.entries, direct, strict=True))
         arrivals: list[TransferCandidate] = []

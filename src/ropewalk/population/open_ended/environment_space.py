@@ -1,4 +1,4 @@
-"""What POET has to know of environments: where to begin, how they vary, and how far they are from each other."""
+"""The interface of environments for POET: the first one, their mutations, and distances between them."""
 
 from __future__ import annotations
 
@@ -8,28 +8,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 Environment = Any
-"""A small record: a number, a string, a list, or a dict with string keys of these. It travels to the workers with
-each round, and lies in checkpoints and in the lineage; the fitness function builds the environment from it."""
+"""A small record: a number, a string, a list, or a dict with string keys of these.
+
+It is sent to the workers with each round, and stored in checkpoints and in the lineage; the fitness function builds the
+environment from it.
+"""
 
 
 class EnvironmentSpace(Protocol):
-    """All environments that there could be. Give POET an object with these four methods.
+    """The space of all possible environments. Give POET an object with these four methods.
 
-    Each is a function of its arguments and of nothing else, and none changes them.
+    The result of each method depends only on its arguments, and no method changes them.
     """
 
     def initial(self) -> Environment:
-        """The environment that POET starts from: an easy one."""
+        """Return the environment with which POET starts: an easy one."""
         ...
 
     def mutate(self, environment: Any, rng: np.random.Generator) -> Environment:
-        """A child that differs a little from its parent."""
+        """Return a child that differs a little from its parent."""
         ...
 
     def vector(self, environment: Any) -> NDArray[np.float64]:
-        """Where it lies among others: Euclidean distances between these measure novelty, and 0 means the same."""
+        """Return the position of an environment: float64 of a fixed length.
+
+        Euclidean distances between positions measure novelty; distance 0 means the same environment.
+        """
         ...
 
     def describe(self, environment: Any) -> str:
-        """A few words for people, such as the label in a lineage."""
+        """Return a short description, such as the label in a lineage."""
         ...

@@ -16,28 +16,28 @@ from ropewalk.population.weighted_sum import Vector
 
 @dataclass(frozen=True, slots=True)
 class ESConfig:
-    """How agents learn, with the values of the paper (appendix A and its code): OpenAI-ES with Adam.
+    """The learning of agents, with the values of the paper (appendix A and its code): OpenAI-ES with Adam.
 
-    Noise and learning rate shrink with each step of a niche, and begin anew when another agent moves in.
+    Noise and learning rate shrink with each step of a niche, and are reset when another agent moves in.
     """
 
     pairs: int = 256
-    """Mirrored pairs of evaluations for each step."""
+    """Number of mirrored pairs of evaluations per step."""
     sigma: float = 0.1
-    """Standard deviation of the noise to begin with."""
+    """Initial standard deviation of the noise."""
     sigma_decay: float = 0.999
-    """Factor for each step."""
+    """Factor of `sigma` after each step."""
     least_sigma: float = 0.01
     learning_rate: float = 0.01
-    """To begin with."""
+    """Initial learning rate."""
     learning_rate_decay: float = 0.9999
     least_learning_rate: float = 0.001
     weight_decay: float = 0.01
-    """Of the parameters that the gradient loses."""
+    """Factor of the parameters that are subtracted from the gradient."""
     optimizer: str = "adam"
     """"adam", "momentum" or "sgd"."""
     shaping: str = "centred_ranks"
-    """What counts of fitnesses; see `ropewalk.population.ranks`."""
+    """The shaping of fitnesses; see `ropewalk.population.ranks`."""
 
     def __post_init__(self) -> None:
         if self.pairs < 1:
@@ -58,10 +58,10 @@ class Niche:
     """An active environment with its agent.
 
     Args:
-        number: of the environment.
-        environment: its record.
-        parameters: of the agent; not changed, but replaced.
-        learning: how it learns.
+        number: number of the environment.
+        environment: record of the environment.
+        parameters: parameters of the agent, float32 of shape (dim,); replaced, but never changed in place.
+        learning: how the agent learns.
     """
 
     def __init__(self, number: int, environment: Environment, parameters: Vector, learning: ESConfig) -> None:
@@ -73,18 +73,18 @@ class Niche:
 
     @property
     def pair(self) -> AgentEnvPair:
-        """What it is, for others."""
+        """The environment and its agent."""
         return AgentEnvPair(self.number, self.environment, self.parameters, self.score)
 
     def adopt(self, parameters: Vector, score: float | None) -> None:
-        """Another agent moves in, and begins to learn."""
+        """Replace the agent, and reset noise and learning rate."""
         self.parameters = parameters
         self.score = score
         self.sigma = self._learning.sigma
         self._optimizer = make_optimizer(self._learning.optimizer, self._learning.learning_rate)
 
     def learn(self, gradient: Vector) -> None:
-        """A step of its agent; noise and learning rate shrink."""
+        """Take a step of the agent; noise and learning rate shrink."""
         learning, optimizer = self._learning, self._optimizer
         self.parameters = optimizer.step(self.parameters, self._with_decay(gradient))
         self.sigma = max(self.sigma * learning.sigma_decay, learning.least_sigma)
@@ -93,7 +93,7 @@ class Niche:
         )
 
     def fine_tuned(self, gradient: Vector) -> Vector:
-        """Its agent after one step, in whichever environment the gradient is from; it does not change itself."""
+        """Return the agent's parameters after one step along a gradient from any environment; changes nothing."""
         optimizer = make_optimizer(self._learning.optimizer, self._learning.learning_rate)
         return optimizer.step(self.parameters, self._with_decay(gradient))
 
@@ -102,7 +102,7 @@ class Niche:
         return np.subtract(gradient, loss, out=loss)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything."""
+        """Return the whole state."""
         return {
             "number": self.number,
             "environment": self.environment,
@@ -114,7 +114,7 @@ class Niche:
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any], learning: ESConfig) -> Niche:
-        """The niche that `state_dict` was taken from."""
+        """Restore a niche from `state_dict`."""
         parameters = np.array(state["parameters"], np.float32)
         this = cls(int(state["number"]), state["environment"], parameters, learning)
         this.score = state["score"]

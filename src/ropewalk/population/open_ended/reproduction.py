@@ -1,4 +1,4 @@
-"""Which environments POET varies, and which of their children it lets in. Pure.
+"""Reproduction of environments in POET: which of them have children, and which children are admitted. Pure.
 
 Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET), 2019 (https://arxiv.org/abs/1901.01753), algorithm 3
 and section 3.
@@ -21,31 +21,31 @@ class Child:
 
     environment: Environment
     parent: int
-    """The number of the environment that it varies."""
+    """The number of its parent environment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """When environments reproduce and what is kept, with the values of the paper but for the number of children."""
+    """The rules of reproduction, with the values of the paper except for the number of children."""
 
     every: int = 150
-    """Iterations between attempts."""
+    """Number of iterations between attempts."""
     at_score: float = 200.0
-    """The least score of an agent whose environment may have children."""
+    """The minimum score of an agent whose environment may have children."""
     least_score: float = 50.0
-    """The minimal criterion: with a worse agent a child is too hard, first with its parent's and then with the best."""
+    """The minimal criterion: a child is too hard below this score, first of its parent's agent and then of the best."""
     most_score: float = 300.0
-    """With a better one it is too easy."""
+    """Above this score a child is too easy."""
     children: int = 8
-    """How many are tried in each attempt."""
+    """Number of children in each attempt."""
     admitted: int = 1
-    """How many of them are admitted at most."""
+    """Maximum number of children that are admitted in each attempt."""
     capacity: int = 20
-    """Most active environments; the oldest make room."""
+    """Maximum number of active environments; the oldest are archived to make room."""
     archive_capacity: int = 100
-    """Most of those that made room and are kept with their agents; novelty is measured against them as well."""
+    """Maximum number of archived environments with their agents; novelty is measured against them as well."""
     neighbours: int = 5
-    """Novelty is the mean distance to so many nearest environments."""
+    """Number of nearest environments over which novelty averages the distance."""
 
     def __post_init__(self) -> None:
         for name in ("every", "children", "admitted", "capacity", "neighbours"):
@@ -61,7 +61,7 @@ class Reproduction:
         return generation > 0 and generation % self.every == 0
 
     def may_reproduce(self, score: float | None) -> bool:
-        """Whether an agent is good enough for its environment to have children."""
+        """Whether the score of an agent is high enough for its environment to have children."""
         return score is not None and score >= self.at_score
 
     def meets_criterion(self, score: float | None) -> bool:
@@ -71,7 +71,7 @@ class Reproduction:
     def mutations(
         self, space: EnvironmentSpace, pairs: Sequence[AgentEnvPair], rng: np.random.Generator
     ) -> list[Child]:
-        """Children of random parents; without those that are the same as an active environment or as each other."""
+        """Return children of random parents, without duplicates of active environments or of each other."""
         parents = [pair for pair in pairs if self.may_reproduce(pair.score)]
         known = [space.vector(pair.environment) for pair in pairs]
         children: list[Child] = []
@@ -87,7 +87,7 @@ class Reproduction:
     def most_novel_first(
         self, space: EnvironmentSpace, children: Sequence[Child], others: Sequence[Environment]
     ) -> list[Child]:
-        """Children in the order of their mean distances to their nearest among the other environments."""
+        """Sort children by the mean distance to their nearest neighbours among the other environments, descending."""
         vectors = np.stack([space.vector(environment) for environment in others])
 
         def novelty(child: Child) -> float:

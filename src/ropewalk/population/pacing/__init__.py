@@ -1,1 +1,1 @@
-"""When to ask, when to tell, and what to wait for no longer: one file for each way. Pure."""
+"""Pacings decide when to ask, when to tell, and which evaluations to give up; one file for each. Pure."""

@@ -1,6 +1,6 @@
-"""Generations: ask for a population, wait for it, tell it, and again.
+"""Generations: ask for a population, wait for it, tell it, and repeat.
 
-Ask ▕ ■ ■ ■ ■ ■ ■ ■ ■ ■ □ ▏ share is there ── patience ──▶ CancelEvaluations the rest, or carry it over; Tell ▕ Ask ...
+Ask ▕ ■ ■ ■ ■ ■ ■ ■ ■ ■ □ ▏ share has ended ── grace ──▶ CancelEvaluations the rest, or carry it over; Tell ▕ Ask ...
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ class Generational(UnderWay):
     """The pacing of generations.
 
     Args:
-        population: says for how many candidates to ask now.
-        stragglers: what happens to the last ones.
+        population: returns the number of candidates to ask for now.
+        stragglers: the policy for the last evaluations.
     """
 
     def __init__(self, population: Callable[[], int], stragglers: StragglerPolicy) -> None:
@@ -25,12 +25,12 @@ class Generational(UnderWay):
         self._population = population
         self._stragglers = stragglers
         self._wait_for = 0
-        """Of the generation: how many evaluations have to end before the rest may be left."""
+        """Number of evaluations of the generation that must end before the rest may be given up."""
         self._began: float | None = 0.0
-        """None until it is known, after a resumption."""
+        """Start time of the generation; None after the run was resumed, until it is known."""
         self._enough_at: float | None = None
         self._newest = -1
-        """The number of the ask, and how many of it have ended."""
+        """The number of the latest ask, and the number of its evaluations that have ended."""
         self._num_of_newest = 0
         self._asked = False
 
@@ -75,7 +75,11 @@ class Generational(UnderWay):
             self._look(now)
 
     def _look(self, now: float) -> None:
-        """Carried ones do not count, or ever more would be carried; where nothing else is asked, one is waited for."""
+        """Check whether the share has ended.
+
+        Carried evaluations do not count, or their number would grow without limit. If nothing else was asked, one of
+        them is waited for.
+        """
         has_something = bool(self._ended) or not self._running
         if self._enough_at is None and has_something and self._num_of_newest >= self._wait_for:
             self._enough_at = now
@@ -87,7 +91,7 @@ class Generational(UnderWay):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._evaluate_again(state["under_way"])
         self._asked = state["asked"] is not None
-        if self._asked:  # in the middle of a generation, which begins anew when it goes on
+        if self._asked:  # in the middle of a generation, which restarts when the run is resumed
             self._newest, self._wait_for = state["asked"]
             self._num_of_newest = 0
             self._began = None

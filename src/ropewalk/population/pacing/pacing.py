@@ -1,11 +1,12 @@
-"""What every pacing does: it hears what was asked and what has ended, and says what to do next. Pure.
+"""The interface of pacings: a pacing is told what was asked and what has ended, and decides what to do next. Pure.
 
     asked(tickets) ──┐                ┌──▶ Ask(n)           ask the algorithm, have its candidates evaluated
     ended(ticket) ───┼─▶ next(now) ───┼──▶ Tell(tickets)    tell the algorithm, in this order
-    (time passes) ───┘                ├──▶ CancelEvaluations(tickets)    these are not wanted any more
+    (time passes) ───┘                ├──▶ CancelEvaluations(tickets)    give these up
                                       └──▶ None             wait, at most until `due`
 
-The instructions, in order, are all that a run decides beside its algorithm: their log is the run (`decisions.py`).
+Apart from the algorithm, a run consists of these instructions in order; their log suffices to repeat it
+(`decisions.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Ticket(NamedTuple):
-    """An evaluation: which ask its candidate came from, and its position in there."""
+    """An evaluation: the number of its ask, and the position of its candidate in that ask."""
 
     ask: int
     position: int
@@ -31,14 +32,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Tell the algorithm of these, in this order."""
+    """Tell the algorithm the outcomes of these evaluations, in this order."""
 
     tickets: tuple[Ticket, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CancelEvaluations:
-    """Evaluate these no further."""
+    """Give these evaluations up."""
 
     tickets: tuple[Ticket, ...]
 
@@ -47,46 +48,49 @@ Instruction = Ask | Tell | CancelEvaluations
 
 
 class Pacing(Protocol):
-    """One way to ask and tell."""
+    """A strategy of asking and telling."""
 
     def next(self, now: float, num_workers: int) -> Instruction | None:
-        """What to do next; the caller does it before it asks again. None: wait for something to end."""
+        """Return the next instruction, which the caller carries out before the next call.
+
+        None means that the caller has to wait until an evaluation ends, or until `due`.
+        """
         ...
 
     def asked(self, tickets: Sequence[Ticket], now: float) -> None:
-        """The algorithm was asked, and these are on their way: perhaps fewer than it was asked for."""
+        """Note that the algorithm was asked, and these evaluations were submitted: possibly fewer than requested."""
         ...
 
     def ended(self, ticket: Ticket, now: float) -> None:
-        """The outcome of one is here."""
+        """Note that an evaluation has ended."""
         ...
 
     @property
     def due(self) -> float | None:
-        """When `next` may say something although nothing has ended."""
+        """The time at which `next` may return an instruction although no evaluation has ended; None if never."""
         ...
 
     @property
     def under_way(self) -> list[Ticket]:
-        """What was asked and is neither told nor dropped, oldest first."""
+        """Evaluations that were asked for and neither told nor dropped, oldest first."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """What `resume` needs; numbers and lists of numbers."""
+        """Return the state to resume from: numbers and lists of numbers."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there; what was under way is evaluated again."""
+        """Continue from a state; evaluations under way then are evaluated again."""
         ...
 
 
 class UnderWay:
-    """What was asked and is neither told nor dropped: the bookkeeping that pacings share."""
+    """Evaluations that were asked for and neither told nor dropped: the bookkeeping that pacings share."""
 
     def __init__(self) -> None:
         self._running: dict[Ticket, None] = {}
         self._ended: dict[Ticket, None] = {}
-        """In the order in which they ended."""
+        """Evaluations that have ended, in that order."""
 
     @property
     def due(self) -> float | None:
@@ -105,16 +109,16 @@ class UnderWay:
             self._ended[ticket] = None
 
     def _evaluate_again(self, saved: Sequence[Sequence[int]]) -> None:
-        """What `rows` made of what was under way."""
+        """Restore evaluations from `rows`, to evaluate them again."""
         self._running = dict.fromkeys(tickets(saved))
         self._ended = {}
 
 
 def rows(tickets: Sequence[Ticket]) -> list[list[int]]:
-    """Tickets as what can be saved."""
+    """Convert tickets to lists that a state file can hold."""
     return [list(ticket) for ticket in tickets]
 
 
 def tickets(rows: Sequence[Sequence[int]]) -> list[Ticket]:
-    """`rows` undone."""
+    """Convert the lists of `rows` back to tickets."""
     return [Ticket(int(ask), int(position)) for ask, position in rows]

@@ -1,4 +1,4 @@
-"""Replay: the decisions of a run that was logged, in their order, whatever arrives when."""
+"""Replay: repeats the decisions of a logged run in their order, whenever evaluations end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Instructio
 
 
 class Replay(UnderWay):
-    """The pacing of a log.
+    """The pacing of a logged run.
 
     Args:
-        instructions: as they were carried out.
+        instructions: the logged instructions, in order.
     """
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
@@ -22,7 +22,7 @@ class Replay(UnderWay):
 
     @property
     def is_over(self) -> bool:
-        """Whether everything was done again."""
+        """Whether all instructions were repeated."""
         return self._at == len(self._instructions)
 
     def next(self, now: float, num_workers: int) -> Instruction | None:

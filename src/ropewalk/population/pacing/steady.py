@@ -1,6 +1,6 @@
-"""Steady state: as soon as an evaluation ends the algorithm hears of it, and is asked for another candidate.
+"""Steady state: as soon as an evaluation ends, the algorithm is told, and asked for another candidate.
 
-Nobody waits for the slowest. The order of arrival decides what becomes of the run; it is in the log.
+No worker waits for the slowest evaluation. The result of the run depends on the order of arrival, which is logged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class Steady(UnderWay):
     """The pacing of steady state.
 
     Args:
-        ahead: candidates under way for each worker; more than 1 hides the way to the launcher and back.
+        ahead: number of submitted candidates per worker; more than 1 hides the latency of the launcher.
     """
 
     def __init__(self, ahead: float = 1.0) -> None:
@@ -25,7 +25,7 @@ class Steady(UnderWay):
         self._ahead = ahead
         self._wanted = 0
         self._has_no_more = False
-        """Whether the algorithm gave fewer than it was asked for: it has to be told of something first."""
+        """Whether the last ask returned fewer candidates than requested, so that the algorithm has to be told first."""
 
     def next(self, now: float, num_workers: int) -> Instruction | None:
         if self._ended:

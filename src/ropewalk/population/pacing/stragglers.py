@@ -1,4 +1,4 @@
-"""What happens to the last evaluations of a generation, while all other workers have nothing to do."""
+"""Policies for the last evaluations of a generation, during which all other workers are idle."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ StragglerAction = Literal["wait", "drop", "carry"]
 
 @dataclass(frozen=True, slots=True)
 class StragglerPolicy:
-    """What becomes of the last evaluations of a generation; made by `wait`, `drop` or `carry`.
+    """The policy for the last evaluations of a generation; created by `wait`, `drop` or `carry`.
 
     Example:
         >>> StragglerPolicy.drop(after=0.9)
@@ -18,12 +18,11 @@ class StragglerPolicy:
 
     Args:
         action: "wait" for every evaluation; "drop" the last ones; "carry" them over to a later generation.
-        after: share of the generation that must have ended before the rest may be left, above 0 and at most 1.
-        grace: how much longer the rest may take, as a multiple of the time that the generation took until then; 0 or
-            more.
+        after: share of the generation that must have ended before the rest may be given up, above 0 and at most 1.
+        grace: additional time for the rest, as a multiple of the time that the generation took until then; 0 or more.
 
     Raises:
-        ValueError: a value is outside of its range.
+        ValueError: a value is outside its range.
     """
 
     action: StragglerAction = "wait"
@@ -40,21 +39,29 @@ class StragglerPolicy:
 
     @classmethod
     def wait(cls) -> StragglerPolicy:
-        """Wait for every evaluation. Then a run is the same, bit for bit, on any workers."""
+        """Wait for every evaluation. Then a run is bit-identical on any workers."""
         return cls("wait")
 
     @classmethod
     def drop(cls, after: float = 0.9, grace: float = 0.25) -> StragglerPolicy:
-        """Leave the last ones out: they are not told, and an evaluation of them that has not begun never runs.
+        """Drop the last evaluations: they are not told, and those that have not begun never run.
 
-        One that runs goes on until it ends or the pool's `task_timeout_s` ends it; its outcome is ignored.
+        A running evaluation continues until it ends or exceeds the pool's `task_timeout_s`; its outcome is ignored.
+
+        Args:
+            after: share of the generation that must have ended first, above 0 and at most 1.
+            grace: additional time for the rest, as a multiple of the time that the generation took until then.
         """
         return cls("drop", after, grace)
 
     @classmethod
     def carry(cls, after: float = 0.9, grace: float = 0.25) -> StragglerPolicy:
-        """Go on without the last ones, and tell them with a later generation, when they are there.
+        """Continue without the last evaluations, and tell them with a later generation, once they have ended.
 
-        The algorithm decides what such a stale result is worth to it (`OpenAIES(max_age=...)`).
+        The algorithm decides how to use such stale results (`OpenAIES(max_age=...)`).
+
+        Args:
+            after: share of the generation that must have ended first, above 0 and at most 1.
+            grace: additional time for the rest, as a multiple of the time that the generation took until then.
         """
         return cls("carry", after, grace)

@@ -1,4 +1,4 @@
-"""Pictures of what populations found, by matplotlib: archives, schedules, lineages."""
+"""Figures of population runs, drawn with matplotlib: archives, schedules, lineages."""
 
 from __future__ import annotations
 

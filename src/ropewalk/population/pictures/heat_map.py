@@ -1,7 +1,8 @@
-"""The archive of a quality-diversity run as a picture: each niche in the colour of its elite's fitness.
+"""The archive of a quality-diversity run as a heat map: each niche in the colour of its elite's fitness.
 
 Mouret, Clune: Illuminating search spaces by mapping elites, 2015 (https://arxiv.org/abs/1504.04909), figure 4, and for
-Voronoi cells Vassiliades et al. 2016 (https://arxiv.org/abs/1610.05729), figure 3. Needs matplotlib; opens no window.
+Voronoi cells Vassiliades et al. 2016 (https://arxiv.org/abs/1610.05729), figure 3. Requires matplotlib; opens no
+window.
 """
 
 from __future__ import annotations
@@ -28,22 +29,25 @@ def draw_heat_map(
     title: str | None = None,
     fitness_range: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draw an archive over behaviours of two numbers; niches that nobody lives in stay white.
+    """Draw an archive of two-dimensional behaviours; empty niches stay white.
 
     Args:
-        archive: grid or CVT.
-        path: where to save it, as .png, .pdf or .svg; None only returns it.
-        labels: of the two axes.
-        title: above the picture; by default coverage and QD score.
-        fitness_range: of the colours; by default from the least to the greatest elite.
+        archive: a grid or CVT archive.
+        path: file to save the figure to, as .png, .pdf or .svg; None only returns it.
+        labels: labels of the two axes.
+        title: title of the figure; defaults to coverage and QD score.
+        fitness_range: fitnesses at the ends of the colour scale; defaults to those of the worst and the best elite.
+
+    Returns:
+        The figure, which belongs to no window.
 
     Raises:
-        ValueError: behaviours have another length than 2.
+        ValueError: behaviours do not have two components.
     """
     if len(archive.lows) != 2:
         raise ValueError(f"a heat map has two axes, and the behaviours of this archive {len(archive.lows)} numbers")
     figure = Figure(figsize=(6, 5), layout="constrained")
-    drawing: Any = figure  # matplotlib's annotations leave keywords open
+    drawing: Any = figure  # matplotlib's annotations do not cover keyword arguments
     axes = drawing.subplots()
     (left, bottom), (right, top) = archive.lows, archive.highs
     least, greatest = fitness_range or (None, None)
@@ -67,7 +71,10 @@ def draw_heat_map(
 
 
 def heat(archive: EliteArchive) -> NDArray[np.float64]:
-    """Fitnesses by place, the first axis that of the first number; a grid's niches, or pixels of Voronoi cells."""
+    """Return fitnesses on a grid: the niches of a grid archive, or pixels of Voronoi cells.
+
+    The result is float64 of shape (first component, second component), NaN where there is no elite.
+    """
     fitness = archive.fitness_by_niche()
     if not isinstance(archive, CVTArchive):
         return fitness

@@ -1,7 +1,7 @@
-"""The lineage of a POET run as a tree over iterations; needs matplotlib.
+"""The lineage of a POET run as a tree over iterations; requires matplotlib.
 
-    flat       ●───────┬────────────────────────     ● born, ✕ made room for others
-    rough 0.5          ●──────┬────────✕             ↕ an agent moved: as it was, or after a step there (by colour)
+    flat       ●───────┬────────────────────────     ● born, ✕ archived to make room for others
+    rough 0.5          ●──────┬────────✕             ↕ an agent moved: unchanged, or after a step there (by colour)
     rough 0.7                 ●─────────────         the colour of a line is the best score in that environment
 
 As the phylogenetic trees of Wang et al.: POET, 2019 (https://arxiv.org/abs/1901.01753), section 4.
@@ -22,14 +22,14 @@ from ropewalk.population.open_ended.lineage import Branch, Lineage
 
 _ROW_INCHES, _LEAST_INCHES, _MOST_INCHES = 0.28, 2.5, 30.0
 _DIRECT, _FINE_TUNED = "tab:red", "tab:purple"
-#: With more rows than this, words beside them would be too small to read.
+#: With more rows than this, labels would be too small to read.
 _MOST_LABELS = 80
 
 
 def rows_of(lineage: Lineage) -> dict[int, int]:
-    """The row of each environment: each one below its parent, after all that descends from its younger siblings.
+    """Return the row of each environment: below its parent, after all descendants of its younger siblings.
 
-    So the line from a parent down to a child crosses only what was born later.
+    So the line from a parent down to a child only crosses lines of environments that were born later.
     """
     children: dict[int | None, list[int]] = {}
     for branch in lineage.branches:
@@ -51,22 +51,22 @@ def draw_lineage(
     until: int | None = None,
     title: str = "",
 ) -> Figure:
-    """Draw who descends from whom and where agents moved.
+    """Draw the descent of environments and the transfers of agents.
 
     Args:
-        lineage: of `POET.lineage`.
-        path: of a file to save it to, such as "lineage.png".
-        describe: words for an environment; the `describe` of its space.
-        until: the generation in which active environments end; by default that of the last event.
-        title: above it.
+        lineage: the lineage, `POET.lineage`.
+        path: file to save the figure to, such as "lineage.png"; None only returns it.
+        describe: returns the label of an environment; the `describe` of its space.
+        until: the generation at which the lines of active environments end; defaults to that of the last event.
+        title: title of the figure.
 
     Returns:
-        The figure; it belongs to no window.
+        The figure, which belongs to no window.
     """
     rows = rows_of(lineage)
     end = until if until is not None else _last_event(lineage)
     height = min(max(_ROW_INCHES * len(rows) + 1, _LEAST_INCHES), _MOST_INCHES)
-    figure: Any = Figure(figsize=(10, height), layout="constrained")  # Any: matplotlib is typed in part only
+    figure: Any = Figure(figsize=(10, height), layout="constrained")  # Any: matplotlib is only partly typed
     axes: Any = figure.add_subplot()
     _draw_branches(figure, axes, lineage.branches, rows, end)
     for transfer in lineage.transfers:

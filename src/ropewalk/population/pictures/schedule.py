@@ -1,11 +1,11 @@
-"""What a population based training found, over steps: the score of all members and the best one's hyperparameters.
+"""The result of population based training over steps: the scores of all members and the best one's hyperparameters.
 
-    score  ╱╌╌╌            thin: every interval of every member, dead branches as well
-          ╱━━━━━━          thick: how the best state came to be
+    score  ╱╌╌╌            thin: every interval of every member, including dead branches
+          ╱━━━━━━          thick: the history of the best state
     rate  ━━┓╌╌┗━━━        one row for each hyperparameter that changes
 
 As figure 4 of Jaderberg et al.: Population Based Training of Neural Networks, 2017 (https://arxiv.org/abs/1711.09846).
-Needs matplotlib; opens no window.
+Requires matplotlib; opens no window.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ropewalk.population.algorithms.pbt_history import History, PBTSchedule, Tra
 
 _ALL: dict[str, Any] = {"color": "0.6", "linewidth": 0.8, "alpha": 0.6}
 _BEST: dict[str, Any] = {"color": "tab:red", "linewidth": 2.0}
-_LOG_FROM = 20.0  # positive values that are apart by more than this factor get a logarithmic axis
+_LOG_FROM = 20.0  # positive values whose range exceeds this factor get a logarithmic axis
 
 
 def draw_schedule(
@@ -29,10 +29,13 @@ def draw_schedule(
     """Draw the scores and hyperparameters of a run.
 
     Args:
-        history: of all members: `PBT.history`.
-        schedule: to be thick: `PBT.schedule()`.
-        path: where to save it, as .png, .pdf or .svg; None only returns it.
-        title: above the picture; by default the last score of the schedule.
+        history: the history of all members, `PBT.history`.
+        schedule: the schedule to draw with thick lines, `PBT.schedule()`.
+        path: file to save the figure to, as .png, .pdf or .svg; None only returns it.
+        title: title of the figure; defaults to the last score of the schedule.
+
+    Returns:
+        The figure, which belongs to no window.
 
     Raises:
         ValueError: nothing was trained yet.
@@ -60,7 +63,7 @@ def draw_schedule(
 
 
 def _rise(history: History, place: int) -> list[tuple[float, float]]:
-    """The line of an interval, from the score of the state that it began with to its own."""
+    """Return the line of an interval: from the score of the state at its start to the score at its end."""
     stretch, parent = history.stretch(place), history.parent(place)
     begin = (stretch.steps, history.stretch(parent).score) if parent >= 0 else (stretch.end, stretch.score)
     return [begin, (stretch.end, stretch.score)]
@@ -69,7 +72,7 @@ def _rise(history: History, place: int) -> list[tuple[float, float]]:
 def _draw_values(axes: Any, name: str, every: list[TrainedInterval], best: list[TrainedInterval]) -> None:
     values = [each.hyperparameters[name] for each in every]
     height = {value: value for value in values}
-    if any(isinstance(value, bool | str) or value is None for value in values):  # no numbers: a line for each
+    if any(isinstance(value, bool | str) or value is None for value in values):  # not numbers: one line per value
         height = {value: at for at, value in enumerate(sorted(set(values), key=str))}
         axes.set_yticks(range(len(height)), [str(value) for value in sorted(set(values), key=str)])
     elif min(values) > 0 and max(values) > _LOG_FROM * min(values):
