@@ -97,5 +97,6 @@ def enormous() -> None:
 def test_what_no_host_has_is_refused_with_both_numbers() -> None:
     process = Process(target=enormous, name="Giant-1")
     process.start()
-    with pytest.raises(StartFailed, match=r"asks for 4096 CPUs \(requires\(cpus=\.\.\.\)\), and .* has \d+; ask for less"):
+    refusal = r"asks for 4096 CPUs \(requires\(cpus=\.\.\.\)\), and .* has \d+; ask for less"
+    with pytest.raises(StartFailed, match=refusal):
         process.join()

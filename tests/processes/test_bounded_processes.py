@@ -105,6 +105,6 @@ def test_a_process_that_uses_too_much_with_its_children_is_ended_with_them_and_s
     children: list[int] = json.loads(owner.next("message"))
     exited: Exited = owner.next("exited")
     assert exited.exit_code == -signal.SIGKILL
-    said = re.fullmatch(r"it used (\d+) MiB, its memory limit is 256 MiB \(meta\(memory=...\)\)", exited.ended_by)
+    said = re.fullmatch(r"it used (\d+) MiB, its memory limit is 256 MiB \(requires\(memory=...\)\)", exited.ended_by)
     assert said and int(said[1]) > 256, exited.ended_by  # it is seen at some moment while it grows to 320
     wait_until_gone(children)

@@ -238,7 +238,7 @@ class Executor(ProcessPoolExecutor):
         """The workers by process id; empty before the first call and after the end, as in the standard library."""
         if self._pool is None:
             return {}
-        # One that has done all it may, and only ends, is none of the standard library's either.
+        # A worker that has reached its limit of tasks and is ending is not listed, as in the standard library.
         staying = self._pool._dispatcher.worker_ids(ending=False)  # pyright: ignore[reportPrivateUsage]
         handles = self._pool._pool  # pyright: ignore[reportPrivateUsage]
         return {handle.pid: handle for handle in handles if handle.name in staying}

@@ -64,7 +64,8 @@ def overuse(limits: Mapping[int, int], proc: Path = Path("/proc")) -> dict[int, 
             used_bytes = sum(_own_part(proc / str(member), resident[member]) for member in families[pid])
         if used_bytes > limit_bytes:
             found[pid] = (
-                f"it used {shown_size(used_bytes)}, its memory limit is {shown_size(limit_bytes)} (requires(memory=...))"
+                f"it used {shown_size(used_bytes)}, its memory limit is {shown_size(limit_bytes)} "
+                "(requires(memory=...))"
             )
     return found
 
