@@ -144,9 +144,7 @@ class Driver:
     def _poll(self, ids: Sequence[str]) -> dict[str, tuple[str, int | None, str]]:
         self._hear_what_is_there()
         foreign = self._foreign() if set(ids) - self._jobs.keys() else []
-        waits_for = functools.cache(
-            self._waits_for
-        )  # takes milliseconds, and is the same for all jobs
+        waits_for = functools.cache(self._waits_for)  # takes milliseconds, and is the same for all jobs
         return {id: self._status(id, foreign, waits_for) for id in ids}
 
     def _status(
