@@ -232,7 +232,7 @@ class EngineConformance(EngineUnderTest):
                 self._wait_for(lambda run=run: not processes_of(run), f"what the job started to end: {logs}")
 
     def test_a_command_that_does_not_exist_is_an_error(self) -> None:
-        """`submit` raises `EngineError` if the engine knows at once; otherwise the job ends with a code other than 0."""
+        """`submit` raises `EngineError` if the engine knows at once; else the job ends with a code that is not 0."""
         with self._engine() as (engine, run):
             ids: list[str] = []
             refusal = ""
