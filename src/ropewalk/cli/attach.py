@@ -1,4 +1,4 @@
-"""`ropewalk attach`: follow a submitted run as if it ran in this terminal, and take its exit code."""
+"""`ropewalk attach`: follow a submitted run as if it ran in this terminal, and exit with its code."""
 
 from __future__ import annotations
 

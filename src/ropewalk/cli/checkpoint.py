@@ -1,4 +1,4 @@
-"""`ropewalk checkpoint`: what a training has saved, and whether each byte of it is as it was written.
+"""`ropewalk checkpoint`: list what a trainer has saved, and verify each byte of it.
 
 ropewalk checkpoint runs/gpt
 ropewalk checkpoint runs/gpt/0002-step-20 --json
@@ -27,16 +27,16 @@ from ropewalk.training.manifests import Manifest, PartRecord, TensorRecord, chec
 
 @dataclass(frozen=True, slots=True)
 class SavedTensor:
-    """A parameter or a buffer, in the table."""
+    """A parameter or a buffer, as a row of the table."""
 
     name: str
     kind: str
     dtype: str
     shape: tuple[int, ...]
     size_bytes: int
-    #: Of the tensors that its optimizer keeps for it.
+    #: The bytes of the tensors that its optimizer keeps for it.
     optimizer_bytes: int
-    #: Who wrote it.
+    #: The part of the checkpoint that has it.
     part: str
 
 
@@ -73,7 +73,7 @@ def checkpoint(
 
 
 def to_json(path: Path, manifest: Manifest, others: list[Path], problems: list[str] | None) -> dict[str, Any]:
-    """All of it for programs; `whole` is null if nobody looked, sizes are in bytes."""
+    """Return the report for programs; `whole` is null if the files were not checked, sizes are in bytes."""
     return {
         "path": str(path),
         "step": manifest.step,
@@ -91,7 +91,7 @@ def to_json(path: Path, manifest: Manifest, others: list[Path], problems: list[s
 
 
 def describe(path: Path, manifest: Manifest, others: list[Path], problems: list[str] | None) -> Iterator[str]:
-    """The same for people, line by line."""
+    """Yield the lines of the report for users."""
     found = tensors(manifest)
     files = [file for part in manifest.parts for file in part.files.values()]
     weights, optimizer = (sum(sizes) for sizes in ((t.size_bytes for t in found), (t.optimizer_bytes for t in found)))
@@ -124,7 +124,7 @@ def describe(path: Path, manifest: Manifest, others: list[Path], problems: list[
 
 
 def tensors(manifest: Manifest) -> list[SavedTensor]:
-    """All parameters and buffers, by name."""
+    """Return all parameters and buffers, by name."""
     return sorted((one for part in manifest.parts for one in _tensors(part)), key=lambda one: one.name)
 
 

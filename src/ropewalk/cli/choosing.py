@@ -1,4 +1,4 @@
-"""Which running program or submitted run a word on the command line means, and what is said if it cannot be asked."""
+"""Finds the running program or submitted run that a word on the command line names, and reports failures to ask it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from ropewalk.program.launchers import (
 Run = Launcher | Submission
 
 
-#: So many submitted runs are listed, the latest.
+#: The number of submitted runs that are listed, the latest.
 _NUM_LISTED = 10
 
 
 class NotChosen(Exception):
-    """A word that names no running program, or more than one; the message lists those that run."""
+    """A word names no running program, or more than one; the message lists the running programs."""
 
 
 def running_launchers() -> list[Launcher]:
-    """The launchers of this user's programs on this machine; wrong settings end the command."""
+    """Return the launchers of this user's programs on this machine; invalid settings end the command."""
     try:
         run_folder = settings.current().run_folder
     except SettingsError as error:
@@ -42,7 +42,7 @@ def running_launchers() -> list[Launcher]:
 
 
 def choose_launcher(word: str | None) -> Launcher:
-    """The one that is meant, or the end of the command with a list of those that run."""
+    """Return the launcher that a word names; otherwise end the command with a list of running programs."""
     try:
         return choose(word, running_launchers())
     except NotChosen as error:
@@ -50,9 +50,9 @@ def choose_launcher(word: str | None) -> Launcher:
 
 
 def choose_run(word: str) -> Run:
-    """The running program or submitted run that is meant, or the end of the command with a list.
+    """Return the running program or submitted run that a word names; otherwise end the command with a list.
 
-    A submitted script may run a program of its own: its id means the run, the program's name the program.
+    A submitted script may run a program of its own: its id names the run, the program's name the program.
     """
     remembered = submissions()
     exactly = [run for run in remembered if run.id == word]
@@ -69,7 +69,7 @@ def choose_run(word: str) -> Run:
 
 
 def choose_submission(word: str) -> Submission:
-    """The submitted run that is meant, or the end of the command with a list."""
+    """Return the submitted run that a word names; otherwise end the command with a list."""
     remembered = submissions()
     meant = [run for run in remembered if run.id == word] or [run for run in remembered if run.id.startswith(word)]
     meant = _alive(meant)
@@ -80,7 +80,7 @@ def choose_submission(word: str) -> Submission:
 
 
 def _alive(meant: list[Submission]) -> list[Submission]:
-    """Those which are not known to have ended, if they are several and some are."""
+    """Return the runs that are not known to have ended, or all if there is only one or all have ended."""
     return [run for run in meant if len(meant) == 1 or not has_ended(run)] or meant
 
 
@@ -92,14 +92,17 @@ def _listed(runs: Sequence[Submission]) -> str:
 
 
 def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
-    """The launcher that a word means: by name, else by pid, else by the beginning of its name.
+    """Return the launcher that a word names: by name, else by pid, else by the beginning of its name.
 
     Args:
-        word: None means the only one.
-        launchers: those that run.
+        word: the word; None names the only launcher.
+        launchers: the running launchers.
+
+    Returns:
+        The launcher.
 
     Raises:
-        NotChosen: it is none of them, or several.
+        NotChosen: the word names none of them, or several.
     """
     meant: list[Launcher] = []
     if word is None:
@@ -132,7 +135,7 @@ def _is_prefix(launcher: Launcher, word: str) -> bool:
 
 @contextlib.contextmanager
 def telling_failures() -> Generator[None]:
-    """A launcher that cannot be asked ends the command with exit code 1 and the reason."""
+    """End the command with exit code 1 and the reason if a launcher cannot be asked."""
     try:
         yield
     except (
@@ -149,11 +152,11 @@ def telling_failures() -> Generator[None]:
 
 
 def refusal(message: str) -> typer.Exit:
-    """Wrong usage: say why; raise what is returned."""
+    """Report wrong usage; the caller raises the exception that is returned."""
     typer.echo(f"ropewalk: {escaped_lines(message)}", err=True)
     return typer.Exit(2)
 
 
 def names_of_node(node: str, names: Sequence[str]) -> list[str]:
-    """The replicas that a word means: "actor" all of its replicas, "actor.3" one. Empty if there are none."""
+    """Return the replicas that a word names: "actor" all its replicas, "actor.3" one. Empty if there are none."""
     return [name for name in names if node in (name, name.rpartition(".")[0])]

@@ -1,4 +1,4 @@
-"""`ropewalk doctor`: is this machine fit for Ropewalk, and if not, what to do."""
+"""`ropewalk doctor`: check whether this machine can run Ropewalk, and if not, say what to do."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _report_leftovers(engine: str | None, *, remove: bool, as_json: bool) -> Non
 
 
 def render_json(findings: Iterable[Finding]) -> str:
-    """The report for programs: `{"ok": bool, "findings": [{subject, what, state, value, advice}]}`."""
+    """Return the report for programs: `{"ok": bool, "findings": [{subject, what, state, value, advice}]}`."""
     rows = [
         {"subject": f.subject, "what": f.what, "state": f.state.value, "value": f.value, "advice": f.advice}
         for f in findings
@@ -113,14 +113,14 @@ def render_json(findings: Iterable[Finding]) -> str:
 
 
 def render_line(finding: Finding) -> str:
-    """The report for logs: one finding in one line."""
+    """Return one finding as a line, for logs."""
     value = " ".join(finding.value.split())
     advice = f" -- {finding.advice}" if finding.advice else ""
     return escaped(f"{finding.state.value:<8} {finding.subject:<9} {finding.what:<22} {value}{advice}")
 
 
 def render_table(findings: Iterable[Finding]) -> Table:
-    """The report for a terminal, grouped by subject."""
+    """Return the report for a terminal, grouped by subject."""
     table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column(style="bold")
     table.add_column()

@@ -1,4 +1,4 @@
-"""What `--dry-run` shows: the jobs that a script would ask its engine for, as they would be sent; nothing secret."""
+"""The output of `--dry-run`: the jobs that a script would submit to its engine, without secrets."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ _NUM_SHOWN = 5
 
 
 def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | None) -> Iterator[str]:
-    """The lines of a dry run: remarks as comments, then the first job as the engine would be told of it.
+    """Yield the lines of a dry run: remarks as comments, then the first job as it would be submitted.
 
     Args:
         chosen: the settings of the script.
-        num_processes: what its pools ask for; None if they ask for what this machine has.
+        num_processes: the processes that its pools ask for; None for as many as this machine has CPUs.
         script: the file that would run.
 
+    Yields:
+        Lines of text.
+
     Raises:
-        EngineError: the engine cannot be asked, or no host of it can hold such a process; then, after all lines, which
-            show jobs of one process each.
-        CodeRefused: the project has too many files, or some that cannot be read.
+        EngineError: the engine cannot be asked, or none of its hosts can hold such a process; in the latter case it is
+            raised after all lines, which show jobs of one process each.
+        CodeRefused: the project has too many files, or files that cannot be read.
     """
     engine = make_engine(chosen.engine, chosen.engine_options)
     try:
@@ -41,7 +44,7 @@ def describe_jobs(chosen: Settings, num_processes: int | None, script: Path | No
         places: HostSlots | None = None
         try:
             largest, places = engine.per_job(resources), engine.places()
-        except EngineError as error:  # what one process needs is worth seeing all the same
+        except EngineError as error:  # the request of one process is still worth showing
             problem, largest = error, 1
         waiting, per_job = [resources] * count, {resources: largest}
         if places:
@@ -87,7 +90,7 @@ def _code(chosen: Settings, script: Path | None) -> str:
 
 
 def _rooms(wanted: Sequence[Share]) -> str:
-    """How many processes each job has room for, and on which host if that is known."""
+    """Describe how many processes each job has room for, and on which host if that is known."""
     slots = [share.slots for share in wanted]
     if slots[0] is None:
         return "with room for all of them"

@@ -1,11 +1,9 @@
-"""What `ropewalk doctor` looks at: one function per subject, each yielding findings.
+"""The checks of `ropewalk doctor`: one function per subject, each yielding findings.
 
-A probe does the real thing where it can (it makes a memory file, it sends a task
-through a pool) instead of reading a version number. "failed" is kept for what
-makes Ropewalk unusable here; "warning" for what will hurt one day; "absent" for
-what is not there, or does not answer, and is not needed. "ok" says that it was
-tried. Nothing of the environment is copied out, except the settings, which hold
-no secrets.
+Where it can, a probe performs the real operation (it makes a memory file, it sends a task through a pool) instead of
+reading a version number. "failed" means that Ropewalk cannot be used here; "warning" that a problem is likely later;
+"absent" that something is missing or does not answer, and is not needed; "ok" that it was tried and works. The report
+has no variables of the environment except the settings, which hold no secrets.
 """
 
 from __future__ import annotations
@@ -40,12 +38,12 @@ from ropewalk.transport import kernel
 
 MIB = 2**20
 POOL_TIMEOUT_S = 30.0
-# A unix socket's path ends at 107 bytes; below the run folder stand "ropewalk-<random>/" and a name of a socket.
+# A unix socket's path has at most 107 bytes; after the run folder come "ropewalk-<random>/" and the socket's name.
 LONGEST_RUN_FOLDER = 60
 
 
 class Severity(enum.Enum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     ABSENT = "absent"
@@ -62,21 +60,21 @@ class Finding:
     state: Severity
     value: str
     advice: str = ""
-    """What to do; empty when nothing needs to be done."""
+    """What to do; empty if nothing needs to be done."""
 
 
 Probe = Callable[[], Iterator[Finding]]
 
 
 def examine(probes: dict[str, Probe]) -> Iterator[Finding]:
-    """Run each probe; one that breaks is a failed finding itself, and the others go on."""
+    """Run each probe; a probe that raises gives a failed finding, and the others still run."""
     for subject, probe in probes.items():
         try:
             yield from probe()
         except SettingsError:
             advice = "correct them first; the rows on settings say how"
             yield Finding(subject, "this check", Severity.WARNING, "skipped: the settings are wrong", advice)
-        except Exception as error:  # the report has to appear wherever something is broken; this row tells
+        except Exception as error:  # the report has to appear whatever is broken; this row says so
             yield Finding(
                 subject, "this check", Severity.FAILED, f"{type(error).__name__}: {error}", "please report this"
             )
@@ -100,7 +98,7 @@ def _judge(
 
 
 def versions() -> Iterator[Finding]:
-    """Python, Ropewalk, what it needs, and what it works with."""
+    """Check the versions of Python, Ropewalk, its dependencies and optional packages."""
     python = f"{platform.python_version()} ({platform.python_implementation()}, {sys.executable})"
     yield _judge("versions", "python", sys.version_info >= (3, 11), python, "use Python 3.11 or newer", Severity.FAILED)
     for package in ("ropewalk", "cloudpickle", "msgspec", "psutil", "cryptography", "rich", "typer"):
@@ -121,7 +119,7 @@ def _version(package: str) -> str | None:
 
 
 def machine() -> Iterator[Finding]:
-    """The platform, its CPUs, its memory and its GPUs."""
+    """Check the platform, its CPUs, its memory and its GPUs."""
     yield _ok("machine", "platform", platform.platform())
     affinity = len(os.sched_getaffinity(0))
     yield _ok("machine", "usable CPUs", f"{usable_cpus()} (of {os.cpu_count()}; affinity {affinity})")
@@ -137,7 +135,7 @@ def machine() -> Iterator[Finding]:
 
 
 def _gpus() -> Finding:
-    """GPUs as nvidia-smi names them; torch is not asked, as importing it takes seconds."""
+    """List GPUs as nvidia-smi names them; torch is not used, because importing it takes seconds."""
     command = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]
     if shutil.which(command[0]) is None:
         return _absent("machine", "GPUs", "none seen (no nvidia-smi)")
@@ -158,7 +156,7 @@ def _output(command: Sequence[str], timeout_s: float = 10.0) -> str | None:
 
 
 def limits() -> Iterator[Finding]:
-    """File descriptors and processes."""
+    """Check the limits of file descriptors and processes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     yield _judge(
         "limits",
@@ -168,7 +166,7 @@ def limits() -> Iterator[Finding]:
         "hundreds of workers need more: ulimit -n 4096, or LimitNOFILE= in a systemd unit",
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-    # The limit counts the threads of this user.
+    # The limit applies to the threads of this user.
     used = sum(
         process.info["num_threads"] or 0
         for process in psutil.process_iter(["uids", "num_threads"])
@@ -188,7 +186,7 @@ def _limit(value: int) -> str:
 
 
 def features() -> Iterator[Finding]:
-    """What Ropewalk asks of the kernel, each tried."""
+    """Try each feature that Ropewalk needs of the kernel."""
     for feature in kernel.FEATURES:
         refused = kernel.refusal(feature)
         if refused is None:
@@ -209,7 +207,7 @@ def _since(feature: kernel.Feature) -> str:
 
 
 def folders() -> Iterator[Finding]:
-    """Where run folders are made, where keys lie, and shared memory."""
+    """Check the folders of runs and of keys, and shared memory."""
     here = settings.current()
     yield from _run_folder(here.run_folder)
     if here.key_folder.exists():
@@ -275,9 +273,9 @@ def _run_folder(folder: Path) -> Iterator[Finding]:
 
 
 def network() -> Iterator[Finding]:
-    """Whether this host finds itself by its own name."""
+    """Check whether this host can resolve its own name."""
     name = platform.node()
-    # In a process of its own, because a lookup cannot be given a time limit otherwise.
+    # In a process of its own, because a lookup cannot have a timeout otherwise.
     program = "import socket, sys; print(*sorted({a[4][0] for a in socket.getaddrinfo(sys.argv[1], None)}))"
     addresses = _output([sys.executable, "-I", "-c", program, name], timeout_s=10.0)
     yield _judge(
@@ -289,7 +287,7 @@ def network() -> Iterator[Finding]:
     )
 
 
-#: Cluster managers: the command, and how it is asked whether anybody is behind it.
+#: Cluster managers: the command, and the arguments with which it reports whether its server answers.
 _CLUSTERS = {
     "Slurm": ("scontrol", "ping"),
     "Kubernetes": ("kubectl", "version", "--request-timeout=5s"),
@@ -300,7 +298,7 @@ _ANSWER_S = 10.0
 
 
 def cluster() -> Iterator[Finding]:
-    """Cluster managers that answer here; `--engine` then says whether they can be used."""
+    """Find the cluster managers that answer here; `--engine` checks whether they can be used."""
     with ThreadPoolExecutor(len(_CLUSTERS)) as threads:
         yield from threads.map(_manager, _CLUSTERS, _CLUSTERS.values())
 
@@ -324,7 +322,7 @@ def _manager(name: str, question: Sequence[str]) -> Finding:
 
 
 def configuration() -> Iterator[Finding]:
-    """Each setting with its origin, and what the chosen engine says of this place."""
+    """List each setting with its origin, and the findings of the chosen engine."""
     for refused in settings.refused_files(os.environ):
         words, _, advice = str(refused).rpartition("; ")
         yield Finding("settings", "file not read", Severity.WARNING, words, advice)
@@ -341,7 +339,7 @@ def configuration() -> Iterator[Finding]:
 
 
 def engine_findings(here: settings.Settings) -> Iterator[Finding]:
-    """What the chosen engine says of this place; its words for what is wrong also say how to mend it."""
+    """Yield the findings of the chosen engine; its messages also say how to fix a problem."""
     try:
         engine = make_engine(here.engine, here.engine_options)
     except (EngineError, SettingsError) as error:
@@ -363,7 +361,7 @@ def without_credentials(text: str) -> str:
 
 
 def round_trip() -> Iterator[Finding]:
-    """A real agent, a real worker, a real task."""
+    """Run a real task in a real worker under a real agent."""
     advice = "the rows above may tell why; the full story: python -c 'import ropewalk; ropewalk.Pool(1).apply(int)'"
     try:
         started = time.perf_counter()
@@ -375,7 +373,7 @@ def round_trip() -> Iterator[Finding]:
                 begun = time.perf_counter()
                 pool.apply_async(int).get(timeout=POOL_TIMEOUT_S)
                 trips_s.append(time.perf_counter() - begun)
-    except Exception as error:  # whatever stands in the way is the finding
+    except Exception as error:  # any failure is the finding
         message = str(error).strip() or "no message"
         yield Finding("pool", "local agent", Severity.FAILED, f"{type(error).__name__}: {message}", advice)
         return

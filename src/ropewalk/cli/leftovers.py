@@ -1,9 +1,9 @@
-"""What launchers that are gone have left: jobs and what belongs to them on clusters, and run folders on this machine.
+"""Finds leftovers of launchers that are gone: jobs and their objects on clusters, and run folders on this machine.
 
-Agents end by themselves soon after their launcher; what stays are jobs that still wait in a queue, hosts that are cut
-off, containers and pods that have ended with their credentials, networks and files made for them, and folders of
-processes that were all killed at once. Only what is certainly left is removed: of a launcher on
-another host nobody here knows whether it lives, so its run has to be named to `ropewalk stop`.
+Agents end by themselves soon after their launcher; the leftovers are jobs that still wait in a queue, hosts that are
+cut off, containers and pods that have ended with their credentials, networks and files made for them, and folders of
+processes that were all killed at once. Only certain leftovers are removed: whether a launcher on another host is alive
+is not known here, so its run has to be named to `ropewalk stop`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from ropewalk.program.left_folders import is_ours, sweep
 from ropewalk.quantities import counted
 from ropewalk.transport.probe import is_answered
 
-#: A folder that is younger may belong to a run that is just being opened.
+#: A folder that is younger, in seconds, may belong to a run that is just starting.
 _YOUNG_S = 60.0
 _CLAIM = "threads.claim"
-#: How many jobs, and how many other things, of a run are told by name.
+#: The number of jobs, and of other leftovers, of a run that are listed by name.
 _NUM_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class LeftRun:
-    """Jobs of a run whose launcher does not live on this machine, and what else the engine holds of it."""
+    """Jobs of a run whose launcher is not alive on this machine, and other objects that the engine holds of it."""
 
     engine: str
     run_id: str
@@ -44,11 +44,11 @@ class LeftRun:
     launcher: LauncherState
     detail: str
     remains: tuple[str, ...] = ()
-    """See `Engine.remains`."""
+    """The other objects, see `Engine.remains`."""
     removed: bool = False
 
     def describe(self) -> str:
-        """One line for people, with what to do."""
+        """Return one line for users, with advice."""
         count = f"{counted(len(self.jobs), 'job')} ({', '.join(self.jobs[:_NUM_SHOWN])})"
         more = [f"{len(self.remains) - _NUM_SHOWN} more"] if len(self.remains) > _NUM_SHOWN else []
         left = ", ".join([*([count] if self.jobs else []), *self.remains[:_NUM_SHOWN], *more])
@@ -57,7 +57,7 @@ class LeftRun:
         return f"run {self.run_id} on {self.engine}: {left}; {self.detail}; {'removed' if self.removed else stop}"
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the record for programs."""
         return {
             "engine": self.engine, "run_id": self.run_id, "jobs": list(self.jobs), "launcher": self.launcher.value,
             "remains": list(self.remains), "detail": self.detail, "removed": self.removed,
@@ -65,22 +65,26 @@ class LeftRun:
 
 
 def engine_of(name: str) -> Engine:
-    """An engine as the settings of this place make it.
+    """Make an engine with the settings of this site.
 
     Raises:
-        RopewalkError: there is none, or it cannot be used here.
+        RopewalkError: there is no such engine, or it cannot be used here.
     """
     return make_engine(name, settings.current(engine=name).engine_options)
 
 
 def usual_engines() -> list[str]:
-    """The engines that may have jobs of this user: the chosen one, and those that were used from here."""
+    """Return the engines that may have jobs of this user: the chosen one, and those that were used from here."""
     names = {settings.current().engine, *recorded_engines(), *(run.engine for run in submissions())}
     return sorted(names - {"local"})
 
 
 def left_runs(engine_name: str, *, remove: bool) -> list[LeftRun]:
-    """Runs on an engine whose launchers are not known to live; ends those of launchers that are certainly gone.
+    """Return the runs of an engine whose launchers are not known to be alive.
+
+    Args:
+        engine_name: the name of the engine.
+        remove: whether to end the runs of launchers that are certainly gone.
 
     Raises:
         RopewalkError: the engine cannot be asked.
@@ -116,13 +120,13 @@ def _end(engine: Engine, run_id: str, jobs: Sequence[str]) -> None:
 
 
 def end_run(run_id: str, engine_names: Iterable[str]) -> tuple[str, list[str], list[str]] | None:
-    """End all jobs of a run, wherever its launcher is, and remove what else the engine holds of it.
+    """End all jobs of a run, wherever its launcher is, and remove its other objects from the engine.
 
     Returns:
-        The engine that had it, the ids of its jobs, and what remained besides; None if no engine knows it.
+        The engine of the run, the ids of its jobs, and its other objects; None if no engine knows the run.
 
     Raises:
-        RopewalkError: none knows it, and one could not be asked.
+        RopewalkError: no engine knows the run, and one engine could not be asked.
     """
     problem: RopewalkError | None = None
     for name in engine_names:
@@ -143,7 +147,7 @@ def end_run(run_id: str, engine_names: Iterable[str]) -> tuple[str, list[str], l
 
 
 def left_folders(*, remove: bool) -> list[Path]:
-    """Run folders of this user on this machine in which nobody listens any more; removes them if asked to."""
+    """Return run folders of this user on this machine in which no process listens; `remove` deletes them."""
     parents = usual_parents(settings.current().run_folder)
     sweep(parents)
     found = [folder for parent in parents for folder in sorted(parent.glob("ropewalk-*")) if _is_left(folder)]
@@ -154,12 +158,12 @@ def left_folders(*, remove: bool) -> list[Path]:
 
 
 def _is_left(folder: Path) -> bool:
-    if not is_ours(folder) or (folder / _CLAIM).exists():  # `sweep` has judged those with a claim
+    if not is_ours(folder) or (folder / _CLAIM).exists():  # `sweep` handles folders with a claim
         return False
     try:
         age_s = time.time() - os.lstat(folder).st_mtime
     except OSError:
         return False
     sockets = list(folder.glob("*.sock"))
-    # A folder without any socket is not one of a run that we know; code of a submitted run looks so.
+    # A folder without a socket is not a known run folder; the code of a submitted run looks like this.
     return age_s > _YOUNG_S and bool(sockets) and not any(map(is_answered, sockets))

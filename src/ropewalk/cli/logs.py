@@ -1,4 +1,4 @@
-"""`ropewalk logs`: what the nodes of a running program or a submitted run have printed, and what they print now."""
+"""`ropewalk logs`: show the output of the nodes of a running program, or of a submitted run, and follow it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ropewalk.program.control import LogFiles, LogFilesAre
 from ropewalk.program.launchers import LauncherConnection, LauncherGone
 from ropewalk.program.log_files import LogFile
 
-#: How often new lines are looked for, and how often new replicas are.
+#: Seconds between two checks for new lines, and between two checks for new replicas.
 _LOOK_S = 0.2
 _ASK_S = 1.0
 
@@ -108,7 +108,7 @@ class _Logs:
     def add(self, paths: Mapping[str, Path]) -> None:
         for name, path in paths.items():
             if name not in self._logs:
-                with contextlib.suppress(OSError):  # a replica that has only just ended, or not begun
+                with contextlib.suppress(OSError):  # a replica that has just ended, or not started
                     self._logs[name] = self._files.enter_context(LogFile(path))
 
     def show_last(self, paths: Mapping[str, Path], num_lines: int) -> None:

@@ -1,4 +1,4 @@
-"""Where a script's processes run and what they get: the options that `ropewalk run` and `ropewalk submit` share.
+"""The options of `ropewalk run` and `ropewalk submit` for where a script's processes run, and with which resources.
 
 They are settings: each becomes a variable ROPEWALK_* of the script's process, and wins over files.
 """
@@ -74,17 +74,17 @@ DryRun = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """The settings of a script, and the variables that tell it of those which were given here."""
+    """The settings of a script, and the variables that pass on those given on the command line."""
 
     settings: settings.Settings
     variables: dict[str, str]
 
 
 def place(*, option: list[str] | None, time: str | None, workers: int | None, **given: Any) -> Placing:
-    """Make settings of what was given on the command line, over the environment and files.
+    """Make settings from the options of the command line, which win over the environment and files.
 
     Raises:
-        SettingsError: a value cannot be; names it.
+        SettingsError: a value is invalid; the message names it.
         EngineError: there is no such engine, or it cannot be used here.
     """
     given = {name: value for name, value in {**given, "time_limit_s": time}.items() if value is not None}
@@ -93,12 +93,12 @@ def place(*, option: list[str] | None, time: str | None, workers: int | None, **
         given["engine_options"] = options
     if not given:
         return Placing(settings.current(), _workers(workers))
-    settings.load(given, {}, [])  # what was given here is judged first, and named as an argument
+    settings.load(given, {}, [])  # checked first, so that an error names the argument
     chosen = settings.current(**given)
     if "engine" in given or options:
         make_engine(chosen.engine, chosen.engine_options).close()
     variables = {settings.PREFIX + name.upper(): str(value) for name, value in given.items()}
-    if options or os.environ.get("ROPEWALK_ENGINE_OPTIONS"):  # those of another engine shall not reach this one
+    if options or os.environ.get("ROPEWALK_ENGINE_OPTIONS"):  # options of another engine must not reach this one
         variables["ROPEWALK_ENGINE_OPTIONS"] = json.dumps(dict(chosen.engine_options), default=str)
     return Placing(chosen, variables | _workers(workers))
 
@@ -108,7 +108,7 @@ def _workers(workers: int | None) -> dict[str, str]:
 
 
 def place_or_refuse(command: str, **given: Any) -> Placing:
-    """As `place`; what is wrong ends the command."""
+    """As `place`, but an error ends the command."""
     try:
         return place(**given)
     except (SettingsError, EngineError) as error:
@@ -116,6 +116,6 @@ def place_or_refuse(command: str, **given: Any) -> Placing:
 
 
 def refusal(command: str, message: str) -> typer.Exit:
-    """Wrong usage of a command: say why; raise what is returned."""
+    """Report wrong usage of a command; the caller raises the exception that is returned."""
     typer.echo(f"ropewalk {command}: {escaped_lines(message)}", err=True)
     return typer.Exit(2)

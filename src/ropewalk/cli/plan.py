@@ -1,4 +1,4 @@
-"""`ropewalk plan`: cut a model into stages for a set of devices, and show what that will do.
+"""`ropewalk plan`: cut a model into stages for a set of devices, and show the predicted result.
 
 ropewalk plan train.py:make_model --devices 4 --memory 16GB
 ropewalk plan --profile resnet50.txt --devices 4x4 --bandwidth 12e9,1.25e9 --json
@@ -141,7 +141,7 @@ def plan(
 
 
 def to_json(made: Plan) -> dict[str, Any]:
-    """A plan and its numbers for programs: `stages` with `nodes` and `replicas`, times in seconds, sizes in bytes."""
+    """Return a plan and its numbers for programs: `stages` with `nodes` and `replicas`, in seconds and bytes."""
     prediction = made.prediction
     assert prediction is not None, "plan() gives one"
     facts = msgspec.to_builtins(prediction)
@@ -194,7 +194,7 @@ def _measure(named: str, repeats: int, console: Console) -> Profile:
         made = _factory(named)()
     except script.NotAProgram:
         raise
-    except Exception as error:  # the user's own, shown as Python would
+    except Exception as error:  # the user's own error, shown as Python would
         script.show_error(error)
         raise typer.Exit(1) from None
     try:
@@ -208,7 +208,7 @@ def _measure(named: str, repeats: int, console: Console) -> Profile:
 
 
 def _factory(named: str) -> Callable[[], Any]:
-    """The function of a user's file; the file runs as a module, not as `__main__`."""
+    """Return a function of a user's file, which runs as a module, not as `__main__`."""
     file, colon, name = named.rpartition(":")
     if not colon or not file:
         raise script.NotAProgram(f"a model is named as FILE.py:FUNCTION, not {named!r}")

@@ -1,4 +1,4 @@
-"""`ropewalk ps`: the programs of this user that run on this machine, what their nodes do, and submitted runs."""
+"""`ropewalk ps`: list this user's running programs on this machine, the state of their nodes, and submitted runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class LauncherReply:
-    """What a launcher said of its program, or why it said nothing."""
+    """The status of a program from its launcher, or why the launcher did not answer."""
 
     launcher: Launcher
     status: ProgramStatus | None
@@ -72,7 +72,7 @@ def ps(
 
 
 def survey(launchers: Sequence[Launcher]) -> list[LauncherReply]:
-    """Ask all of them at once; a program that has just ended is left out."""
+    """Ask all launchers in parallel; a program that has just ended is left out."""
     if not launchers:
         return []
     with ThreadPoolExecutor(min(len(launchers), 32)) as executor:
@@ -80,7 +80,7 @@ def survey(launchers: Sequence[Launcher]) -> list[LauncherReply]:
 
 
 def survey_submitted(*, everything: bool) -> list[RunState]:
-    """How submitted runs are; those that have ended only if everything is asked for."""
+    """Return the states of submitted runs; ended runs only with `everything`."""
     return [state for state in states(submissions()) if everything or state.is_live]
 
 
@@ -95,7 +95,10 @@ def _ask(launcher: Launcher) -> LauncherReply | None:
 
 
 def to_json(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> dict[str, Any]:
-    """The report for programs: `{"programs": [status], "problems": [{program, pid, problem}], "submitted": [run]}`."""
+    """Return the report for programs.
+
+    Its form is `{"programs": [status], "problems": [{program, pid, problem}], "submitted": [run]}`.
+    """
     problems = [finding for finding in findings if finding.problem]
     return {
         "programs": [finding.status.to_json() for finding in findings if finding.status],
@@ -105,14 +108,14 @@ def to_json(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = (
 
 
 def describe(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> str:
-    """The report for logs: a line for each program and each replica."""
+    """Return the report for logs: a line for each program and each replica."""
     blocks = [finding.status.describe() if finding.status else finding.problem for finding in findings]
     blocks += [f"submitted {state.describe()}" for state in submitted]
     return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
 
 
 def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> RenderableType:
-    """The report for a terminal: a table for each program."""
+    """Return the report for a terminal: a table for each program."""
     blocks: list[RenderableType] = []
     for finding in findings:
         if finding.status:

@@ -1,7 +1,7 @@
-"""`ropewalk run`: a script as `python FILE` would run it, with an engine, a number of workers and two-step signals.
+"""`ropewalk run`: run a script as `python FILE` would, with an engine, a number of workers and two-step signals.
 
-The first SIGINT or SIGTERM asks: it raises KeyboardInterrupt in the script, whose
-`with` blocks clean up. The second insists: everything is killed at once.
+The first SIGINT or SIGTERM raises KeyboardInterrupt in the script, whose `with` blocks clean up. The second one kills
+all processes at once.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from ropewalk.escaping import escaped_lines
 from ropewalk.processes import interrupts
 from ropewalk.settings import Settings
 
-# How long the second signal waits for the processes to be killed. Should the interrupted code hold a lock that this
-# needs, then the agents end by themselves as soon as this process is gone.
+# How long the second signal waits for the processes to be killed. If the interrupted code holds a lock that this
+# needs, the agents end by themselves as soon as this process is gone.
 _KILL_TIMEOUT_S = 2.0
 
 
@@ -59,7 +59,7 @@ def run(
     """
     given = list(arguments or [])
     if module is not None and file is not None:
-        given.insert(0, file)  # with -m there is no file: it was the script's first argument
+        given.insert(0, file)  # with -m there is no file: the word is the script's first argument
     placed = placing.place_or_refuse(
         "run", engine=engine, option=option, workers=workers, mode=mode, cpus=cpus, gpus=gpus, memory=memory, time=time,
         hosts=hosts, advertise=advertise, code=code,
@@ -92,13 +92,13 @@ def run(
 
 
 class RunCommand(TyperCommand):
-    """The command line of `run` and `submit`; knows the usual mistake: an option of the script in front of the `--`."""
+    """The command line of `run` and `submit`; detects a common mistake: an option of the script before the `--`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # typer brings its own click, whose types are private
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            option = getattr(error, "option_name", None)  # only "no such option" and its kin have one
+            option = getattr(error, "option_name", None)  # only "no such option" and similar errors have one
             if isinstance(option, str) and "no such option" in str(error).lower():
                 name = ctx.info_name
                 raise placing.refusal(
@@ -110,7 +110,7 @@ class RunCommand(TyperCommand):
 
 
 def show_dry_run(command: str, chosen: Settings, file: str | None) -> None:
-    """Print what would be asked of the engine for a script that is not run."""
+    """Print the requests to the engine for a script, without running it."""
     workers = os.environ.get("ROPEWALK_WORKERS", "")
     try:
         path = None if file is None else Path(script.load_file(file).path)
@@ -121,7 +121,7 @@ def show_dry_run(command: str, chosen: Settings, file: str | None) -> None:
 
 
 class Signals:
-    """The first signal asks, the second insists."""
+    """Signal handlers: the first signal interrupts the script, the second kills all processes."""
 
     def __init__(self) -> None:
         self._received: int | None = None
@@ -130,17 +130,17 @@ class Signals:
 
     @property
     def exit_code(self) -> int:
-        """What a shell reports for a program that this signal ended; 130 for Ctrl-C."""
+        """Return the exit code that a shell reports for a program that this signal ended; 130 for Ctrl-C."""
         return 128 + (self._received or signal.SIGINT)
 
     def install(self) -> None:
-        """Take over SIGINT and SIGTERM, unless whoever started us wants them ignored (nohup, `&` in a script)."""
+        """Handle SIGINT and SIGTERM, unless the parent process has them ignored (nohup, `&` in a script)."""
         interrupts.telling_handlers.append(self._handle)
         for number in (signal.SIGINT, signal.SIGTERM):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
-        # A forked child is not a launcher: `Process.terminate` expects that SIGTERM ends it. Signals wait until it has
-        # its own handlers, because Python drops those that come to a child before it has started properly.
+        # A forked child is not a launcher: `Process.terminate` expects SIGTERM to end it. Signals are blocked until the
+        # child has its own handlers, because Python drops signals that arrive while a child is starting.
         os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._restore)
 
     def _hold(self) -> None:
@@ -167,24 +167,24 @@ class Signals:
 
 
 def _say(message: str) -> None:
-    # Not through Python's own sys.stderr: the signal may have interrupted a write, and that must not be entered twice.
+    # Not through Python's own sys.stderr: the signal may have interrupted a write, which is not reentrant.
     with contextlib.suppress(OSError):
         os.write(2, f"\nropewalk: {message}\n".encode())
 
 
 def _say_beside_display(message: str) -> None:
-    """Say it through what replaced sys.stderr, if anything: a live display there would paint over bytes from below."""
+    """Print through the object that replaced sys.stderr, if any: a live display would overwrite other output."""
     if sys.stderr is sys.__stderr__:
         _say(message)
         return
     try:
         print(f"ropewalk: {message}", file=sys.stderr, flush=True)
-    except Exception:  # whatever the script's own object raises in the middle of a write; the message still comes
+    except Exception:  # the script's object may raise anything in the middle of a write; the message is still printed
         _say(message)
 
 
 def kill_all_and_exit(code: int) -> None:
-    """End every process of every session, then this one, without any cleaning up."""
+    """Kill every process of every session, then this one, without any cleanup."""
     session = sys.modules.get("ropewalk.processes.open_sessions")  # not loaded: then there is nothing to kill
     if session is not None:
         kill_all = cast(Callable[[], None], session.kill_all)
@@ -197,8 +197,8 @@ def kill_all_and_exit(code: int) -> None:
             finally:
                 done.release()
 
-        # In a thread, so that a lock held by the interrupted code cannot keep us here for ever. And not through
-        # `threading`, whose own lock may be the one.
+        # In a thread, so that a lock held by the interrupted code cannot block this for ever. Not through `threading`,
+        # whose own lock may be held.
         _thread.start_new_thread(kill, ())
         done.acquire(timeout=_KILL_TIMEOUT_S)
     os._exit(code)

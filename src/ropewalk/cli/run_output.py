@@ -1,4 +1,4 @@
-"""What a submitted run prints: of a file on this machine, or of the engine's log of its job."""
+"""The output of a submitted run: from a file on this machine, or from the engine's log of its job."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from ropewalk.errors import EngineError
 from ropewalk.escaping import escaped_line
 from ropewalk.program.log_files import LogFile
 
-#: How often new lines are looked for: in a file, and at a cluster manager, which others ask as well.
+#: Seconds between two checks for new lines, in a file and at a cluster manager, which serves other users as well.
 _LOOK_HERE_S, _LOOK_S = 0.2, 2.0
-#: So much of the end of an earlier log is looked for in a later one, to find what is new.
+#: The number of characters at the end of an earlier log that are searched in a later one, to find the new part.
 _OVERLAP = 4096
 
 
 class OutputSource(Protocol):
-    """Lines that somebody else writes."""
+    """Lines that another process writes."""
 
     def tail(self, num_lines: int) -> list[str]:
-        """The last lines; `read_new` goes on behind them."""
+        """Return the last lines; `read_new` continues after them."""
         ...
 
     def read_new(self, *, everything: bool = False) -> list[str]:
-        """The whole lines that have come since; with `everything` also a last one without an end."""
+        """Return the complete lines since the last call; with `everything` also a last incomplete line."""
         ...
 
 
 class JobOutput:
-    """The log of a job, of which engines give the last part only."""
+    """The log of a job, of which engines return the last part only."""
 
     def __init__(self, engine: Engine, run: Submission) -> None:
         self._engine = engine
@@ -57,7 +57,7 @@ class JobOutput:
         return new.removesuffix("\n").split("\n") if new else []
 
     def _whole_lines(self, *, everything: bool) -> str:
-        with contextlib.suppress(EngineError, OSError):  # not started yet, or forgotten; its state tells
+        with contextlib.suppress(EngineError, OSError):  # not started yet, or forgotten; its state says so
             kept = output_of(self._run)
             text = kept.read_text(errors="replace") if kept.exists() else self._engine.logs(self._run.job)
             return text if everything else text[: text.rfind("\n") + 1]
@@ -65,7 +65,7 @@ class JobOutput:
 
 
 def _behind(seen: str, text: str) -> str:
-    """What has come since; all of it if the end of what was seen is not there any more."""
+    """Return the new part of a log; all of it if the end of the earlier log is not in it."""
     end = seen[-_OVERLAP:]
     at = text.rfind(end) if end else -1
     return text[at + len(end) :] if at >= 0 else text
@@ -73,7 +73,7 @@ def _behind(seen: str, text: str) -> str:
 
 @contextlib.contextmanager
 def open_output(run: Submission) -> Generator[OutputSource]:
-    """What a run prints.
+    """Open the output of a run.
 
     Raises:
         OSError: its file is gone.
@@ -91,7 +91,7 @@ def open_output(run: Submission) -> Generator[OutputSource]:
 
 
 def show(run: Submission, num_lines: int, *, follow: bool, as_json: bool = False) -> RunState | None:
-    """Print the last lines, and with `follow` all that come until the run has ended; then says how."""
+    """Print the last lines, and with `follow` all later lines until the run has ended; then return its state."""
     with open_output(run) as output:
         _print(run, output.tail(num_lines), as_json)
         if not follow:
@@ -105,7 +105,7 @@ def show(run: Submission, num_lines: int, *, follow: bool, as_json: bool = False
 
 def _until_ended(run: Submission) -> Iterator[RunState]:
     while True:
-        state = state_of(run)  # before the lines are read: those of a run that has ended are all there
+        state = state_of(run)  # before the lines are read: those of an ended run are complete
         yield state
         time.sleep(_LOOK_HERE_S if run.is_local else _LOOK_S)
 

@@ -1,10 +1,8 @@
-"""A user's program run as `__main__` in this process, the way `python FILE` and `python -m MODULE` run it.
+"""Runs a user's program as `__main__` in this process, the way `python FILE` and `python -m MODULE` run it.
 
-The program's code lies in the real `sys.modules["__main__"]`: Ropewalk ships
-what is defined there by value, and pickle finds its classes there. `runpy` is
-not used, because it puts the old `__main__` back (and clears the new one) while
-the program's threads and exit handlers may still need it, and because its
-frames stand in every traceback.
+The program's code is in the real `sys.modules["__main__"]`: Ropewalk pickles its definitions by value, and pickle finds
+its classes there. `runpy` is not used, because it restores the old `__main__` (and clears the new one) while the
+program's threads and exit handlers may still need it, and because its frames are in every traceback.
 """
 
 from __future__ import annotations
@@ -23,12 +21,12 @@ from typing import Any, cast
 
 from ropewalk.errors import EngineError, RopewalkError
 
-#: Where Python's library and installed packages are.
+#: The folders of Python's library and of installed packages.
 _LIBRARIES = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "purelib", "platlib")})
 
 
 class NotAProgram(Exception):
-    """What was named cannot be run; the message says why and what to do."""
+    """A file or module cannot be run; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,13 @@ class ScriptCode:
 
     code: types.CodeType
     path: str
-    """Absolute path of the source; becomes `__file__`."""
+    """The absolute path of the source, for `__file__`."""
     argv0: str
-    """Becomes `sys.argv[0]`."""
+    """The value of `sys.argv[0]`."""
     import_folder: str
-    """Becomes `sys.path[0]`."""
+    """The value of `sys.path[0]`."""
     spec: importlib.machinery.ModuleSpec | None = None
-    """The import system's view; only a program started with `-m` has one, as under `python -m`."""
+    """The import system's spec; only a program started with `-m` has one, as under `python -m`."""
 
 
 def load_file(file: str) -> ScriptCode:
@@ -51,7 +49,7 @@ def load_file(file: str) -> ScriptCode:
 
     Raises:
         NotAProgram: there is no such file, or it is not Python.
-        SyntaxError: it is a `.py` file with a mistake; shown as Python shows it.
+        SyntaxError: it is a `.py` file with a syntax error; shown as Python shows it.
     """
     path = os.path.abspath(file)
     if os.path.isdir(path):
@@ -86,12 +84,12 @@ def _near_file(file: str) -> str:
 
 
 def load_module(name: str) -> ScriptCode:
-    """Find the module that `python -m NAME` would run; imports the packages above it.
+    """Find the module that `python -m NAME` would run, and import its parent packages.
 
     Raises:
         NotAProgram: there is no such module, or it has no Python source or byte code.
     """
-    if name.endswith(".py") and os.path.exists(name):  # looking for "train.py" would import "train", and so run it
+    if name.endswith(".py") and os.path.exists(name):  # a lookup of "train.py" would import "train", and so run it
         raise NotAProgram(f"-m takes a module's name without .py; leave -m away to run the file {name}")
     _import_first_from(os.getcwd())
     wanted = name
@@ -100,7 +98,7 @@ def load_module(name: str) -> ScriptCode:
             spec = importlib.util.find_spec(wanted)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{wanted}.".startswith(f"{error.name}."):
-                raise  # a package above it was found, but imports something that is missing
+                raise  # a parent package was found, but imports something that is missing
             spec = None
         except ValueError:  # a relative or malformed name
             spec = None
@@ -124,7 +122,7 @@ def _no_module(name: str, wanted: str) -> str:
 
 
 def execute(program: ScriptCode, arguments: Sequence[str]) -> None:
-    """Run a program as `__main__`; whatever it raises comes out."""
+    """Run a program as `__main__`; its exceptions propagate."""
     module = types.ModuleType("__main__")
     module.__file__ = program.path
     module.__spec__ = program.spec
@@ -140,9 +138,9 @@ def execute(program: ScriptCode, arguments: Sequence[str]) -> None:
 
 
 def as_module(program: ScriptCode) -> types.ModuleType:
-    """Run a program as a module of its file's name; what stands behind `if __name__ == ...` waits.
+    """Run a program as a module with its file's name; code under `if __name__ == "__main__"` does not run.
 
-    Whatever it raises comes out.
+    Its exceptions propagate.
     """
     module = types.ModuleType(os.path.splitext(os.path.basename(program.path))[0])
     module.__file__ = program.path
@@ -155,21 +153,21 @@ def as_module(program: ScriptCode) -> types.ModuleType:
 def show_error(error: BaseException) -> None:
     """Print an error of the program as Python would, without the frames of this command.
 
-    An error that is told in words, or comes from elsewhere, ends with the line of the program that met it.
+    If the message of an error says enough, or the error comes from a library, the traceback ends at the program's line.
     """
     from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 
     traceback = _without_our_frames(error.__traceback__)
     if isinstance(error, RopewalkError | KeyboardInterrupt) or isinstance(error.__cause__, RemoteTraceback):
         traceback = _to_the_programs_line(traceback)
-    if isinstance(error, EngineError):  # its words say what the library said that speaks to the cluster
+    if isinstance(error, EngineError):  # its message has the error of the cluster's client library
         error.__cause__, error.__suppress_context__ = None, True
     sys.stdout.flush()
     sys.excepthook(type(error), error.with_traceback(traceback), traceback)
 
 
 def _without_our_frames(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """They stand above the program and, when a signal came, below it."""
+    """Return the traceback without our frames, which are above the program and, after a signal, below it."""
     if traceback is None:
         return None
     below = _without_our_frames(traceback.tb_next)
@@ -180,7 +178,7 @@ def _without_our_frames(traceback: types.TracebackType | None) -> types.Tracebac
 
 
 def _to_the_programs_line(traceback: types.TracebackType | None) -> types.TracebackType | None:
-    """Without the frames of ropewalk, and what it called, that stand below the program; all if there are no others."""
+    """Cut the frames of ropewalk, and of code it called, below the program; keep all if there are no others."""
     frames: list[types.TracebackType] = []
     while traceback is not None:
         frames.append(traceback)
@@ -188,7 +186,7 @@ def _to_the_programs_line(traceback: types.TracebackType | None) -> types.Traceb
     ours = [str(each.tb_frame.f_globals.get("__name__", "")).partition(".")[0] == "ropewalk" for each in frames]
     if not frames or ours[0]:
         return frames[0] if frames else None
-    # What stands below our last frame may be the program's again: a callback, or a function that we were given.
+    # Frames below our last one may be the program's again: a callback, or a function that was passed to us.
     last = len(frames)
     while last > 1 and (ours[last - 1] or (any(ours[:last]) and _is_installed(frames[last - 1]))):
         last -= 1
@@ -197,7 +195,7 @@ def _to_the_programs_line(traceback: types.TracebackType | None) -> types.Traceb
 
 
 def _is_installed(traceback: types.TracebackType) -> bool:
-    """Whether a frame is of Python's library or an installed package."""
+    """Return whether a frame is in Python's library or an installed package."""
     return traceback.tb_frame.f_code.co_filename.startswith((*_LIBRARIES, "<frozen"))
 
 

@@ -1,4 +1,4 @@
-"""`ropewalk stack`: where every node of a running program stands, as Python stacks."""
+"""`ropewalk stack`: print the Python stacks of every node of a running program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.program.control import Stacks, StacksAre
 from ropewalk.program.launchers import ANSWER_S
 
-#: How long nodes have to say where they stand.
+#: The timeout for the stacks of nodes, in seconds.
 _STACK_S = 5.0
 
 

@@ -17,7 +17,7 @@ from ropewalk.program.launchers import Launcher, LauncherConnection, LauncherGon
 from ropewalk.program.status import ProgramStatus
 from ropewalk.quantities import counted
 
-#: The grace that a program may have of its own, and how long the end may take beyond a grace.
+#: The longest grace that a program may set itself, and the extra time that its end may take.
 _OWN_GRACE_S = 60.0
 _BEYOND_S = 15.0
 _RUN_ID = re.compile("[0-9a-f]{16}")
@@ -102,7 +102,7 @@ def _ask_to_stop(conversation: LauncherConnection, launcher: Launcher, grace_s: 
 
 
 def describe_end(status: ProgramStatus) -> str:
-    """How a program ended, with a line for each replica that something is to be said of."""
+    """Describe how a program ended, with a line for each replica that needs one."""
     lines = [f"{status.name} {status.state}: {status.count_nodes()}"]
     lines += [f"  {node.label} {node.state}: {node.last_cause}" for node in status.nodes if node.last_cause]
     return "\n".join(map(escaped, lines))

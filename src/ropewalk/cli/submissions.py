@@ -1,14 +1,14 @@
-"""Runs that were submitted: what is known of them in a state folder, and how they are.
+"""Submitted runs: their records in a state folder, and their states.
 
     ~/.local/state/ropewalk/runs/<id>/     mode 0700 (XDG_STATE_HOME moves it)
-        run.json                           who, what, where: a `Submission`
-        process.json                       of a run on this machine: its process
-        output                             of a run on this machine: all that it printed; of a job: its last part,
+        run.json                           script, engine and job: a `Submission`
+        process.json                       for a run on this machine: its process
+        output                             for a run on this machine: its whole output; for a job: the last part,
                                            kept when it ended
         ended.json                         how it ended, once that is known
 
-A run on a cluster is a job of its engine, which is asked how it is; what it said of the end is kept, because clusters
-forget their jobs after minutes.
+A run on a cluster is a job of its engine, which is polled for its state; how it ended is kept, because clusters forget
+their jobs after minutes.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ from ropewalk.errors import RopewalkError
 from ropewalk.settings import state_folder
 from ropewalk.trusted_files import make_private_folder, read_trusted
 
-#: Runs that ended longer ago are forgotten by the next submission.
+#: Seconds after their end for which runs are kept; the next submission removes older ones.
 _KEEP_S = 30 * 86_400.0
-#: How often a job that was asked to end is looked at, and how long its engine may take when it insists.
+#: Seconds between two polls of a job that was asked to end, and the timeout of its engine for killing it.
 _ASK_S, _CANCEL_S = 0.5, 30.0
 _LIVE = ("pending", "running", "unknown")
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was submitted; written once, by whoever submitted it."""
+    """A submitted run; written once, by the process that submits it."""
 
     id: str
     engine: str
     options: dict[str, Any]
-    """Of the engine."""
+    """The options of the engine."""
     job: str
     """The engine's id of the launcher's job; empty on this machine."""
     run_id: str
-    """By which the engine finds that job."""
+    """The id by which the engine finds that job."""
     command: list[str]
-    """The script and its arguments, for people."""
+    """The script and its arguments, for users."""
     working_folder: str
     submitted: float
-    """Seconds since the epoch."""
+    """When it was submitted, in seconds since the epoch."""
     host: str
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a process, and no job of an engine."""
+        """Whether it is a process on this machine, not a job of an engine."""
         return not self.job
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class RunProcess(msgspec.Struct, frozen=True):
 
     pid: int
     started: float
-    """As the system says: with it, another process of the same number is not taken for it."""
+    """When it started, as the system reports it: distinguishes it from another process with the same number."""
 
 
 class RunEnd(msgspec.Struct, frozen=True):
@@ -87,42 +87,42 @@ class RunEnd(msgspec.Struct, frozen=True):
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the first process of a run is to do; stands on its standard input."""
+    """The instructions for the first process of a run, on its standard input."""
 
     file: str | None
-    """The script, absolute."""
+    """The absolute path of the script."""
     module: str | None
     arguments: list[str]
     working_folder: str
     state_folder: str
-    """Where the end is told; empty for a job, of which the engine tells it."""
+    """The folder where the end is recorded; empty for a job, whose end the engine reports."""
     root: str = ""
-    """Of the project whose bundle follows; empty if none does."""
+    """The root of the project whose bundle follows; empty if none does."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """How a run is."""
+    """The state of a run, with its exit code and the reason."""
 
     submission: Submission
     state: str
-    """pending, running, ended, lost (it vanished without a word), or unknown (nobody can say)."""
+    """pending, running, ended, lost (it vanished without a record), or unknown (it cannot be polled)."""
     exit_code: int | None = None
     reason: str = ""
 
     @property
     def is_live(self) -> bool:
-        """Whether it may still be at work."""
+        """Whether it may still be running."""
         return self.state in _LIVE
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the record for programs."""
         facts = msgspec.structs.asdict(self.submission)
         del facts["options"]
         return {**facts, "state": self.state, "exit_code": self.exit_code, "reason": self.reason}
 
     def describe(self) -> str:
-        """One line for people."""
+        """Return one line for users."""
         run = self.submission
         how = f"{self.state} with exit code {self.exit_code}" if self.exit_code is not None else self.state
         words = [f"{run.id} {how}", f"{run.engine}{f' job {run.job}' if run.job else ''}", " ".join(run.command)]
@@ -133,22 +133,22 @@ class RunState:
 
 
 def runs_folder() -> Path:
-    """Where submitted runs are remembered."""
+    """Return the folder of the records of all submitted runs."""
     return state_folder(os.environ) / "runs"
 
 
 def folder_of(id: str) -> Path:
-    """Where a run is remembered."""
+    """Return the folder of a run's records."""
     return runs_folder() / id
 
 
 def output_of(run: Submission) -> Path:
-    """What a run has printed: of one on this machine from the beginning, of a job once it has ended."""
+    """Return the file of a run's output: on this machine from the beginning, of a job once it has ended."""
     return folder_of(run.id) / "output"
 
 
 def make_folder(name: str) -> Path:
-    """A new folder for a run that is about to be submitted; its name becomes the run's id."""
+    """Make a new folder for a run that is about to be submitted; its name becomes the run's id."""
     parent = runs_folder()
     make_private_folder(parent)
     short = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:24] or "run"
@@ -161,7 +161,7 @@ def make_folder(name: str) -> Path:
 
 
 def write(folder: Path, name: str, facts: msgspec.Struct) -> None:
-    """Write a file of a run, whole or not at all, for this user alone."""
+    """Write a file of a run atomically, readable by this user alone."""
     replace_file(folder / name, [msgspec.json.encode(facts)])
 
 
@@ -176,24 +176,24 @@ def _read(folder: Path, name: str, kind: type[_Facts]) -> _Facts | None:
 
 
 def submissions() -> list[Submission]:
-    """All runs that are remembered, the oldest first."""
+    """Return all recorded runs, the oldest first."""
     found = [_read(folder, "run.json", Submission) for folder in runs_folder().glob("*")]
     return sorted((each for each in found if each), key=lambda each: each.submitted)
 
 
 def forget_old(now: float) -> None:
-    """Remove what is remembered of runs that ended long ago."""
+    """Remove the records of runs that ended long ago."""
     for submission in submissions():
         end = _read(folder_of(submission.id), "ended.json", RunEnd)
         if end and now - end.ended > _KEEP_S:
             shutil.rmtree(folder_of(submission.id), ignore_errors=True)
 
 
-# --- how they are -----------------------------------------------------------------------------------------------------
+# --- states -----------------------------------------------------------------------------------------------------------
 
 
 def states(runs: Sequence[Submission]) -> list[RunState]:
-    """How runs are; their engines are asked at the same time."""
+    """Return the states of runs; their engines are polled in parallel."""
     if not runs:
         return []
     with ThreadPoolExecutor(min(len(runs), 16)) as executor:
@@ -201,7 +201,7 @@ def states(runs: Sequence[Submission]) -> list[RunState]:
 
 
 def state_of(run: Submission) -> RunState:
-    """How a run is."""
+    """Return the state of a run."""
     folder = folder_of(run.id)
     known = _ended(run, folder)
     if known:
@@ -212,7 +212,7 @@ def state_of(run: Submission) -> RunState:
         return RunState(run, "running")
     if run.host != platform.node():
         return RunState(run, "unknown", reason=f"it was submitted on {run.host}; look there")
-    # It may have ended just now: the last thing that it does is to say so.
+    # It may have ended just now: recording its end is its last action.
     return _ended(run, folder) or RunState(run, "lost", reason="its process is gone and did not say how it ended")
 
 
@@ -222,18 +222,18 @@ def _ended(run: Submission, folder: Path) -> RunState | None:
 
 
 def has_ended(run: Submission) -> bool:
-    """Whether a run is known to have ended; its engine is not asked."""
+    """Return whether a run is known to have ended; its engine is not polled."""
     return _ended(run, folder_of(run.id)) is not None
 
 
 def process_of(run: Submission) -> psutil.Process | None:
-    """The process of a run on this machine, if it is alive."""
+    """Return the process of a run on this machine, if it is alive."""
     facts = _read(folder_of(run.id), "process.json", RunProcess)
     if facts is None or run.host != platform.node():
         return None
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(facts.pid)
-        # The clock from which the kernel counts may be set a little between two readings.
+        # The clock from which the kernel counts may be adjusted between two readings.
         if abs(process.create_time() - facts.started) < 2.0 and process.status() != psutil.STATUS_ZOMBIE:
             return process
     return None
@@ -246,7 +246,7 @@ def _state_of_job(run: Submission, folder: Path) -> RunState:
             status = engine.poll([run.job])[run.job]
             if status.state is JobState.ENDED:
                 keep_output(run, engine.logs(run.job))
-                engine.cancel([run.job])  # some keep what has ended until they are told
+                engine.cancel([run.job])  # some engines keep ended jobs until they are cancelled
         finally:
             engine.close()
     except (RopewalkError, OSError) as error:
@@ -265,11 +265,18 @@ def _keep_end(run: Submission, folder: Path, status: JobStatus) -> RunState:
     return RunState(run, "ended", shown, status.reason)
 
 
-# --- ending them ------------------------------------------------------------------------------------------------------
+# --- ending -----------------------------------------------------------------------------------------------------------
 
 
 def end(run: Submission, grace_s: float) -> RunState:
-    """Ask a run to stop, kill it after the grace, and say how it ended. A job is ended as its engine does it.
+    """Ask a run to stop, and kill it after the grace period. A job is ended by its engine.
+
+    Args:
+        run: the run.
+        grace_s: seconds that the run has to end by itself.
+
+    Returns:
+        The state of the run afterwards.
 
     Raises:
         RopewalkError: the engine cannot be asked.
@@ -285,7 +292,7 @@ def end(run: Submission, grace_s: float) -> RunState:
 
 
 def _end_job(run: Submission, grace_s: float) -> None:
-    """Ask, where its engine can; then insist. What it printed is kept: most engines forget it with the job."""
+    """Ask a job to end, if its engine can, then kill it. Its output is kept: most engines forget it with the job."""
     engine = make_engine(run.engine, run.options)
     try:
         deadline = time.monotonic() + grace_s
@@ -302,7 +309,7 @@ def _end_job(run: Submission, grace_s: float) -> None:
         engine.cancel([run.job])
         keep_output(run, printed)
         status = engine.poll([run.job])[run.job]
-        if status.state is JobState.LOST:  # the engine forgets what it is told to end
+        if status.state is JobState.LOST:  # the engine forgets cancelled jobs
             status = JobStatus(JobState.ENDED, reason="it was stopped, and its exit code is not known")
         if status.state is JobState.ENDED:
             _keep_end(run, folder_of(run.id), last if last.state is JobState.ENDED else status)
@@ -311,7 +318,7 @@ def _end_job(run: Submission, grace_s: float) -> None:
 
 
 def keep_output(run: Submission, printed: str) -> None:
-    """Keep what a job printed, once: its engine forgets it."""
+    """Keep the output of a job, once, because its engine forgets it."""
     file = output_of(run)
     if printed and not file.exists():
         replace_file(file, [printed.encode()])

@@ -1,4 +1,4 @@
-"""`ropewalk submit`: a script that runs without this terminal: its launcher itself becomes a job.
+"""`ropewalk submit`: run a script without this terminal; its launcher itself becomes a job.
 
 On this machine that is a process in a session of its own, whose output is kept in the state folder; on a cluster it is
 a job of the engine like any other, with the project's code on its standard input, or on the shared file system.
@@ -32,7 +32,7 @@ from ropewalk.processes.code_bundle import find_project, make_bundle
 from ropewalk.settings import PREFIX, Settings
 from ropewalk.trusted_files import open_to_append
 
-#: What is true of this machine only.
+#: Settings that apply to this machine only.
 _HERE_ONLY = ("key_folder", "run_folder", "logs", "advertise")
 
 
@@ -89,7 +89,7 @@ def submit(
 def _errand(file: str | None, module: str | None, arguments: list[str]) -> RunSpec:
     path = None
     if file is not None:
-        path = os.path.realpath(script.load_file(file).path)  # compiled, so that a mistake shows before it waits
+        path = os.path.realpath(script.load_file(file).path)  # compiled: a syntax error shows before the job is queued
     elif module is None:
         raise script.NotAProgram("name a file to run, or a module with -m; see ropewalk submit --help")
     folder = os.path.realpath(os.getcwd())
@@ -125,7 +125,7 @@ def _submit(errand: RunSpec, chosen: Settings) -> Submission:
 
 
 def _start(errand: RunSpec, folder: Path) -> None:
-    """Start it here: away from this terminal, and with its output in a file."""
+    """Start the run on this machine, detached from this terminal, with its output in a file."""
     with open(open_to_append(folder / "output"), "ab") as output:
         process = subprocess.Popen(
             module_command(sys.executable, "ropewalk.cli.submitted"),
@@ -136,7 +136,7 @@ def _start(errand: RunSpec, folder: Path) -> None:
     assert process.stdin
     with process.stdin:
         process.stdin.write(msgspec.json.encode(errand) + b"\n")
-    process.returncode = 0  # it stays when we leave, and is no child to wait for
+    process.returncode = 0  # it outlives this process, which does not wait for it
 
 
 def _submit_job(errand: RunSpec, run_id: str, folder: Path, chosen: Settings) -> str:
@@ -168,7 +168,7 @@ def _submit_job(errand: RunSpec, run_id: str, folder: Path, chosen: Settings) ->
 
 
 def _environment(chosen: Settings, options: Mapping[str, object]) -> dict[str, str]:
-    """The settings that were made here, for a launcher elsewhere; they hold no secrets."""
+    """Return the settings of this launcher for one on another host; they hold no secrets."""
     variables = {f"{PREFIX}ENGINE": chosen.engine, f"{PREFIX}ENGINE_OPTIONS": _options(options)}
     for name in set(chosen.__slots__) - {"engine", "engine_options", "origins", *_HERE_ONLY}:
         if chosen.origin(name) != "default":

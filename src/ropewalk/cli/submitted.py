@@ -1,8 +1,8 @@
-"""The first process of a submitted run: it unpacks the code, runs `ropewalk run`, and says how that ended.
+"""The first process of a submitted run: it unpacks the code, runs `ropewalk run`, and records how that ended.
 
     python -m ropewalk.cli.submitted  < one line of JSON (`RunSpec`), then the bundle of code if there is one
 
-It is a process beside the script's, because a script that is killed can say nothing itself.
+It is a process beside the script's, because a script that is killed cannot record its own end.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from ropewalk.cli.submissions import RunEnd, RunSpec, write
 from ropewalk.processes.code_bundle import remap, unpack
 from ropewalk.processes.project_files import MARKERS
 
-#: The `ropewalk` command as its script runs it: first on the import path stands the folder of that script, which `run`
-#: replaces by the user's. `-m` would import from the current folder before that, and `-P` would keep the user's away.
+#: The `ropewalk` command as its script runs it: the first entry of the import path is the folder of that script, which
+#: `run` replaces by the user's. `-m` would import from the current folder first, and `-P` would leave the user's out.
 _ROPEWALK = (
     "import sys; sys.path[:1] = sys.path[:1] if sys.flags.safe_path else [sys.executable.rpartition('/')[0]]; "
     "from ropewalk.cli import main; main()"
@@ -34,7 +34,7 @@ _ROPEWALK = (
 
 
 def main(stdin: BinaryIO) -> int:
-    """Run the errand that stands on standard input; returns its exit code."""
+    """Run the instructions on the standard input (`RunSpec`); returns the exit code."""
     errand = msgspec.json.decode(stdin.readline(), type=RunSpec)
     with _code(errand, stdin) as here:
         what = ["-m", here.module] if here.module else [str(here.file)]
@@ -47,7 +47,7 @@ def main(stdin: BinaryIO) -> int:
 
 @contextlib.contextmanager
 def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[RunSpec]:
-    """The errand as it is to be done here: with the code of the bundle, if there is one."""
+    """Yield the instructions for this host: with the code of the bundle, if there is one."""
     if not errand.root:
         yield errand
         return
@@ -55,10 +55,10 @@ def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[RunSpec]:
     try:
         root = unpack(stdin.read(), parent)
         if not any((root / marker).exists() for marker in MARKERS):
-            (root / "ropewalk.toml").touch()  # .git does not travel, and agents need the same project
+            (root / "ropewalk.toml").touch()  # .git is not sent, and agents need the same project
         folder = remap(errand.working_folder, errand.root, str(root))
-        # On a shared file system it runs where it was submitted, and what it writes stays; a module is looked for in
-        # the working folder, and is to be that of the bundle.
+        # On a shared file system the script runs where it was submitted, and its files remain; a module is looked up in
+        # the working folder, and has to be the bundle's.
         if os.path.isdir(errand.working_folder) and errand.module is None:
             folder = errand.working_folder
         if not os.path.isdir(folder):
@@ -72,14 +72,14 @@ def _code(errand: RunSpec, stdin: BinaryIO) -> Generator[RunSpec]:
 
 
 def _begin_with(held: set[int]) -> None:
-    """In the script's process: signals as a job has them, and not as the shell of `submit &` or nohup had them."""
+    """Reset signals in the script's process to those of a job, instead of those of `submit &` or nohup."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
 
 def _run(command: list[str], folder: str) -> int:
-    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # until there is whom to tell
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})  # until the child exists
     child = subprocess.Popen(
         command,
         cwd=folder,

@@ -1,7 +1,7 @@
 """Where jobs run: one file per cluster manager, and the table of their names.
 
-An engine is imported when it is first asked for, because some need the client of a cluster manager. Packages of
-others add engines by the entry point group `ropewalk.engines`, whose entries name a class as this table does.
+An engine is imported when it is first used, because some engines need the client of a cluster manager. Other
+packages add engines by the entry point group `ropewalk.engines`, whose entries name a class as this table does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, UnknownEngine
 from ropewalk.families import Family
 
-#: A new engine is one file and one line here: `module:Class`, or a function that chooses one; called with its options.
+#: A new engine is one file and one line here: `module:Class`, or a function that chooses a class; either takes options.
 ENGINES: Family[str] = Family(
     "engine",
     {
@@ -32,17 +32,24 @@ ENGINES: Family[str] = Family(
 
 
 def known_engines() -> dict[str, str]:
-    """Every engine that can be named here: ours, and those that installed packages add."""
+    """Return every engine that can be named: ours, and those that installed packages add."""
     return ENGINES.installed() | ENGINES
 
 
 def make_engine(name: str, options: Mapping[str, object] | None = None) -> Engine:
-    """The engine of that name, with its own options.
+    """Make the engine of a name, with its own options.
+
+    Args:
+        name: the name of the engine, such as "slurm".
+        options: the engine's options by name.
+
+    Returns:
+        A new engine.
 
     Raises:
-        UnknownEngine: there is none; the message lists those there are.
-        EngineError: what it needs is not installed, or does not work here.
-        SettingsError: it has no such option, or the option cannot have that value.
+        UnknownEngine: no engine has this name; the message lists all engines.
+        EngineError: a package or command that the engine needs is not installed, or does not work here.
+        SettingsError: the engine has no such option, or the option cannot have that value.
     """
     made: Callable[[Mapping[str, object]], Any] = ENGINES.member(name)
     engine = made(options or {})

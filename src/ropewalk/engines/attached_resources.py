@@ -1,4 +1,4 @@
-"""Resources that a function carries with it, for whoever starts a process to run it."""
+"""The resources that `requires` attaches to a function, read when a process is started to run it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _ATTRIBUTE, _CALL = "__ropewalk_meta__", "__call__"
 
 
 def attach(function: Any, resources: Resources) -> None:
-    """Have a function, or a class, say what it needs.
+    """Attach resources to a function or a class.
 
     Raises:
-        TypeError: it takes no attributes: a builtin, or a bound method.
+        TypeError: the object takes no attributes, such as a builtin or a bound method.
     """
     if issubclass(type(function), staticmethod | classmethod):
         function = function.__func__
@@ -26,14 +26,14 @@ def attach(function: Any, resources: Resources) -> None:
 
 
 def attached(function: object) -> Resources | None:
-    """What a function was said to need; None if nothing was said.
+    """Return the resources attached to a function; None if there are none.
 
-    A `functools.partial` needs what its function needs, an instance of a class what its class or its `__call__` does.
+    A `functools.partial` has those of its function, an instance of a class those of its class or of its `__call__`.
     """
     while issubclass(type(function), functools.partial) and not hasattr(function, _ATTRIBUTE):
         function = cast(Any, function).func
     for candidate in (function, getattr(type(function), _CALL, None)):
         found = getattr(candidate, _ATTRIBUTE, None)
-        if isinstance(found, Resources):  # some objects answer to every name
+        if isinstance(found, Resources):  # some objects have every attribute
             return found
     return None

@@ -1,16 +1,16 @@
 """The Docker engine: a job is a container of one daemon, on this machine or on another one.
 
-    submit ──> create, attach, start, and its secrets over the attached standard input
-    poll   <── one list of all containers of ours; one inspection for each that has ended
+    submit ──> create, attach, start, and pass secrets over the attached standard input
+    poll   <── one list of all our containers; one inspection for each that has ended
     cancel ──> kill, remove
-    close  ──> remove what has ended, and the network that was made for the run
+    close  ──> remove ended containers, and the network that was made for the run
 
-Containers are found by their labels (`docker ps --filter label=ropewalk.run`), also by another launcher than the
-one that started them. Docker never restarts them. What a killed launcher left is removed by the next run: its network
-at once, its ended containers, whose logs may say why, after an hour.
+Containers are found by their labels (`docker ps --filter label=ropewalk.run`), by any launcher. Docker never restarts
+them. The next run removes the leftovers of a killed launcher: its network at once, its ended containers, whose logs may
+explain their end, after an hour.
 
 A launcher that is a container itself needs the daemon's socket, as `volumes=/var/run/docker.sock:/var/run/docker.sock`
-for one that is submitted; its jobs then join its own network, where they reach it.
+for a submitted launcher; its jobs then join its network, where they reach it.
 
 Podman works through its Docker-compatible socket: `systemctl --user start podman.socket`, and the option
 `host=unix:///run/user/1000/podman/podman.sock`. It needs `catatonit` installed for the init process of containers, and
@@ -45,9 +45,9 @@ from ropewalk.errors import EngineError
 
 _LOG_LINES = 1000
 _LOG_TAIL_BYTES = 64 * 1024
-#: As long as Docker itself prints an id.
+#: The length of ids that Docker itself prints.
 _ID_LENGTH = 12
-#: The ended containers of a launcher that is gone are kept so long, for `docker logs`.
+#: Seconds for which the ended containers of a launcher that is gone are kept, for `docker logs`.
 _KEPT_S = 3600.0
 _KILLED = JobStatus(JobState.ENDED, -9, "cancelled")
 
@@ -59,7 +59,7 @@ class DockerEngine(Engine):
     reach = Reach.NETWORK
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        """Read the options; the daemon is first spoken to when something is asked of it."""
+        """Read the options; the first request connects to the daemon."""
         self.options = read_options(self.name, DockerOptions, options or {})
         self.python = self.options.python
         self.daemon = Daemon(self.options.host)
@@ -70,7 +70,7 @@ class DockerEngine(Engine):
 
     @property
     def image(self) -> str:
-        """The image of the agents; empty if nobody named one."""
+        """The image of the agents; empty if none is configured."""
         return self.options.image or settings.current().image or ""
 
     # --- starting -----------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ class DockerEngine(Engine):
         return self._found_again(run_id, request_id, count) or self._start(spec, count, run_id, request_id)
 
     def _found_again(self, run_id: str, request_id: str, count: int) -> list[str]:
-        """The containers of a request that another launcher made; half of a request is removed."""
+        """Return the containers of a request of another launcher; an incomplete request is removed."""
         found = self._list(**{containers.RUN: run_id, containers.REQUEST: request_id})
         found.sort(key=lambda each: int(each["Labels"].get(containers.INDEX, 0)))
         if len(found) == count and all(each["State"] != "created" for each in found):
@@ -114,7 +114,7 @@ class DockerEngine(Engine):
                     ids.append(created["Id"][:_ID_LENGTH])
             with self.daemon.asked(f"start {spec.command[0]!r} in {self.image!r}"):
                 started = side_by_side(functools.partial(self.daemon.start, data=spec.stdin), ids)
-        except BaseException:  # those that were only created, too
+        except BaseException:  # containers that were created but not started must be removed, too
             self._remove(ids)
             self._remove_network(run_id)
             raise
@@ -139,7 +139,7 @@ class DockerEngine(Engine):
 
     def _ensure_network(self, run_id: str) -> str:
         name = containers.network_name(run_id)
-        with self.daemon.asked(f"make the network {name}"), self.daemon.forgiving(409):  # 409: it is there
+        with self.daemon.asked(f"make the network {name}"), self.daemon.forgiving(409):  # 409: it exists
             if not self.daemon.api.networks(names=[f"^{name}$"]):
                 labels = self._labels(run_id)
                 self.daemon.api.create_network(name, driver="bridge", check_duplicate=True, labels=labels)
@@ -147,12 +147,12 @@ class DockerEngine(Engine):
 
     @functools.cached_property
     def _shared_network(self) -> str:
-        """The network that jobs join if that is not the run's own: the one named, or ours if we are a container."""
+        """Return the network that jobs join instead of the run's own: the option, or ours if we are a container."""
         if self.options.network:
             return self.options.network
         if not any(map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))):
             return ""
-        here = self.daemon.inspect(platform.node())  # bridges do not reach each other, so jobs come to ours
+        here = self.daemon.inspect(platform.node())  # bridges cannot reach each other, so jobs join ours
         return next(iter(here["NetworkSettings"]["Networks"]), "") if here else ""
 
     @functools.cached_property
@@ -209,7 +209,7 @@ class DockerEngine(Engine):
         return self._over[id]
 
     def _list(self, **labels: str) -> list[dict[str, Any]]:
-        """All containers of ours with these labels, also those that have ended; the newest comes last."""
+        """List all our containers with these labels, also ended ones; the newest comes last."""
         wanted = [containers.RUN, *(f"{name}={value}" for name, value in labels.items())]
         with self.daemon.asked("list containers"):
             return self.daemon.api.containers(all=True, filters={"label": wanted})[::-1]
@@ -219,13 +219,13 @@ class DockerEngine(Engine):
     def cancel(self, ids: Sequence[str]) -> None:
         with self._lock:
             runs = set(side_by_side(self._cancel, ids)) - {""}
-            for run in runs - {run for run, _ in self._requests}:  # its launcher is gone and removes nothing
+            for run in runs - {run for run, _ in self._requests}:  # its launcher is gone and will not remove it
                 self._tidy(run)
 
     def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
         with self._lock:
             for id in ids:
-                # 404: it is gone; 409: it does not run.
+                # 404: the container is gone; 409: it does not run.
                 with self.daemon.asked(f"stop container {id}"), self.daemon.forgiving(404, 409):
                     self.daemon.api.kill(id, signal="SIGTERM")
             return True
@@ -241,7 +241,7 @@ class DockerEngine(Engine):
         )
 
     def _cancel(self, id: str) -> str:
-        """End a container if it is alive and one of ours; returns its run."""
+        """End a container if it is ours and runs; returns its run."""
         inspected = None if id in self._over else self.daemon.inspect(id)
         run = "" if inspected is None else containers.labels_of(inspected).get(containers.RUN, "")
         if inspected is None or not run:
@@ -256,11 +256,11 @@ class DockerEngine(Engine):
         return run
 
     def close(self) -> None:
-        """Remove the containers that have ended, and the networks of runs that have no others."""
+        """Remove the containers that have ended, and the networks of runs without other containers."""
         with self._lock:
             for id in list(self._stdins):
                 self._forget_stdin(id)
-            with contextlib.suppress(EngineError):  # a daemon that is gone has nothing that could be removed
+            with contextlib.suppress(EngineError):  # the daemon does not answer
                 for run in {run for run, _ in self._requests}:
                     self._tidy(run)
             self.daemon.close()
@@ -281,7 +281,7 @@ class DockerEngine(Engine):
                 remains.setdefault(run, []).append(f"container {_id(each)} ({each['State']})")
         busy = self.runs()
         for each in self._networks():
-            if (run := each["Labels"][containers.RUN]) not in busy:  # else it goes with them
+            if (run := each["Labels"][containers.RUN]) not in busy:  # else it is removed with them
                 remains.setdefault(run, []).append(f"network {each['Name']}")
         return remains
 
@@ -290,7 +290,7 @@ class DockerEngine(Engine):
             self._tidy(run_id)
 
     def _networks(self) -> list[dict[str, Any]]:
-        """The networks that were made for runs of this user."""
+        """List the networks that were made for runs of this user."""
         with self.daemon.asked("list networks"):
             found = self.daemon.api.networks(filters={"label": [f"{containers.USER}={os.getuid()}"]})
             return [each for each in found if containers.RUN in each["Labels"]]
@@ -298,7 +298,7 @@ class DockerEngine(Engine):
     def _remove(self, ids: Sequence[str]) -> None:
         for id in ids:
             with self.daemon.asked(f"remove container {id}"), self.daemon.forgiving(404, 409):
-                with self.daemon.forgiving(404, 409):  # Podman would ask it politely first, for ten seconds
+                with self.daemon.forgiving(404, 409):  # Podman would first send SIGTERM and wait for ten seconds
                     self.daemon.api.kill(id)
                 self.daemon.api.remove_container(id, v=True, force=True)
 
@@ -313,7 +313,7 @@ class DockerEngine(Engine):
             stdin.close()
 
     def _sweep(self) -> None:
-        """Remove what launchers of this user left that did not live to do it, once."""
+        """Remove the leftovers of this user's killed launchers, once."""
         if self._swept:
             return
         self._swept = True
@@ -331,7 +331,7 @@ class DockerEngine(Engine):
             if run not in busy and is_gone(launcher):
                 self._remove_network(run)
 
-    # --- what it says of itself ---------------------------------------------------------------------------------------
+    # --- describing ---------------------------------------------------------------------------------------------------
 
     def hosts(self) -> list[str]:
         if self.daemon.remote_host:
@@ -339,7 +339,7 @@ class DockerEngine(Engine):
         name = self._shared_network or "bridge"
         if name == "host":
             return ["127.0.0.1"]
-        missing = [404] if name == "bridge" else []  # a daemon may be told to have no default bridge
+        missing = [404] if name == "bridge" else []  # a daemon may be configured without a default bridge
         network: dict[str, Any] = {"IPAM": {}}
         with self.daemon.asked(f"look at the network {name}"), self.daemon.forgiving(*missing):
             network = self.daemon.api.inspect_network(name)
@@ -372,12 +372,12 @@ class DockerEngine(Engine):
 
 
 def this_process() -> str:
-    """Names this process so that `is_gone` can tell later: its machine, PID namespace, number and start."""
+    """Return a name of this process for `is_gone`: its machine, PID namespace, number and start."""
     return f"{_place()}/{os.getpid()}/{psutil.Process().create_time():.2f}"
 
 
 def is_gone(launcher: str) -> bool:
-    """Whether a launcher, named by `this_process`, surely is no more; False if it ran elsewhere."""
+    """Return whether a launcher, named by `this_process`, has certainly ended; False if it ran on another machine."""
     place, _, rest = launcher.partition("/")
     pid, _, started = rest.partition("/")
     if place != _place() or not pid.isdecimal():

@@ -1,4 +1,4 @@
-"""What stands in the way of using a Docker daemon, for `ropewalk doctor --engine docker`."""
+"""Checks whether a Docker daemon can be used, for `ropewalk doctor --engine docker`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 from ropewalk.version import VERSION
 
-#: Certificates of a run are valid from a little before it began.
+#: Certificates of a run are valid from a short time before its start.
 _MOST_SKEW_S = 60.0
 _TRIAL_S = 60
-#: Without -P, which only the versions know that would do; the folder in which it starts goes off the import path.
+#: Without -P, which only Python 3.11 and newer know; the current folder is removed from the import path instead.
 _VERSIONS = (
     "import sys; del sys.path[0]; from ropewalk.version import VERSION; print('%d.%d' % sys.version_info[:2], VERSION)"
 )
 
 
 def findings(daemon: Daemon, options: DockerOptions, image: str) -> list[EngineFinding]:
-    """Ask everything that can be asked, and start one container for a moment; nothing is left on the daemon."""
+    """Check everything that can be checked, also by starting one container briefly; nothing is left on the daemon."""
     found = [EngineFinding("package docker", True, f"version {daemon.sdk_version}")]
     try:
         found += _daemon(daemon)
@@ -134,7 +134,7 @@ def _python(daemon: Daemon, options: DockerOptions, image: str) -> EngineFinding
 
 
 def _try(daemon: Daemon, options: DockerOptions, image: str, command: list[str]) -> tuple[int, str]:
-    """Run a command in a container like those of jobs; its exit code and its output."""
+    """Run a command in a container like those of jobs; returns its exit code and its output."""
     labels = {containers.USER: str(os.getuid())}
     body: dict[str, Any] = containers.container_body(
         JobSpec(command), options, image=image, network="none", labels=labels, most_cpus=1

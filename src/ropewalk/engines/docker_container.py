@@ -1,6 +1,6 @@
-"""A job as a container: what Docker's API is sent, and what the state that it tells means.
+"""A job as a container: the body of requests to Docker's API, and the meaning of its states.
 
-Plain functions over the API's own dictionaries; nothing here speaks to a daemon.
+Plain functions over the API's own dictionaries; nothing here connects to a daemon.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ RUN, REQUEST, INDEX = "ropewalk.run", "ropewalk.request", "ropewalk.index"
 USER, LAUNCHER = "ropewalk.user", "ropewalk.launcher"
 TIME_LIMIT, GPUS = "ropewalk.time-limit", "ropewalk.gpus"
 
-#: After the end of its time a job may clean up this long.
+#: Seconds that a job has to clean up after its time limit.
 _GRACE_S = 10
-#: What `timeout` ends with when the time was over.
+#: The exit code of `timeout` after its time limit.
 _TIMED_OUT = 124
 _KILLED = -int(signal.SIGKILL)
 _NOT_FOUND = 127
@@ -37,13 +37,13 @@ _STATES = {
 
 
 def container_name(run_id: str, request_id: str, index: int) -> str:
-    """Unique on a daemon, and the same each time: whoever asks twice gets a conflict and no second container."""
+    """Return a name that is unique on a daemon and the same each time: a repeated request conflicts with the first."""
     run = re.sub(r"[^A-Za-z0-9_.-]", "-", run_id)[:40]
     return f"ropewalk-{run}-{hashlib.sha256(request_id.encode()).hexdigest()[:8]}-{index}"
 
 
 def network_name(run_id: str) -> str:
-    """The network of a run."""
+    """Return the name of a run's network."""
     return f"ropewalk-{re.sub(r'[^A-Za-z0-9_.-]', '-', run_id)[:40]}"
 
 
@@ -57,16 +57,19 @@ def container_body(
     gpus: Sequence[str] = (),
     most_cpus: float | None = None,
 ) -> dict[str, Any]:
-    """The body of a request to create a container; holds no secret.
+    """Return the body of a request to create a container; holds no secret.
 
     Args:
         spec: the job.
-        options: the engine's.
-        image: what the container is made from.
-        network: name of the network that it joins.
-        labels: set as they are, with more that only concern this container.
-        gpus: which ones it gets.
-        most_cpus: the CPUs of the daemon's host, over which it refuses a limit.
+        options: the options of the engine.
+        image: the image of the container.
+        network: the name of the network that it joins.
+        labels: the labels of the container; labels of the container alone are added.
+        gpus: the GPUs that it gets.
+        most_cpus: the CPUs of the daemon's host; the daemon refuses a higher limit.
+
+    Returns:
+        The body, as Docker's API defines it.
     """
     command = list(spec.command)
     labels = dict(labels)
@@ -74,14 +77,14 @@ def container_body(
     if RUN in labels:
         environment["ROPEWALK_RUN_ID"] = labels[RUN]
     if spec.time_limit_s is not None:
-        # Docker has no time limit. This one also holds when the launcher is gone; busybox knows short options only.
+        # Docker has no time limit. This one also works when the launcher is gone; busybox knows short options only.
         command = ["timeout", "-k", str(_GRACE_S), "-s", "TERM", f"{spec.time_limit_s:g}", *command]
         labels[TIME_LIMIT] = f"{spec.time_limit_s:g}"
     if gpus:
         labels[GPUS] = ",".join(gpus)
     cpus = spec.resources.cpus if most_cpus is None else min(spec.resources.cpus, most_cpus)
     host: dict[str, Any] = {
-        "Init": True,  # process 1 ignores SIGTERM unless it has a handler, and does not bury orphans unless told to
+        "Init": True,  # process 1 ignores SIGTERM unless it has a handler, and may not reap orphans
         "NetworkMode": network,
         "RestartPolicy": {"Name": "no"},
         "NanoCpus": int(cpus * 1e9),
@@ -99,7 +102,7 @@ def container_body(
         host["Runtime"] = options.runtime
     body: dict[str, Any] = {
         "Image": image,
-        "Entrypoint": [options.entrypoint],  # an empty one resets that of the image
+        "Entrypoint": [options.entrypoint],  # an empty entrypoint resets that of the image
         "Cmd": command,
         "Env": [f"{name}={value}" for name, value in sorted(environment.items())],
         "Labels": labels,
@@ -113,15 +116,18 @@ def container_body(
 
 
 def free_gpus(count: int, known: Sequence[str], taken: Iterable[str]) -> list[str]:
-    """Which GPUs a container gets: Docker's own `--gpus N` gives every container the first N.
+    """Choose the GPUs of a container: Docker's own `--gpus N` gives every container the first N.
 
     Args:
-        count: how many are asked for.
-        known: those that may be given out; if empty, counted up from 0 without an end.
-        taken: those that running containers of ours have.
+        count: the number of GPUs that are requested.
+        known: the GPUs that may be given out; if empty, indices from 0 without limit.
+        taken: the GPUs of our running containers.
+
+    Returns:
+        The GPUs, as indices or UUIDs.
 
     Raises:
-        EngineError: there are not enough.
+        EngineError: not enough GPUs are free.
     """
     used = set(taken)
     free = [gpu for gpu in known or map(str, range(len(used) + count)) if gpu not in used]
@@ -134,22 +140,22 @@ def free_gpus(count: int, known: Sequence[str], taken: Iterable[str]) -> list[st
 
 
 def labels_of(inspected: Mapping[str, Any]) -> Mapping[str, str]:
-    """The labels of a container that was inspected; Docker says null for none."""
+    """Return the labels of an inspected container; Docker writes null for none."""
     return inspected["Config"].get("Labels") or dict[str, str]()
 
 
 def subnets(network: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
-    """The subnets of a network that was inspected, each with `Subnet` and perhaps `Gateway`."""
+    """Return the subnets of an inspected network, each with `Subnet` and perhaps `Gateway`."""
     return network["IPAM"].get("Config") or list[Mapping[str, str]]()
 
 
 def is_alive(state: str) -> bool:
-    """Whether a container in this state (Docker's word) has not ended."""
+    """Return whether a container in this state of Docker has not ended."""
     return state in _STATES
 
 
 def live_status(state: str, id: str) -> JobStatus:
-    """The status of a container that has not ended, by Docker's word for its state."""
+    """Return the status of a container that has not ended, from its state in Docker."""
     reason = {
         "paused": f"it is paused; docker unpause {id} lets it go on",
         "restarting": "it is being restarted, by a policy that somebody set",
@@ -158,7 +164,7 @@ def live_status(state: str, id: str) -> JobStatus:
 
 
 def end_status(inspected: Mapping[str, Any]) -> JobStatus:
-    """The status of a container that has ended, from its inspection."""
+    """Return the status of a container that has ended, from its inspection."""
     state = inspected["State"]
     code = _exit_code(int(state["ExitCode"]))
     limit = float(labels_of(inspected).get(TIME_LIMIT, "inf"))
@@ -185,12 +191,12 @@ def end_status(inspected: Mapping[str, Any]) -> JobStatus:
 
 
 def finished_s(inspected: Mapping[str, Any]) -> float:
-    """When a container ended, in seconds since 1970; 0 if it never ran."""
+    """Return when a container ended, in seconds since 1970; 0 if it never ran."""
     return _seconds(inspected["State"].get("FinishedAt", ""))
 
 
 def _exit_code(code: int) -> int:
-    # The init in the container says 128+n for a signal; a program may do so itself, and means the same by it.
+    # The init in the container exits with 128+n for a signal; a program that does so itself means the same.
     return 128 - code if code - 128 in signal.valid_signals() else code
 
 
@@ -199,7 +205,7 @@ def _ran_s(state: Mapping[str, Any]) -> float:
 
 
 def _seconds(text: str) -> float:
-    # "2026-11-21T16:06:47.910804434Z": Python reads six digits of a second at most. Never is the year 1.
+    # "2026-11-21T16:06:47.910804434Z": Python reads six digits of a second at most. The year 1 stands for never.
     match = re.match(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?\d*(Z|[+-]\d\d:\d\d)?", text)
     if match is None or text.startswith("0001"):
         return 0.0

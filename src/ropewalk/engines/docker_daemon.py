@@ -1,4 +1,4 @@
-"""The connection to a Docker daemon, and what its refusals mean; the only module that knows the docker SDK."""
+"""The connection to a Docker daemon, and explanations of its refusals; the only module that uses the docker SDK."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 from ropewalk.errors import EngineError
 
 _TIMEOUT_S = 60
-#: A new socket takes at least this much without a reader.
+#: Bytes that a new socket accepts without a reader.
 _SOCKET_BYTES = 16 * 1024
-#: As `socket.SHUT_WR` and `socket.SHUT_RDWR`: engines know no sockets, and this one comes from the SDK.
+#: `socket.SHUT_WR` and `socket.SHUT_RDWR`: engines do not import sockets, and this one comes from the SDK.
 _NO_MORE_WRITING, _NO_MORE = 1, 2
 
 _SOCKET = "/var/run/docker.sock"
-#: What to do, by the words of the daemon, of the SDK or of the operating system; the first that fits.
+#: Advice for messages of the daemon, of the SDK or of the operating system; the first match counts.
 _NEXT_STEPS = (
     (
         r"permission denied",
@@ -68,13 +68,13 @@ _NEXT_STEPS = (
 
 
 class Daemon:
-    """A connection that is made when it is first needed, and may be closed and made again."""
+    """A connection to a daemon, which is made when it is first needed, and may be closed and made again."""
 
     def __init__(self, host: str) -> None:
         """Look for the SDK.
 
         Args:
-            host: as in DOCKER_HOST; if empty, what `docker` would take.
+            host: as in DOCKER_HOST; if empty, the default of `docker`.
 
         Raises:
             EngineError: the SDK is not installed.
@@ -89,17 +89,17 @@ class Daemon:
 
     @property
     def sdk_version(self) -> str:
-        """Of the package docker."""
+        """The version of the package docker."""
         return str(self._sdk.__version__)
 
     @property
     def host(self) -> str:
-        """Where the daemon is, as far as is known without asking."""
+        """The address of the daemon, as far as is known without a request."""
         return self._host or os.environ.get("DOCKER_HOST", "") or f"unix://{_SOCKET}"
 
     @property
     def remote_host(self) -> str:
-        """The name or address of the host that it runs on if that is another one, else empty."""
+        """The name or address of the daemon's host if it is another machine, else empty."""
         url = urlsplit(self.host)
         name = url.hostname or ""
         if url.scheme not in ("tcp", "http", "https", "ssh") or name == "localhost":
@@ -128,14 +128,14 @@ class Daemon:
 
     @contextlib.contextmanager
     def asked(self, what: str) -> Generator[None]:
-        """Turn the errors of the SDK into `EngineError`, with `what` could not be done and what to do next."""
+        """Convert the errors of the SDK to an `EngineError` that says that `what` failed, with advice."""
         try:
             yield
         except (self._sdk.errors.DockerException, OSError) as error:  # OSError: those of requests
             raise self._explain(what, error) from error
 
     def inspect(self, id: str) -> dict[str, Any] | None:
-        """What is known of a container; None if there is none."""
+        """Return the inspection of a container; None if it does not exist."""
         with self.asked(f"look at container {id}"):
             try:
                 return self.api.inspect_container(id)
@@ -144,7 +144,7 @@ class Daemon:
 
     @contextlib.contextmanager
     def forgiving(self, *codes: int) -> Generator[None]:
-        """Pass over refusals with these HTTP codes: 404 not there, 409 in the wrong state, 403 in use."""
+        """Ignore refusals with these HTTP codes: 404 does not exist, 409 in the wrong state, 403 in use."""
         try:
             yield
         except self._sdk.errors.APIError as error:
@@ -152,7 +152,7 @@ class Daemon:
                 raise
 
     def has_image(self, image: str) -> bool:
-        """Whether the daemon has an image already."""
+        """Return whether the daemon has an image already."""
         with self.asked(f"look for the image {image}"):
             try:
                 self.api.inspect_image(image)
@@ -164,12 +164,12 @@ class Daemon:
         """Fetch an image.
 
         Raises:
-            EngineError: it cannot be had; says how to make or get it.
+            EngineError: the image cannot be fetched; the message says how to make or get it.
         """
         refusal = ""
         try:
             for line in self.api.pull(image, stream=True, decode=True):
-                refusal = line.get("error", refusal)  # what fails on the way comes after a status of 200
+                refusal = line.get("error", refusal)  # failures during the transfer come after a status of 200
         except (self._sdk.errors.DockerException, OSError) as error:
             refusal = _words(error)
         if refusal:
@@ -179,11 +179,11 @@ class Daemon:
             )
 
     def start(self, id: str, data: bytes) -> StandardInput | None:
-        """Start a container and hand `data` over to its standard input, which ends behind it."""
+        """Start a container and write `data` to its standard input, which then ends."""
         if not data:
             self.api.start(id)
             return None
-        # Attached before it starts: a container that closes its input after the first reader misses nothing.
+        # Attached before the start: a container that closes its input after the first reader loses no data.
         stdin = StandardInput(self.api.attach_socket(id, {"stdin": 1, "stream": 1}))
         try:
             self.api.start(id)
@@ -202,16 +202,16 @@ class Daemon:
 
 
 class StandardInput:
-    """The attached standard input of a container. What a job does not read holds up nobody: a thread waits for it."""
+    """The attached standard input of a container. A job that does not read blocks only a thread."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        #: The SDK hands out a file object around the socket, except over ssh.
+        #: The SDK returns a file object around the socket, except over ssh.
         self._socket: Any = getattr(stream, "_sock", stream)
         self._thread: threading.Thread | None = None
 
     def hand_over(self, data: bytes) -> None:
-        """Send everything, then the end."""
+        """Send all data, then the end of the stream."""
         if len(data) <= _SOCKET_BYTES:
             self._send(data)
         else:
@@ -219,7 +219,7 @@ class StandardInput:
             self._thread.start()
 
     def close(self) -> None:
-        """Give up what has not been read; may be called twice."""
+        """Drop the data that has not been read; may be called twice."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(_NO_MORE)
         if self._thread is not None:
@@ -228,7 +228,7 @@ class StandardInput:
 
     def _send(self, data: bytes) -> None:
         try:
-            # The container ended, or does not want it: `poll` tells.
+            # The container ended, or does not read: `poll` reports its end.
             with contextlib.suppress(OSError):
                 self._socket.sendall(data)
                 self._socket.shutdown(_NO_MORE_WRITING)

@@ -17,28 +17,28 @@ _VOLUME = "HOST:CONTAINER, HOST:CONTAINER:ro or NAME:CONTAINER"
 
 @dataclass(frozen=True)
 class DockerOptions:
-    """Which daemon is asked, and what is in a container besides what a job asks for."""
+    """The daemon, and the settings of containers besides the requests of a job."""
 
     image: str = ""
-    """The image of the agents: it has a Python with this version of ropewalk. The setting `image` if empty."""
+    """The image of the agents, with a Python that has this version of ropewalk; the setting `image` if empty."""
     python: str = "python3"
     """The Python interpreter in the image."""
     pull: str = "missing"
     """missing, always or never: when the image is fetched from its registry."""
     host: str = ""
-    """The daemon: unix:///PATH, tcp://IP:PORT or ssh://USER@HOST; DOCKER_HOST or that of `docker` itself if empty."""
+    """The daemon: unix:///PATH, tcp://IP:PORT or ssh://USER@HOST; DOCKER_HOST or the default of `docker` if empty."""
     network: str = ""
-    """A network that exists, or `host`; a network of the run's own if empty."""
+    """An existing network, or `host`; a network of the run's own if empty."""
     volumes: list[str] = field(default_factory=list[str])
-    """What is mounted: HOST:CONTAINER or NAME:CONTAINER, each with :ro or not. A HOST must exist."""
+    """The mounts: HOST:CONTAINER or NAME:CONTAINER, each with :ro or not. A HOST must exist."""
     environment: list[str] = field(default_factory=list[str])
-    """Variables of the containers: NAME=value, or NAME to hand on the one of the launcher."""
+    """Variables of the containers: NAME=value, or NAME to pass on the launcher's value."""
     user: str = ""
-    """Who the processes are, USER or UID:GID; the image's own user if empty."""
+    """The user of the processes, USER or UID:GID; the image's own user if empty."""
     entrypoint: str = ""
-    """A program of the image that is given the command; the command itself if empty, whatever the image says."""
+    """A program of the image that runs the command; if empty, the command runs itself, whatever the image says."""
     shm_size: str = ""
-    """The size of /dev/shm, such as 2Gi; 64 MB if empty, which is little for the data loaders of PyTorch."""
+    """The size of /dev/shm, such as 2Gi; 64 MB if empty, which is small for the data loaders of PyTorch."""
     runtime: str = ""
     """The container runtime, such as nvidia or runsc; the daemon's default if empty."""
     gpus: list[str] = field(default_factory=list[str])
@@ -46,7 +46,7 @@ class DockerOptions:
     ulimits: dict[str, str] = field(default_factory=dict[str, str])
     """Limits of the processes, NAME=SOFT:HARD or NAME=VALUE, such as memlock=-1."""
     per_container: int | None = None
-    """How many processes one container hosts; None lets one container host them all."""
+    """The most processes of one container; None lets one container host all."""
 
     def __post_init__(self) -> None:
         if self.pull not in _PULL:

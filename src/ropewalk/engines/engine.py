@@ -1,11 +1,9 @@
-"""What an engine is: an existing cluster manager that places and ends agents.
+"""The interface of an engine: an existing cluster manager that places and ends agents.
 
-An engine knows nothing of sockets or Python objects. Its calls are plain and
-blocking, made by one thread at a time and never from a control loop; what it
-says of states only confirms what a session sees by itself. A new engine is one
-file with one class, and one line in `ENGINES`; the suite in `ropewalk.testing`
-then proves it. It has to say how one job is submitted, and to poll, cancel, find
-and render jobs, give their logs, and check what it needs.
+An engine knows nothing of sockets or Python objects. Its calls are plain and blocking, made by one thread at a time and
+never from a control loop; the job states that it reports only confirm what a session sees by itself. A new engine is
+one file with one class, and one line in `ENGINES`; the conformance suite in `ropewalk.testing` then tests it. The class
+says how one job is submitted, polls, cancels, finds and renders jobs, returns their logs, and checks what it needs.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ from typing import Any, Self
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError
 
-#: Where a job finds the path of the socket that it should listen at.
+#: The environment variable with the path of the socket at which a job listens.
 DOOR_VARIABLE = "ROPEWALK_DOOR"
 
 
 class Reach(enum.Enum):
-    """How the launcher and the jobs of an engine come together."""
+    """How the launcher and the jobs of an engine connect."""
 
     HERE = "here"
     """Jobs run on this machine and see its files: sockets in the run folder, no network."""
@@ -38,7 +36,7 @@ class Reach(enum.Enum):
 
 
 class JobState(enum.Enum):
-    """Where a job stands. PENDING -> RUNNING -> ENDED, or LOST when the engine has forgotten it."""
+    """The state of a job: PENDING -> RUNNING -> ENDED, or LOST when the engine has forgotten it."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -48,15 +46,15 @@ class JobState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """What an engine knows of a job."""
+    """The status of a job, as its engine reports it."""
 
     state: JobState
     exit_code: int | None = None
-    """The exit status once ended; negative numbers are signals."""
+    """The exit status of an ended job; negative numbers are signals."""
     reason: str = ""
-    """The engine's own words, if it has any (why it is pending, why it was ended)."""
+    """The engine's own explanation, if it has one (why the job is pending, why it was ended)."""
     hopeless: bool = False
-    """Of a job that is pending: it never runs as it is, such as one whose image does not exist."""
+    """Whether a pending job can never run as it is, for example because its image does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,37 +67,37 @@ class JobSpec:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     """Set on top of the environment that the engine gives."""
     stdin: bytes = b""
-    """Secrets and start-up facts: handed over on the standard input or the engine's own safe channel."""
+    """Secrets and start-up facts, passed on the standard input or by the engine's own safe channel."""
     folder: str = ""
-    """A private folder of this run, on this machine, for the job's own output; engines may have a better place."""
+    """A private folder of this run, on this machine, for the job's own output; engines may use another place."""
     resources: Resources = field(default_factory=Resources)
-    """What the whole job asks for: the share of a host that its processes divide among themselves."""
+    """The request of the whole job: the share of a host that its processes divide among themselves."""
     time_limit_s: float | None = None
-    """The job is ended by the engine after this long; None leaves it to the engine's own limit."""
+    """Seconds after which the engine ends the job; None leaves it to the engine's own limit."""
     place: str = ""
-    """Of `Engine.places`: where the job has to run; empty leaves that to the engine."""
+    """The host on which the job has to run, one of `Engine.places`; empty leaves the choice to the engine."""
     door: bool = False
     """For `Reach.CARRIED`: whether the job listens at a unix socket that `Engine.door` leads to.
 
-    The engine makes a folder on the job's host that only this user may enter, before anybody else hears of its name,
+    The engine makes a folder on the job's host that only this user may enter, before any other process learns its name,
     and gives the job the path of the socket to make there in the variable `DOOR_VARIABLE`."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSlots:
-    """The hosts on which jobs run, for an engine that has a fixed number of them and gives no others."""
+    """The hosts on which jobs run, for an engine that has a fixed set of hosts."""
 
     rooms: Mapping[str, HostCapacity]
-    """What each of them has, busy or not, by its name."""
+    """The capacity of each host, busy or not, by its name."""
     words: str
-    """What they are called together, such as "the allocation 8812 (2 nodes with up to 3 CPUs)"."""
+    """A description of all hosts together, such as "the allocation 8812 (2 nodes with up to 3 CPUs)"."""
     advice: str
-    """How a user gets more, after "ask for fewer processes,": such as "or for a larger allocation"."""
+    """How a user gets more hosts; follows "ask for fewer processes,", such as "or for a larger allocation"."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFinding:
-    """One line of a check, for `ropewalk doctor`."""
+    """One finding of a check, for `ropewalk doctor`."""
 
     what: str
     ok: bool
@@ -109,7 +107,7 @@ class EngineFinding:
 class Engine(abc.ABC):
     """Places, watches and ends jobs.
 
-    Made with the engine's own options (see `engines.options`), which a user writes in a table of `ropewalk.toml`,
+    An engine is made with its own options (see `engines.options`), which a user writes in a table of `ropewalk.toml`,
     with `ropewalk run --option`, or as `engine_options` of a session.
     """
 
@@ -119,12 +117,12 @@ class Engine(abc.ABC):
     python: str = sys.executable
 
     _lock: threading.RLock
-    """Held while jobs are submitted; for what else the engine does with its tables."""
+    """Held while jobs are submitted; the engine may hold it for other changes of its tables."""
     _requests: dict[tuple[str, str], list[str]]
-    """The ids of the jobs of each request that this launcher has made, by run and request."""
+    """The ids of the jobs of each request of this launcher, by run and request."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Make what every engine has, also those whose `__init__` does not call this class's.
+        """Make the attributes of every engine, also of one whose `__init__` does not call this class's.
 
         Raises:
             TypeError: the class does not say how it submits jobs.
@@ -139,8 +137,17 @@ class Engine(abc.ABC):
     def submit(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> list[str]:
         """Ask for `count` jobs and return their ids.
 
-        Calling again with the same `run_id` and `request_id` returns the same ids and
-        starts nothing. If one of the jobs cannot be submitted, those before it are cancelled.
+        Calling again with the same `run_id` and `request_id` returns the same ids and starts nothing. If one of the
+        jobs cannot be submitted, the jobs before it are cancelled.
+
+        Args:
+            spec: the job; all jobs of the request are alike.
+            count: the number of jobs.
+            run_id: the run that the jobs belong to.
+            request_id: the request, unique in its run.
+
+        Returns:
+            One id for each job, in order.
 
         Raises:
             EngineError: the engine refused, in its own words.
@@ -156,8 +163,8 @@ class Engine(abc.ABC):
         begun: list[str] = []
         try:
             for id in self.submit_all(spec, count, run_id, request_id):
-                begun.append(id)  # one by one: these are known if a later one fails
-        except BaseException:  # the caller has no id to end these by
+                begun.append(id)  # one by one: these ids are known if a later job fails
+        except BaseException:  # the caller has no ids to end these jobs by
             if begun:
                 with contextlib.suppress(EngineError):  # the first error says more
                     self.cancel(begun)
@@ -165,10 +172,19 @@ class Engine(abc.ABC):
         return begun
 
     def submit_all(self, spec: JobSpec, count: int, run_id: str, request_id: str) -> Iterable[str]:
-        """Submit the jobs of a request that is new to this launcher, at least one, and give their ids one by one.
+        """Submit the jobs of a request that is new to this launcher, at least one, and yield their ids one by one.
 
-        `submit` calls this, and cancels the jobs whose ids were given if it raises. An engine whose cluster takes many
-        jobs at a time, or knows of requests of launchers that are gone, has its own.
+        `submit` calls this, and cancels the jobs whose ids were yielded if it raises. Override it in an engine whose
+        cluster takes many jobs at a time, or that finds requests of earlier launchers.
+
+        Args:
+            spec: the job; all jobs of the request are alike.
+            count: the number of jobs, at least 1.
+            run_id: the run that the jobs belong to.
+            request_id: the request, unique in its run.
+
+        Returns:
+            The ids of the jobs, in order.
 
         Raises:
             EngineError: the engine refused, in its own words.
@@ -180,10 +196,13 @@ class Engine(abc.ABC):
         """Submit one job and return its id, which no other job of this engine has or had.
 
         Args:
-            spec: what to run.
-            run_id: names the run that the job belongs to; `find` and `runs` know the job by it.
-            request_id: names the request of this run.
-            number: of the job in the request, from 0.
+            spec: the job.
+            run_id: the run that the job belongs to; `find` and `runs` find the job by it.
+            request_id: the request, unique in its run.
+            number: the number of the job in the request, from 0.
+
+        Returns:
+            The id of the job.
 
         Raises:
             EngineError: the engine refused, in its own words.
@@ -192,77 +211,88 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def poll(self, ids: Sequence[str]) -> dict[str, JobStatus]:
-        """The states of jobs, in one call; an unknown id is LOST."""
+        """Return the status of each job, in one call; an unknown id is LOST."""
 
     @abc.abstractmethod
     def cancel(self, ids: Sequence[str]) -> None:
-        """End jobs at once; ids that have ended or are unknown are ignored. May be called twice."""
+        """End jobs at once; jobs that have ended and unknown ids are ignored. May be called twice."""
 
     def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
-        """Let jobs that run know by SIGTERM that they are to end, where the engine can; returns whether it could.
+        """Ask running jobs to end, by SIGTERM, if the engine can.
 
-        They are not ended by it unless the engine insists after the grace: `cancel` does that.
+        This does not end the jobs, unless the engine insists after the grace period: `cancel` ends them.
+
+        Args:
+            ids: the jobs.
+            grace_s: seconds that the jobs have to end.
+
+        Returns:
+            Whether the engine could ask.
         """
         return False
 
     def launcher_options(self, options: Mapping[str, object]) -> dict[str, object]:
-        """The options, as they were given, that this engine needs in a launcher which is a job of its own.
+        """Return the options, as they were given, that this engine needs in a launcher that is a job itself.
 
         Raises:
-            EngineError: such a launcher could not use the engine; says what to give it.
+            EngineError: such a launcher could not use the engine; the message says which option it needs.
         """
         return dict(options)
 
     @abc.abstractmethod
     def find(self, run_id: str) -> list[str]:
-        """The ids of all jobs of a run that have not ended, also those of an earlier launcher where possible."""
+        """Return the ids of all jobs of a run that have not ended, also those of an earlier launcher where possible."""
 
     @abc.abstractmethod
     def logs(self, id: str) -> str:
-        """The last output of a job itself (not of the processes it hosts)."""
+        """Return the last output of a job itself (not of the processes it hosts)."""
 
     @abc.abstractmethod
     def render(self, spec: JobSpec) -> str:
-        """What would be sent, as text, without sending it; holds no secret."""
+        """Return the request that would be sent, as text without secrets, and send nothing."""
 
     @abc.abstractmethod
     def check(self) -> list[EngineFinding]:
-        """What stands in the way of using this engine here, for `ropewalk doctor`."""
+        """Check whether this engine can be used here, for `ropewalk doctor`."""
 
     def per_job(self, process: Resources) -> int | None:
-        """How many processes that each ask for `process` one job can host at most.
+        """Return the most processes of one size that one job can host.
 
-        None means as many as one likes: a single job hosts them all.
+        Args:
+            process: the request of each process.
+
+        Returns:
+            The number of processes, or None if there is no limit: then a single job hosts all.
 
         Raises:
-            EngineError: no host of this engine can hold even one; says what the largest has.
+            EngineError: no host of this engine can hold even one process; the message has the largest host's capacity.
         """
         return None
 
     def most_jobs(self) -> int | None:
-        """How many jobs can ever run at the same time, if the engine knows (a list of hosts does)."""
+        """Return the most jobs that can ever run at the same time; None if the engine does not know."""
         return None
 
     def places(self) -> HostSlots | None:
-        """The hosts on which jobs run, if they are fixed; None if the engine finds some for every job.
+        """Return the hosts on which jobs run, if they are fixed; None if the engine finds a host for every job.
 
-        Jobs are then made to measure, each with its `JobSpec.place`, and more processes than there is room for are
-        refused before anything is submitted.
+        With fixed hosts, each job is sized for its `JobSpec.place`, and a request for more processes than the hosts
+        have room for is refused before anything is submitted.
 
         Raises:
-            EngineError: there are none, or no longer.
+            EngineError: there are no hosts, or they are gone.
         """
         return None
 
     def hosts(self) -> list[str]:
-        """IP addresses of hosts on which jobs may run, as far as known: the launcher is reached from there.
+        """Return the known IP addresses of hosts on which jobs may run, from which the launcher must be reachable.
 
-        The session takes the interface that leads to them as its own address, unless one is advertised.
+        The session uses the address of the interface that leads to them, unless an address is advertised.
         """
         return []
 
     def door(self, id: str) -> str:
-        """For `Reach.CARRIED`: the unix socket on this machine whose connections end at the one of a job.
+        """Return the unix socket on this machine whose connections end at the socket of a job, for `Reach.CARRIED`.
 
         Raises:
             EngineError: the engine's connection to the job is gone.
@@ -270,22 +300,22 @@ class Engine(abc.ABC):
         raise NotImplementedError(f"the engine {self.name!r} does not carry connections")
 
     def runs(self) -> dict[str, list[str]]:
-        """The runs of this user that have jobs which have not ended, with their ids, found by name or label.
+        """Return the ids of all jobs of this user that have not ended, by run, found by name or label.
 
-        Also those of launchers that are gone: `ropewalk doctor --leftovers` lists them and `ropewalk stop` ends them.
+        Includes runs of launchers that are gone: `ropewalk doctor --leftovers` lists them, `ropewalk stop` ends them.
         """
         return {}
 
     def remains(self) -> dict[str, list[str]]:
-        """What the engine still holds of this user's runs besides jobs: by run, in words such as "network x".
+        """Return what the engine still holds of this user's runs besides jobs, by run, such as "network x".
 
-        Containers and pods that have ended, with their credentials; networks; files of jobs. They belong to launchers
-        that were killed, or to some that live and will remove them. `ropewalk doctor --leftovers` lists them.
+        These are containers and pods that have ended, with their credentials; networks; and files of jobs. They belong
+        to launchers that were killed, or that are alive and will remove them. `ropewalk doctor --leftovers` lists them.
         """
         return {}
 
     def remove_remains(self, run_id: str) -> None:  # noqa: B027 - most engines have none
-        """Remove all that `remains` tells of a run. Jobs are not ended by it."""
+        """Remove everything that `remains` reports of a run; jobs are not ended."""
 
     def close(self) -> None:  # noqa: B027 - most engines hold nothing
-        """Give back what the engine itself holds; jobs are not ended by it. May be called twice."""
+        """Release what the engine itself holds; jobs are not ended. May be called twice."""

@@ -1,7 +1,7 @@
-"""The IP addresses of hosts that a cluster manager calls by name.
+"""Looks up the IP addresses of hosts that a cluster manager names.
 
-The system's own `getent` looks them up, in a process of its own: a resolver that does not answer would hold up an
-engine for ever otherwise, and engines know no sockets.
+The system's own `getent` does this in a separate process, with a timeout: otherwise a resolver that does not answer
+would block an engine for ever, and engines do not use sockets.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import subprocess
 
 
 def resolve(host: str, timeout_s: float = 5.0) -> list[str]:
-    """All addresses of a host, which may be one itself; none if its name is known to nobody here.
+    """Return all addresses of a host, which may be an address itself; none if its name cannot be resolved here.
 
     Example:
         >>> resolve("10.0.0.7")

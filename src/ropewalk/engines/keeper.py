@@ -1,12 +1,12 @@
-"""The keeper: on a host of the engines ssh and ray, starts and ends jobs, and watches the launcher.
+"""The keeper: starts and ends jobs on a host of the engines ssh and ray, and watches the launcher.
 
     launcher ── ssh ══ sshd ── keeper ──┬── job, in a session of its own
        orders, a line of JSON each ───► ├── job
-       ◄─── news, a line of JSON each   └── what jobs left behind becomes the keeper's child
+       ◄─── news, a line of JSON each   └── orphans of jobs, which become the keeper's children
 
 It arrives as text over the connection, so it is one file, imports nothing but the standard library, and leaves no file
-on the host. Its standard input is the dead-man switch: when that ends (the launcher or its ssh is gone), or brings
-nothing for a while (the cable is cut, which sshd does not tell), every job ends, with all that it started.
+on the host. Its standard input is a dead-man switch: when it ends (the launcher or its ssh is gone), or nothing arrives
+before a timeout (the cable is cut, which sshd does not report), every job ends, with all its descendants.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from pathlib import Path
 from typing import Any
 
 RUN, JOB, DOOR = "ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_DOOR"
-#: Begins the value of `JOB`: tells the jobs of this engine from those of others on the same host.
+#: Begins the value of `JOB`, and distinguishes the jobs of this engine from those of others on the same host.
 MARK = "ssh-"
-#: Where agents have their sockets; another place may have paths that are too long for them.
+#: The folder of agents' sockets; another folder may have a path that is too long for a socket.
 FOLDER = "/tmp"
 _TAIL_BYTES = 16 * 1024
 _CHUNK_BYTES = 64 * 1024
-#: A job needs room for its socket and its log; with less than this it would fail soon, and with worse words.
+#: Free space that a job needs for its socket and its log; with less it would fail soon, with a worse message.
 _ROOM_BYTES = 1 << 20
-#: Killed processes are gone within this time, unless they are stuck in the kernel.
+#: Killed processes end within this time, unless they are stuck in the kernel.
 _END_S = 2.0
-#: Who seems to own the folders of the machine's root inside a user namespace.
+#: The user id that owns the folders of the machine's root as seen inside a user namespace.
 _UNMAPPED_UID = 65534
 _SET_CHILD_SUBREAPER, _SET_PDEATHSIG = 36, 1
 
@@ -66,14 +66,14 @@ class Keeper:
         }
 
     def serve(self) -> None:
-        """Work until the launcher is gone, then end every job and return."""
+        """Carry out orders until the launcher is gone, then end every job and return."""
         _prctl(_SET_CHILD_SUBREAPER)
-        os.set_blocking(1, False)  # a launcher that does not listen must not keep us from noticing that it is gone
+        os.set_blocking(1, False)  # a launcher that does not read must not keep us from noticing that it is gone
         woken, wake = os.pipe()
         os.set_blocking(woken, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        # Handlers, because signals that are ignored would be ignored in the jobs as well.
+        # With handlers, because jobs would inherit ignored signals.
         signal.signal(signal.SIGCHLD, _nothing)
         signal.signal(signal.SIGHUP, _nothing)
         signal.signal(signal.SIGTERM, self._pass_on)
@@ -108,7 +108,7 @@ class Keeper:
             order = json.loads(line)
             try:
                 answer = self._doing[order["do"]](order)
-            except (OSError, ValueError) as error:  # ValueError: a zero byte in a word or a variable
+            except (OSError, ValueError) as error:  # ValueError: a null byte in a word or a variable
                 self._tell(news="refused", to=order["number"], why=str(error))
             else:
                 self._tell(news="done", to=order["number"], answer=answer)
@@ -123,7 +123,7 @@ class Keeper:
             self._listening = False
 
     def _watch(self, fd: int, events: int, then: Callable[[], object] | None) -> None:
-        """Call `then` when the descriptor is ready, or no more if None."""
+        """Call `then` when the descriptor is ready; None stops watching it."""
         with contextlib.suppress(KeyError):
             self._selector.unregister(fd)
         if then:
@@ -132,11 +132,11 @@ class Keeper:
     # Jobs
 
     def _start(self, order: dict[str, Any]) -> str:
-        """Start a job; the answer is the path of its door, or nothing if it has none."""
+        """Start a job; the answer is the path of its door, or empty if it has none."""
         free = shutil.disk_usage(FOLDER).free
         if free < _ROOM_BYTES:
             raise OSError(f"the disk of {FOLDER} is full ({free >> 10} KiB free); make room there")
-        job = self._jobs[order["job"]] = _KeptJob(order)  # if it cannot start, nothing is added
+        job = self._jobs[order["job"]] = _KeptJob(order)  # if the job cannot start, it is not added
         assert job.process.stdin and job.process.stdout
         output = job.process.stdout.fileno()
         self._watch(output, selectors.EVENT_READ, lambda: job.read() or self._watch(output, 0, None))
@@ -163,15 +163,15 @@ class Keeper:
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if ended.si_pid in jobs:
                     self._over(jobs[ended.si_pid])
-                else:  # left behind by a job
+                else:  # an orphan of a job
                     os.waitpid(ended.si_pid, 0)
 
     def _over(self, name: str) -> None:
         job = self._jobs.pop(name)
-        job.kill()  # before it is reaped: until then nobody else can have the number of its group
+        job.kill()  # before it is reaped: until then the number of its group is not reused
         _kill_marked(name)
         if not self._jobs:
-            _kill_until_gone(lambda: _descendants(os.getpid()))  # what hid from its mark
+            _kill_until_gone(lambda: _descendants(os.getpid()))  # processes without its mark
         assert job.process.stdout
         with contextlib.suppress(BlockingIOError):
             while job.read():
@@ -193,7 +193,7 @@ class Keeper:
             job.remove_door()
 
     def _pass_on(self, number: int, _: object) -> None:
-        """The host is being shut down: its jobs may use the time that is left."""
+        """Pass a signal on to the jobs: the host is being shut down, and they may use the remaining time."""
         for job in self._jobs.values():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(job.process.pid, number)
@@ -228,7 +228,7 @@ class _KeptJob:
         self.why = ""
 
     def read(self) -> bool:
-        """Take some output; False at its end. Raises BlockingIOError when there is none at the moment."""
+        """Read some output; False at its end. Raises BlockingIOError if there is none at the moment."""
         assert self.process.stdout
         data = os.read(self.process.stdout.fileno(), _CHUNK_BYTES)
         self.tail += data
@@ -236,7 +236,7 @@ class _KeptJob:
         return bool(data)
 
     def feed(self) -> bool:
-        """Hand over some of its standard input; False when there is no more to give, or nobody takes it."""
+        """Write some of its standard input; False if all is written, or the job has closed it."""
         assert self.process.stdin
         try:
             self._left = self._left[os.write(self.process.stdin.fileno(), self._left[:_CHUNK_BYTES]) :]
@@ -245,19 +245,19 @@ class _KeptJob:
         return bool(self._left)
 
     def kill(self) -> None:
-        """End it with its group and its descendants, in whatever session they are."""
+        """End the job, its group and its descendants, in any session."""
         descendants = _descendants(self.process.pid)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         _kill(descendants)
 
     def remove_door(self) -> None:
-        """Remove the folder that was made for it, with what a killed job leaves there."""
+        """Remove the folder that was made for its door, with the files of a killed job."""
         if self.door:
             shutil.rmtree(os.path.dirname(self.door), ignore_errors=True)
 
     def who_killed(self, code: int) -> str:
-        """What is known of the signal that ended it; nothing if none did."""
+        """Explain the signal that ended the job; empty if none did."""
         if code >= 0:
             return ""
         if code == -signal.SIGKILL and _oom_kills() > self._oom_kills:
@@ -266,7 +266,7 @@ class _KeptJob:
 
 
 def _private_folder() -> str:
-    """A new folder under a name that nobody can guess; only this user may enter it."""
+    """Make a new folder under an unguessable name, which only this user may enter."""
     facts = os.stat(FOLDER)
     trusted = {0, os.geteuid(), *([_UNMAPPED_UID] if _is_in_user_namespace() else [])}
     if facts.st_uid not in trusted or (facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX):
@@ -275,12 +275,12 @@ def _private_folder() -> str:
             f"{stat.S_IMODE(facts.st_mode):04o}); have its administrator make it root's, with mode 1777"
         )
     folder = tempfile.mkdtemp(prefix="ropewalk-", dir=FOLDER)
-    os.chmod(folder, 0o700)  # a umask may have taken our own rights away
+    os.chmod(folder, 0o700)  # a umask may have removed our own permissions
     return folder
 
 
 def _is_in_user_namespace() -> bool:
-    """Whether root of this host is another one than root of the machine, and seems to be `_UNMAPPED_UID`."""
+    """Return whether the machine's root is another user than root here, and appears as `_UNMAPPED_UID`."""
     try:
         return Path("/proc/self/uid_map").read_text(encoding="ascii").split() != ["0", "0", "4294967295"]
     except OSError:
@@ -288,7 +288,7 @@ def _is_in_user_namespace() -> bool:
 
 
 def _facts() -> dict[str, object]:
-    """What the engine wants to know of the host."""
+    """Return the facts about the host that the engine needs."""
     return {
         "name": platform.node(),
         "executable": sys.executable,
@@ -301,8 +301,8 @@ def _facts() -> dict[str, object]:
 
 
 def _version() -> str:
-    """The version of Ropewalk here, or nothing."""
-    import importlib.metadata  # it takes 40 ms, and only the doctor asks
+    """Return the version of Ropewalk on this host; empty if it is not installed."""
+    import importlib.metadata  # the import takes 40 ms, and only `ropewalk doctor` needs it
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         return importlib.metadata.version("ropewalk")
@@ -322,9 +322,9 @@ def _oom_kills() -> int:
 
 
 def _marked() -> Iterator[tuple[int, str, str]]:
-    """This user's processes that belong to a job of this engine: pid, run and job."""
+    """Yield this user's processes that belong to a job of this engine: pid, run and job."""
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it is gone, or somebody else's
+        with contextlib.suppress(OSError):  # the process is gone, or another user's
             if folder.stat().st_uid == os.geteuid():
                 pairs = (word.partition(b"=") for word in (folder / "environ").read_bytes().split(b"\0"))
                 facts = {name: value.decode(errors="replace") for name, _, value in pairs if name.startswith(b"ROPEW")}
@@ -359,7 +359,7 @@ def _kill(pids: Iterable[int]) -> None:
 
 
 def _kill_until_gone(find: Callable[[], list[int]]) -> None:
-    """Kill what `find` finds until it finds nothing: a process may have been starting another."""
+    """Kill the processes that `find` returns until it returns none: a process may have been starting another."""
     deadline = time.monotonic() + _END_S
     while (pids := find()) and time.monotonic() < deadline:
         _kill(pids)

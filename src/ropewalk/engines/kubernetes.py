@@ -1,11 +1,11 @@
 """The Kubernetes engine: bare pods, through the official client.
 
-A job is a pod that is never restarted, found again by its labels; what it reads on its standard input is a Secret that
-it owns. The names of both follow from the run, the request and a number, so that asking twice creates nothing twice.
+A job is a pod that is never restarted, found again by its labels; its standard input is a Secret that the pod owns. The
+names of both follow from the run, the request and a number, so that repeating a request creates nothing twice.
 
-    submit ──> create pod, create Secret that it owns        kubernetes_manifests: what is sent
-    poll   <── PodWatch: list, then every change             kubernetes_states: what it means
-    cancel ──> delete; what its node does not end goes with a grace of 0
+    submit ──> create pod, create Secret that it owns        kubernetes_manifests: the objects that are sent
+    poll   <── PodWatch: list, then every change             kubernetes_states: the meaning of a pod's status
+    cancel ──> delete; with a grace of 0 if the node does not end the pod
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from ropewalk.engines.resources import Resources
 from ropewalk.engines.side_by_side import side_by_side
 from ropewalk.errors import EngineError
 
-#: For a process that ignores SIGTERM; the agent needs no time to say farewell when it is cancelled.
+#: The grace for a process that ignores SIGTERM; a cancelled agent needs no time to clean up.
 _CANCEL_GRACE_S = 1
-#: A node that lives has ended a pod by then; one that is lost never does.
+#: A node that is alive ends a pod within this time; a lost node never does.
 _CANCEL_WAIT_S = 4.0
 _LAST_WORDS_S = 1.5
-#: Its node gives it, if it lives.
+#: The timeout for a log, which the pod's node sends if it is alive.
 _LOG_S = 5.0
 _FIRST_LIST_S = 10.0
-#: Older knowledge is none: better to say why.
+#: Older states are not reported: the error of the watch says more.
 _STALE_S = 30.0
-#: A launcher that lives has looked at an ended pod by then.
+#: A launcher that is alive has polled an ended pod within this time.
 _FORGOTTEN_S = 3600.0
 _KILLED = -9
 
@@ -57,15 +57,15 @@ class KubernetesEngine(Engine):
     reach = Reach.NETWORK
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        """Read the options; the cluster is first spoken to when something is asked of it."""
+        """Read the options; the first request connects to the cluster."""
         self.options = read_options(self.name, KubernetesOptions, options or {})
         self.python = self.options.python
         self._user = self.options.user or _account()
         self._known: dict[str, KnownPod] = {}
-        """Our own jobs, by id: what the watches of their runs knew when they were closed."""
+        """The last known state of our own jobs, by id, from the closed watches of their runs."""
         self._watches: dict[str, PodWatch] = {}
         self._cancelled: dict[str, str] = {}
-        """Jobs that we have ended, and what they had printed: their pods are gone, and their output with them."""
+        """The output of jobs that we have ended, by id: it is gone with their pods."""
 
     @functools.cached_property
     def _api(self) -> KubernetesApi:
@@ -85,9 +85,7 @@ class KubernetesEngine(Engine):
             for pod in side_by_side(lambda name: self._create(spec, name, run_id, request_id), names):
                 watch.put(pod)
         except ApiError as error:
-            with contextlib.suppress(
-                ApiError
-            ):  # also those whose answer was lost; the cluster may be out of reach just now
+            with contextlib.suppress(ApiError):  # also pods whose answer was lost; the cluster may be out of reach now
                 side_by_side(self._delete_now, names)
             raise explain(error, f"create {count} pods like {names[0]}", self._api) from error
         return names
@@ -108,7 +106,7 @@ class KubernetesEngine(Engine):
                 while (left := self._alive(alive)) and time.monotonic() < deadline:
                     time.sleep(pause_s)
                     pause_s = min(0.5, 1.5 * pause_s)
-                # Nothing is heard of their nodes. Should one of them live, it ends its pods when it hears of this.
+                # Their nodes do not answer. A node that is alive after all ends its pods when it learns of this.
                 side_by_side(self._delete_now, left)
 
     def ask_to_end(self, ids: Sequence[str], grace_s: float) -> bool:
@@ -125,8 +123,8 @@ class KubernetesEngine(Engine):
                 " and give the options service_account=ropewalk automount_service_account_token=true; its agents get"
                 " them too, unless you start deploy/kubernetes/launcher.yaml instead"
             )
-        # The files of this machine are not there, and the pod's own account takes their place; also of what stands in
-        # a ropewalk.toml that travels along.
+        # The files of this machine are not in the pod, whose own account replaces them; this also overrides a
+        # ropewalk.toml that is sent with the code.
         return {**options, "kubeconfig": "", "context": "", "namespace": self._api.namespace}
 
     def find(self, run_id: str) -> list[str]:
@@ -140,7 +138,7 @@ class KubernetesEngine(Engine):
         return runs
 
     def remains(self) -> dict[str, list[str]]:
-        # We may not list Secrets, and need not: that of an agent has the name of its pod, and goes with it.
+        # We may not list Secrets, and need not: an agent's Secret has the name of its pod, and is deleted with it.
         remains: dict[str, list[str]] = {}
         for pod in self._list(manifests.selector(user=self._user)):
             if is_over(pod):
@@ -157,7 +155,7 @@ class KubernetesEngine(Engine):
         try:
             return retrying(lambda: self._api.read_log(id, manifests.CONTAINER, _LOG_S), patience_s=_LOG_S)
         except ApiError as error:
-            if error.status in (400, 404):  # it has not started, or it is gone
+            if error.status in (400, 404):  # the container has not started, or is gone
                 return self._cancelled.get(id, "")
             raise explain(error, f"give the log of pod {id}", self._api) from error
 
@@ -186,7 +184,7 @@ class KubernetesEngine(Engine):
         addresses = [address for node in self._nodes or [] for address in node.addresses]
         if addresses:
             return addresses
-        with contextlib.suppress(ValueError):  # a name: the way to the API server is all that is known otherwise
+        with contextlib.suppress(ValueError):  # it is a host name, not an address
             address = ipaddress.ip_address(urlsplit(self._api.server).hostname or "")
             return [] if address.is_loopback else [str(address)]
         return []
@@ -199,8 +197,8 @@ class KubernetesEngine(Engine):
             self._watches.clear()
             ours = {id for ids in self._requests.values() for id in ids}
             ended = [id for id in ours if (known := self._known.get(id)) and not known.is_gone and is_over(known.pod)]
-            with contextlib.suppress(ApiError):  # they are in nobody's way
-                if self.options.keep_pods:  # to be looked at; their credentials are of no more use
+            with contextlib.suppress(ApiError):  # leftover pods do no harm
+                if self.options.keep_pods:  # for inspection; their credentials are not needed any more
                     side_by_side(self._delete_secret, ended)
                 else:
                     for id in side_by_side(self._delete_now, ended):
@@ -221,7 +219,7 @@ class KubernetesEngine(Engine):
             if pod is None:
                 raise
         if spec.stdin:
-            # After the pod: it waits for its Secret, and a Secret with an owner is never left over.
+            # Created after the pod, which waits for it: a Secret with an owner is never left over.
             secret = manifests.secret(name, labels, spec.stdin, pod["metadata"]["uid"])
             try:
                 retrying(lambda: self._api.create_secret(secret))
@@ -231,15 +229,15 @@ class KubernetesEngine(Engine):
         return pod
 
     def _remove_forgotten(self) -> None:
-        """Remove pods that ended long ago, whose launchers did not live to do it, and with them their Secrets."""
+        """Remove pods that ended long ago and were not removed by their launchers, and with them their Secrets."""
         now = datetime.datetime.now(datetime.UTC)
-        with contextlib.suppress(ApiError):  # whatever is wrong is wrong with the pod to be created, too
+        with contextlib.suppress(ApiError):  # creating the pod will fail in the same way, and say why
             pods = self._api.list_pods(manifests.selector(user=self._user)).pods
             old = [pod["metadata"]["name"] for pod in pods if ended_s_ago(pod, now) > _FORGOTTEN_S]
             side_by_side(self._delete_now, old)
 
     def _last_words(self, id: str) -> str:
-        with contextlib.suppress(ApiError):  # a lost node never says them
+        with contextlib.suppress(ApiError):  # a lost node never sends its logs
             return self._api.read_log(id, manifests.CONTAINER, _LAST_WORDS_S)
         return ""
 
@@ -269,11 +267,11 @@ class KubernetesEngine(Engine):
         return gone
 
     def _look_up(self, ids: Sequence[str]) -> dict[str, KnownPod]:
-        """What is known of these pods, from the watches of our runs, else by asking."""
+        """Return the last known state of pods, from the watches of our runs, or by a request."""
         pods = dict(self._known)
         for (run_id, _), names in self._requests.items():
             if run_id not in self._watches and any(id in names and not _is_settled(pods.get(id)) for id in ids):
-                self._watch(run_id)  # after `close`
+                self._watch(run_id)  # it was closed by `close`
         for watch in self._watches.values():
             with self._explained("list pods"):
                 pods.update(watch.pods(_FIRST_LIST_S))
@@ -295,7 +293,7 @@ class KubernetesEngine(Engine):
 
     @functools.cached_property
     def _nodes(self) -> list[KubernetesNode] | None:
-        """The nodes that our pods may go to; None if we may not know."""
+        """Return the nodes that our pods may go to; None if we may not list nodes."""
         try:
             return nodes_for(self.options, retrying(self._api.list_nodes))
         except ApiError as error:
@@ -318,7 +316,7 @@ def _is_settled(known: KnownPod | None) -> bool:
 def _account() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # a user without a name, as in many containers
+    except (OSError, KeyError):  # the user has no name, as in many containers
         return "nobody"
 
 

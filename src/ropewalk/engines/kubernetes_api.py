@@ -1,8 +1,8 @@
-"""The Kubernetes API as far as the engine needs it: thin, and the only module that knows the official client.
+"""The part of the Kubernetes API that the engine needs; the only module that uses the official client.
 
-Objects go in and out as the dictionaries that the API itself speaks; the client brings what is hard to get right,
-which is finding a cluster and proving who we are (kubeconfig, plugins of clouds, tokens of pods, certificates).
-Each method is one request: `retrying` repeats it, `PodWatch` follows what changes.
+Objects are the dictionaries of the API itself; the client does the difficult part, which is finding a cluster and
+authenticating (kubeconfig, plugins of clouds, tokens of pods, certificates). Each method is one request: `retrying`
+repeats it, `PodWatch` follows changes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ropewalk.errors import EngineError
 #: An object of the API, as JSON writes it.
 Manifest = dict[str, Any]
 
-#: What the engine asks of the cluster: verb and resource. deploy/kubernetes/rbac.yaml grants exactly these.
+#: The permissions that the engine needs: verb and resource. deploy/kubernetes/rbac.yaml grants exactly these.
 RIGHTS = (
     ("create", "pods"),
     ("delete", "pods"),
@@ -36,12 +36,12 @@ RIGHTS = (
     ("create", "secrets"),
     ("delete", "secrets"),
 )
-#: What it can do without: the sizes of the nodes.
+#: A permission that the engine can do without: reading the sizes of the nodes.
 NICE_RIGHTS = (("list", "nodes"),)
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECT_S, _READ_S = 5.0, 20.0
-#: The reason of an error that is ours: the server's certificate is not one that the configuration trusts.
+#: The reason of an error of our own: the configuration does not trust the server's certificate.
 DISTRUST = "Distrust"
 _AGAIN = (0, 429, 500, 502, 503, 504)
 _LOG_LINES = 1000
@@ -56,14 +56,14 @@ class ApiError(EngineError):
     status: int = 0
     """The HTTP status; 0 if there was no answer."""
     reason: str = ""
-    """The API's own word for it, such as AlreadyExists."""
+    """The API's own reason, such as AlreadyExists."""
     retry_after_s: float | None = None
-    """When the server wants to be asked again, if it said so."""
+    """Seconds after which the server asks for a retry, if it said so."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodList:
-    """The pods at one version of the cluster's state, from which a watch can go on."""
+    """The pods at one version of the cluster's state, from which a watch can continue."""
 
     pods: list[Manifest]
     version: str
@@ -71,17 +71,25 @@ class PodList:
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What an API server says of itself."""
+    """Facts that an API server reports about itself."""
 
     version: str
     clock_s: float | None
-    """Its clock, in seconds since 1970, if it told."""
+    """Its clock, in seconds since 1970, if it reported it."""
 
 
 def retrying(call: Callable[[], _T], patience_s: float = 10.0, sleep: Callable[[float], None] = time.sleep) -> _T:
-    """Repeat a request while the server is overloaded, failing or not there, as long as it wants us to wait.
+    """Retry a request while the server is overloaded, failing or unreachable, with the delay that it asks for.
 
-    Requests of ours bear repeating even when the answer got lost: names are ours, so a second creation is refused.
+    Our requests can be repeated even if an answer was lost: we choose the names, so a second creation is refused.
+
+    Args:
+        call: the request.
+        patience_s: seconds after which an error is raised instead of retried.
+        sleep: waits for a number of seconds.
+
+    Returns:
+        The result of `call`.
     """
     deadline = time.monotonic() + patience_s
     pause_s = 0.1
@@ -129,18 +137,18 @@ class KubernetesApi:
         return self._json(lambda calls: calls.create_namespaced_pod(self.namespace, manifest, **_RAW, **options))
 
     def delete_pod(self, name: str, grace_s: int) -> None:
-        """End a pod; with a grace of 0 its object goes at once, whatever its node says."""
+        """End a pod; with a grace of 0 its object is removed at once, without an answer of its node."""
         self._delete(
             lambda calls: calls.delete_namespaced_pod(name, self.namespace, grace_period_seconds=grace_s, **_RAW)
         )
 
     def list_pods(self, selector: str) -> PodList:
-        """The pods with these labels."""
+        """List the pods with these labels."""
         answer = self._json(lambda calls: calls.list_namespaced_pod(self.namespace, label_selector=selector, **_RAW))
         return PodList(answer.get("items") or [], answer["metadata"]["resourceVersion"])
 
     def watch_pods(self, selector: str, version: str, timeout_s: int) -> PodStream:
-        """Changes of pods after a version, as they happen, for so many seconds at most."""
+        """Return a stream of changes of pods after a version, which lasts `timeout_s` seconds at most."""
         return PodStream(
             self._request(
                 lambda calls: calls.list_namespaced_pod(
@@ -151,14 +159,14 @@ class KubernetesApi:
                     allow_watch_bookmarks=True,
                     timeout_seconds=timeout_s,
                     _preload_content=False,
-                    _request_timeout=(_CONNECT_S, timeout_s + _CONNECT_S),  # a cable that was cut says nothing
+                    _request_timeout=(_CONNECT_S, timeout_s + _CONNECT_S),  # a cut connection brings no error
                 )
             ),
             self._http.HTTPError,
         )
 
     def read_log(self, name: str, container: str, timeout_s: float = _READ_S) -> str:
-        """The end of what a container printed; its node is asked for it, and may not answer."""
+        """Return the end of a container's output, which its node sends; the node may not answer."""
         options: dict[str, Any] = {"container": container, "tail_lines": _LOG_LINES, "_preload_content": False}
         options["_request_timeout"] = (_CONNECT_S, timeout_s)
         answer = self._request(lambda calls: calls.read_namespaced_pod_log(name, self.namespace, **options))
@@ -181,18 +189,18 @@ class KubernetesApi:
         self._delete(lambda calls: calls.delete_namespaced_secret(name, self.namespace, **_RAW))
 
     def list_nodes(self) -> list[Manifest]:
-        """The nodes of the cluster, with their addresses and sizes."""
+        """List the nodes of the cluster, with their addresses and sizes."""
         return self._json(lambda calls: calls.list_node(**_RAW)).get("items") or []
 
     def facts(self) -> ServerFacts:
-        """The server's version and clock."""
+        """Return the server's version and clock."""
         answer = self._request(lambda calls: calls.get_code(**_RAW))
         date = answer.headers.get("Date")
         clock_s = email.utils.parsedate_to_datetime(date).timestamp() if date else None
         return ServerFacts(_decoded(answer)["gitVersion"], clock_s)
 
     def may(self, verb: str, resource: str) -> bool:
-        """Whether the server would let us; resources are written as in `RIGHTS`."""
+        """Return whether the server permits a verb on a resource, written as in `RIGHTS`."""
         resource, _, subresource = resource.partition("/")
         attributes = {"verb": verb, "resource": resource, "subresource": subresource, "namespace": self.namespace}
         if resource == "nodes":
@@ -210,7 +218,7 @@ class KubernetesApi:
         manager = self._core.api_client.rest_client.pool_manager
         for key in list(manager.pools.keys()):
             if (pool := manager.pools.get(key)) is not None:
-                pool.close()  # the client only forgets them, and leaves their sockets to the garbage collector
+                pool.close()  # the client only drops them, and leaves their sockets to the garbage collector
         self._core.api_client.close()
 
     def _connect(self) -> None:
@@ -224,15 +232,15 @@ class KubernetesApi:
                     context=self._context or None,
                     client_configuration=settings,
                     persist_config=False,
-                    # The client writes keys that are in the kubeconfig itself into files. Those of a process that is
-                    # killed stay, so they had better be in memory.
+                    # The client writes keys from the kubeconfig itself into files. The files of a process that is
+                    # killed remain, so they should be in memory.
                     temp_file_path=os.environ.get("XDG_RUNTIME_DIR") or None,
                 )
             else:
                 self._config.load_incluster_config(client_configuration=settings)
-        except Exception as error:  # the client also lets through what its parsers of YAML and of certificates raise
+        except Exception as error:  # the client also passes on exceptions of its parsers of YAML and certificates
             raise EngineError(_no_configuration(file, self._context, error)) from error
-        settings.retries = False  # we know better what can be repeated, and for how long
+        settings.retries = False  # `retrying` decides which requests are repeated
         settings.connection_pool_maxsize = 16
         self._core = self._client.CoreV1Api(self._client.ApiClient(settings))
         client = self._core.api_client
@@ -254,7 +262,7 @@ class KubernetesApi:
         return _decoded(self._request(call))
 
     def _delete(self, call: Callable[[Any], Any]) -> None:
-        """Delete something; it is no error that somebody else did already."""
+        """Delete an object; it is no error if it is already deleted."""
         try:
             self._request(call).drain_conn()
         except ApiError as error:
@@ -279,14 +287,14 @@ class KubernetesApi:
             raise ApiError(f"{self._core.api_client.configuration.host} does not answer: {error}") from error
 
 
-#: As the server sends it, and not for ever.
+#: Responses as the server sends them, with timeouts.
 _RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": (_CONNECT_S, _READ_S)}
 
 
 class _Calls:
     """The client's methods without the compiled code around them that checks their arguments.
 
-    When the interpreter ends while a thread waits inside of that (pydantic-core), the whole process is aborted.
+    If the interpreter ends while a thread waits inside that code (pydantic-core), the whole process is aborted.
     """
 
     def __init__(self, *apis: Any) -> None:
@@ -332,7 +340,7 @@ class PodStream:
 
     def interrupt(self) -> None:
         """End the iteration from another thread."""
-        with contextlib.suppress(OSError, ValueError, RuntimeError):  # it has ended by itself
+        with contextlib.suppress(OSError, ValueError, RuntimeError):  # the iteration has ended by itself
             self._response.shutdown()
 
 
@@ -345,7 +353,7 @@ def _decoded(response: Any) -> Manifest:
 
 
 def _refusal(error: Any) -> ApiError:
-    """The client's exception as ours, with the server's own words."""
+    """Convert the client's exception to ours, with the server's own message."""
     body = error.body.decode(errors="replace") if isinstance(error.body, bytes) else str(error.body or "")
     reason, message = "", body[:500]
     if not error.status and "CERTIFICATE_VERIFY_FAILED" in str(error.reason):

@@ -1,4 +1,4 @@
-"""What stands in the way of using a Kubernetes cluster, for `ropewalk doctor --engine kubernetes`."""
+"""Checks whether a Kubernetes cluster can be used, for `ropewalk doctor --engine kubernetes`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ropewalk.engines.kubernetes_nodes import nodes_for
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.errors import EngineError
 
-#: Certificates of a run are valid from a little before it began.
+#: Certificates of a run are valid from a short time before its start.
 _MOST_SKEW_S = 60.0
 _PATIENCE_S = 3.0
 
 
 def findings(api: KubernetesApi, options: KubernetesOptions) -> list[EngineFinding]:
-    """Ask the cluster everything that can be asked without starting a pod; nothing is left in it."""
+    """Check everything that can be checked without starting a pod; nothing is left in the cluster."""
     found: list[EngineFinding] = []
     for check in (_server, _rights, _pods_are_accepted, _nodes):
         try:
             for finding in check(api, options):
-                found.append(finding)  # those before an error are kept
+                found.append(finding)  # findings before an error are kept
         except ApiError as error:
             found.append(EngineFinding("Kubernetes API", False, str(explain(error, "answer", api))))
             break
@@ -55,7 +55,7 @@ def _rights(api: KubernetesApi, options: KubernetesOptions) -> Iterator[EngineFi
 
 
 def _pods_are_accepted(api: KubernetesApi, options: KubernetesOptions) -> Iterator[EngineFinding]:
-    """Send a pod as a trial: every admission check of the cluster looks at it, and none is created."""
+    """Send a pod as a dry run: it passes every admission check of the cluster, and is not created."""
     what = "a pod like those of agents is accepted"
     spec = JobSpec(command=[options.python, "--version"])
     name = manifests.job_name("check", "check", 0)

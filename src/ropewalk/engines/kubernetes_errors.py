@@ -1,11 +1,11 @@
-"""What a refusal of the Kubernetes API means for a user, and what to do about it."""
+"""Explains refusals of the Kubernetes API to a user, with advice."""
 
 from __future__ import annotations
 
 from ropewalk.engines.kubernetes_api import DISTRUST, ApiError, KubernetesApi
 from ropewalk.errors import EngineError
 
-#: Refusals are told apart by the server's own words, which have been stable for years: first match wins.
+#: Refusals are distinguished by the server's own messages, which have been stable for years; the first match wins.
 _FORBIDDEN = (
     (
         "exceeded quota",
@@ -36,12 +36,15 @@ _FORBIDDEN = (
 
 
 def explain(error: ApiError, doing: str, api: KubernetesApi) -> EngineError:
-    """The refusal as an `EngineError` that says what was tried, what the server said, and what to do next.
+    """Convert a refusal to an `EngineError` with the action, the server's message, and advice.
 
     Args:
-        error: the server's own words.
-        doing: what was tried, such as "create pod x".
-        api: where.
+        error: the refusal.
+        doing: the action, such as "create pod x".
+        api: the connection to the cluster.
+
+    Returns:
+        The error to raise.
     """
     where = f"{api.server}, namespace {api.namespace}"
     return EngineError(f"Kubernetes did not {doing} ({where}): {error}; {_next_step(error, api)}")

@@ -1,4 +1,4 @@
-"""What is sent to Kubernetes: a bare pod for each job, and a Secret for what the job reads on its standard input.
+"""The objects that are sent to Kubernetes: a bare pod for each job, and a Secret for the job's standard input.
 
     JobSpec, options ──> pod     labels: ropewalk/run, ropewalk/request ...   command: sh -c 'exec "$@" < "$0"' FILE ...
                           ▲ owns                                                                                 │
@@ -23,7 +23,7 @@ from ropewalk.errors import EngineError
 MANAGED_BY = "app.kubernetes.io/managed-by"
 RUN, REQUEST, USER = "ropewalk/run", "ropewalk/request", "ropewalk/user"
 CONTAINER = "agent"
-#: A Secret may hold this much.
+#: The most bytes that a Secret may hold.
 MOST_STDIN_BYTES = 1 << 20
 
 _STDIN = "stdin"
@@ -32,17 +32,17 @@ _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
 
 
 def label(text: str) -> str:
-    """The text if it can be a label and part of a name, else a digest of it."""
+    """Return the text if it can be a label and part of a name, and otherwise a digest of it."""
     return text if _LABEL.fullmatch(text) else "x" + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def labels(run_id: str, request_id: str, user: str) -> dict[str, str]:
-    """The labels by which pods and Secrets are found."""
+    """Return the labels by which pods and Secrets are found."""
     return {MANAGED_BY: "ropewalk", RUN: label(run_id), REQUEST: label(request_id), USER: label(user)}
 
 
 def selector(run_id: str = "", user: str = "") -> str:
-    """The label selector of all jobs, or of those of a run or a user."""
+    """Return the label selector of all jobs, or of the jobs of a run or a user."""
     wanted = {MANAGED_BY: "ropewalk"}
     if run_id:
         wanted[RUN] = label(run_id)
@@ -52,13 +52,13 @@ def selector(run_id: str = "", user: str = "") -> str:
 
 
 def job_name(run_id: str, request_id: str, index: int) -> str:
-    """The name of a pod and of its Secret: the same each time, so that nothing can be created twice."""
+    """Return the name of a pod and of its Secret: the same each time, so that nothing can be created twice."""
     request = hashlib.sha256(request_id.encode()).hexdigest()[:10]
     return f"ropewalk-{label(run_id)}-{request}-{index}"
 
 
 def pod(options: KubernetesOptions, spec: JobSpec, name: str, labels: dict[str, str], run_id: str) -> Manifest:
-    """The pod of a job.
+    """Return the pod of a job.
 
     Raises:
         EngineError: the job cannot be a pod.
@@ -92,9 +92,9 @@ def pod(options: KubernetesOptions, spec: JobSpec, name: str, labels: dict[str, 
         "volumes": volumes,
         "terminationGracePeriodSeconds": options.grace_s,
         "automountServiceAccountToken": options.automount_service_account_token,
-        # No variable for each Service of the namespace: they come between the user's own, and are never needed.
+        # No variables for the Services of the namespace: they mix with the user's own, and are never needed.
         "enableServiceLinks": False,
-        # The agent is then not process 1, which ignores signals that it does not handle and must bury every orphan.
+        # The agent is then not process 1, which ignores signals that it does not handle and must reap every orphan.
         "shareProcessNamespace": True,
         "securityContext": _security(options),
         "tolerations": options.all_tolerations() + _gpu_toleration(options, spec),
@@ -117,7 +117,7 @@ def pod(options: KubernetesOptions, spec: JobSpec, name: str, labels: dict[str, 
 
 
 def secret(name: str, labels: dict[str, str], stdin: bytes, owner_uid: str) -> Manifest:
-    """The Secret with a job's standard input; the cluster deletes it with the pod that owns it."""
+    """Return the Secret with a job's standard input; the cluster deletes it with the pod that owns it."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -133,7 +133,7 @@ def secret(name: str, labels: dict[str, str], stdin: bytes, owner_uid: str) -> M
 
 
 def literal(text: str) -> str:
-    """Escape what Kubernetes would replace in a command or a variable: `$(NAME)`, and `$$`."""
+    """Escape the patterns that Kubernetes replaces in a command or a variable: `$(NAME)`, and `$$`."""
     return text.replace("$", "$$")
 
 
@@ -145,7 +145,7 @@ def _command(spec: JobSpec) -> list[str]:
 
 
 def _resources(options: KubernetesOptions, spec: JobSpec) -> Manifest:
-    # No limit of CPUs: it would stop processes that find idle ones, and it stops them in the middle of a step.
+    # No limit of CPUs: it would throttle processes although CPUs are idle, and in the middle of a step.
     requests = {"cpu": f"{max(1, round(spec.resources.cpus * 1000))}m"}
     limits: dict[str, str] = {}
     if spec.resources.memory_bytes is not None:
@@ -156,7 +156,7 @@ def _resources(options: KubernetesOptions, spec: JobSpec) -> Manifest:
 
 
 def _gpu_toleration(options: KubernetesOptions, spec: JobSpec) -> list[Manifest]:
-    """Nodes with GPUs are often tainted by the name of the resource, to keep others away."""
+    """Return a toleration for nodes with GPUs, which are often tainted with the name of the resource."""
     return [{"key": options.gpu_resource, "operator": "Exists", "effect": "NoSchedule"}] if spec.resources.gpus else []
 
 

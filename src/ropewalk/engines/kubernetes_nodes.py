@@ -13,14 +13,14 @@ from ropewalk.engines.resources import Resources, parse_memory
 from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 
-#: What the cluster's own pods on each node (network, logs, metrics) have taken already is not ours to see.
+#: The part of a node that we count on: the requests of the cluster's own pods (network, logs, metrics) are not visible.
 _FREE = 0.9
 _QUANTITY = re.compile(r"([0-9.]+)(m?)")
 
 
 @dataclass(frozen=True, slots=True)
 class KubernetesNode:
-    """What a node offers to pods."""
+    """The capacity of a node for pods."""
 
     name: str
     cpus: float
@@ -30,15 +30,15 @@ class KubernetesNode:
 
 
 def nodes_for(options: KubernetesOptions, nodes: Sequence[Manifest]) -> list[KubernetesNode]:
-    """The ready nodes that the options let pods go to."""
+    """Return the ready nodes that the options allow."""
     return [_node(options, node) for node in nodes if _is_ready(node) and _is_open(options, node)]
 
 
 def processes_per_pod(nodes: Sequence[KubernetesNode] | None, process: Resources, options: KubernetesOptions) -> int:
-    """How many processes a pod may host so that the smallest node that holds any of them can take it.
+    """Return how many processes a pod may host so that it fits on the smallest node that can host any.
 
     Raises:
-        EngineError: there is no node that holds even one.
+        EngineError: no node can hold even one process.
     """
     if nodes is None:
         return 1

@@ -20,22 +20,22 @@ _VOLUME = "pvc:NAME:/at, host:/PATH:/at, configmap:NAME:/at, secret:NAME:/at or 
 
 @dataclass(frozen=True)
 class KubernetesOptions:
-    """Where pods run, and what is in them besides what a job asks for."""
+    """Where pods run, and their settings besides the requests of a job."""
 
     image: str = ""
     """The image of the agents: it has /bin/sh and a Python with this version of ropewalk. Needed."""
     python: str = "python3"
     """The Python interpreter in the image."""
     namespace: str = ""
-    """That of the kubeconfig's context or of this pod if empty."""
+    """The namespace of the pods; that of the kubeconfig's context or of this pod if empty."""
     kubeconfig: str = ""
-    """A file; else the variable KUBECONFIG, ~/.kube/config, or the service account of this pod."""
+    """A file; if empty, the variable KUBECONFIG, ~/.kube/config, or the service account of this pod."""
     context: str = ""
-    """One of the contexts of the kubeconfig; its current one if empty."""
+    """A context of the kubeconfig; its current one if empty."""
     service_account: str = ""
-    """Whose rights the pods have; the namespace's default account if empty."""
+    """The service account of the pods; the namespace's default account if empty."""
     automount_service_account_token: bool = False
-    """Whether pods get a token for the API: only those that start jobs themselves need one."""
+    """Whether pods get a token for the API: only pods that start jobs themselves need one."""
     image_pull_policy: str = ""
     """Always, IfNotPresent or Never; the cluster's default if empty."""
     image_pull_secrets: list[str] = field(default_factory=list[str])
@@ -45,21 +45,21 @@ class KubernetesOptions:
     tolerations: list[str] = field(default_factory=list[str])
     """Taints that do not keep pods away: key, key:Effect, key=value:Effect or key=value:NoExecute:SECONDS."""
     lost_node_s: int = 5
-    """How long the cluster waits for a lost node before it gives up its pods; by default it would be 300."""
+    """Seconds that the cluster waits for a lost node before it gives up its pods; the cluster's own default is 300."""
     priority_class: str = ""
     """The priority class of the pods."""
     runtime_class: str = ""
-    """The runtime class of the pods; some clusters want `nvidia` for GPUs."""
+    """The runtime class of the pods; some clusters need `nvidia` for GPUs."""
     gpu_resource: str = "nvidia.com/gpu"
-    """What the cluster calls a GPU."""
+    """The cluster's name for a GPU."""
     labels: dict[str, str] = field(default_factory=dict[str, str])
-    """More labels of the pods."""
+    """Further labels of the pods."""
     annotations: dict[str, str] = field(default_factory=dict[str, str])
     """Annotations of the pods."""
     volumes: list[str] = field(default_factory=list[str])
-    """What is mounted: pvc:NAME:/at, host:/PATH:/at, configmap:NAME:/at, secret:NAME:/at, empty:SIZE:/at; + `:ro`."""
+    """The mounts: pvc:NAME:/at, host:/PATH:/at, configmap:NAME:/at, secret:NAME:/at, empty:SIZE:/at; + `:ro`."""
     shm_size: str = ""
-    """The limit of /dev/shm, such as 2Gi; only the memory of the pod limits it if empty."""
+    """The limit of /dev/shm, such as 2Gi; if empty, only the memory of the pod limits it."""
     run_as_non_root: bool = False
     """Refuse to start as root, as the pod security standard `restricted` asks for."""
     run_as_user: int | None = None
@@ -67,13 +67,13 @@ class KubernetesOptions:
     capabilities: list[str] = field(default_factory=list[str])
     """Linux capabilities that pods keep, such as IPC_LOCK; all others are dropped."""
     grace_s: int = 30
-    """How long a pod may clean up when its node is drained or it is preempted."""
+    """Seconds that a pod has to clean up when its node is drained or it is preempted."""
     per_pod: int | None = None
-    """How many processes one pod hosts; what fits on a node if None, and 1 if we may not look at nodes."""
+    """The processes of one pod; if None, as many as fit on a node, and 1 if we may not list nodes."""
     keep_pods: bool = False
-    """Leave pods that have ended where they are, for `kubectl describe` and `kubectl logs`."""
+    """Keep pods that have ended, for `kubectl describe` and `kubectl logs`."""
     user: str = ""
-    """Whose runs these are, in a label; the name of this account if empty."""
+    """The user in the label of runs; the name of this account if empty."""
 
     def __post_init__(self) -> None:
         if self.image_pull_policy not in ("", *_PULL):
@@ -116,7 +116,7 @@ class KubernetesOptions:
             volume(number, text)
 
     def all_tolerations(self) -> list[dict[str, Any]]:
-        """Those asked for, and the short ones for nodes that are gone, unless these were asked for otherwise."""
+        """Return the given tolerations, and short ones for lost nodes unless these are given."""
         asked = [_toleration(text) for text in self.tolerations]
         keys = {toleration.get("key") for toleration in asked}
         return asked + [
@@ -149,10 +149,10 @@ def _toleration(text: str) -> dict[str, Any]:
 
 
 def volume(number: int, text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The volume and the mount that a text such as `pvc:data:/data:ro` stands for.
+    """Return the volume and the mount for a text such as `pvc:data:/data:ro`.
 
     Raises:
-        ValueError: it stands for none.
+        ValueError: the text describes no volume.
     """
     kind, *rest = text.split(":")
     read_only = len(rest) == 3 and rest[-1] == "ro"

@@ -1,4 +1,4 @@
-"""What a pod's own status means for a job: its state, its exit code, and why, in the words of the cluster.
+"""Reads the status of a job from its pod: state, exit code, and reason, in the words of the cluster.
 
 Pure functions over pods as the API writes them.
 """
@@ -14,7 +14,7 @@ from ropewalk.engines.engine import JobState, JobStatus
 from ropewalk.engines.kubernetes_api import Manifest
 from ropewalk.engines.kubernetes_manifests import CONTAINER
 
-#: What to do about a container that does not start, by the cluster's word for it.
+#: Advice for a container that does not start, by the cluster's reason.
 _ADVICE = {
     "ErrImagePull": "check the option image, and image_pull_secrets if its registry is private",
     "ImagePullBackOff": "check the option image, and image_pull_secrets if its registry is private",
@@ -26,21 +26,21 @@ _ADVICE = {
     "Evicted": "its node ran out of something: ask for as much memory as it uses",
     "Unschedulable": "compare what it asks for, node_selector and tolerations with `kubectl describe nodes`",
 }
-#: The cluster tries these again for ever, and a job that waits for it would do so too.
+#: The cluster retries these for ever, so a job would wait for ever.
 _HOPELESS = {
     "ImagePullBackOff",
     "ErrImageNeverPull",
     "InvalidImageName",
     "CreateContainerConfigError",
 }
-#: Of a registry that answered; one that did not may do so at the next try.
+#: Messages of a registry that answered; one that did not answer may do so at the next try.
 _NO_IMAGE = re.compile("not found|denied|unauthorized|forbidden", re.IGNORECASE)
-#: Programs that a signal ended are reported with 128 + its number; higher ones do not exist.
+#: A program that was ended by a signal is reported with 128 + its number; higher signals do not exist.
 _LAST_SIGNAL = 64
 
 
 def status(pod: Manifest) -> JobStatus:
-    """Where the job of a pod stands that the cluster still knows."""
+    """Return the status of a job whose pod the cluster still knows."""
     told: Manifest = pod.get("status") or {}
     phase = told.get("phase") or "Pending"
     container = _container(told)
@@ -59,7 +59,7 @@ def status(pod: Manifest) -> JobStatus:
 
 
 def status_of_gone(pod: Manifest) -> JobStatus:
-    """What is known of the job of a pod that was deleted, from the last that was seen of it."""
+    """Return the status of a job whose pod was deleted, from its last known state."""
     last = status(pod)
     if last.state is JobState.ENDED:
         return last
@@ -68,12 +68,12 @@ def status_of_gone(pod: Manifest) -> JobStatus:
 
 
 def is_over(pod: Manifest) -> bool:
-    """Whether the job of a pod has ended."""
+    """Return whether the job of a pod has ended."""
     return status(pod).state is JobState.ENDED
 
 
 def ended_s_ago(pod: Manifest, now: datetime.datetime) -> float:
-    """For how long the job of a pod has been over; 0 if it is not, or nobody knows since when."""
+    """Return the seconds since the end of a pod's job; 0 if it has not ended, or the time is unknown."""
     if not is_over(pod):
         return 0.0
     ended: Manifest = _container(pod["status"]).get("terminated") or Manifest()
@@ -85,7 +85,7 @@ def ended_s_ago(pod: Manifest, now: datetime.datetime) -> float:
 
 
 def _container(told: Manifest) -> Manifest:
-    """The state of our container; others are put beside it by service meshes."""
+    """Return the state of our container; service meshes add others to the pod."""
     containers: list[Manifest] = told.get("containerStatuses") or []
     return next((each["state"] for each in containers if each["name"] == CONTAINER and "state" in each), Manifest())
 
@@ -123,7 +123,7 @@ def _why_it_waits(pod: Manifest, told: Manifest, container: Manifest) -> str:
 
 
 def _trouble(pod: Manifest, told: Manifest) -> str:
-    """Why a running pod may not run any more."""
+    """Explain why a running pod may not run any more."""
     disruption = _condition(told, "DisruptionTarget")
     if disruption.get("status") == "True":
         return _advised([f"it has to leave{_where(pod)}", disruption.get("reason"), disruption.get("message")])

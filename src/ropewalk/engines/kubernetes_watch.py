@@ -1,10 +1,10 @@
-"""What is known of the pods of a run: a list, then every change, for as long as it is asked for.
+"""Follows the pods of a run: a list, then every change, until the watch is closed.
 
     list ──> version ──> watch from there ──> events ──> PodTable ──> `PodWatch.pods`
      ▲                     │      ▲ the stream ends or breaks: again from the last version seen
      └── 410: too old ─────┘      └ 429, 5xx, no answer: wait (as long as the server says), then again
 
-A watch holds a thread and a connection until it is closed. What it cannot know for a while it says by its age.
+A watch holds a thread and a connection until it is closed. `age_s` says how old its information is.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from ropewalk.engines.kubernetes_api import ApiError, KubernetesApi, Manifest, P
 
 logger = logging.getLogger(__name__)
 
-#: A watch says nothing while nothing happens: this is how long a cut cable can look like that.
+#: An idle watch sends nothing; after this many seconds it is renewed, so that a cut connection is noticed.
 _WATCH_S = 25
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _GONE = 410
-#: Waiting does not help against these.
+#: HTTP statuses that a retry does not help against.
 _HOPELESS = (401, 403, 404)
 
 
 @dataclass(slots=True)
 class KnownPod:
-    """The last that was seen of a pod."""
+    """The last known state of a pod."""
 
     pod: Manifest
     is_gone: bool = False
     """Whether the cluster has deleted it since."""
     seen: int = 0
-    """Ticks of the table's own clock."""
+    """When it was last seen, in ticks of the table's own clock."""
 
 
 class PodTable:
@@ -47,12 +47,12 @@ class PodTable:
         self._tick = 0
 
     def begin_list(self) -> int:
-        """Call it before a list is asked for: pods that are put here later may be missing in it."""
+        """Note that a list is about to be requested: pods that are put here later may be missing in it."""
         self._tick += 1
         return self._tick
 
     def relist(self, pods: list[Manifest], began: int) -> None:
-        """Take over a whole list."""
+        """Apply a whole list."""
         names = {pod["metadata"]["name"] for pod in pods}
         for name, known in self.pods.items():
             if name not in names and known.seen < began:
@@ -61,12 +61,12 @@ class PodTable:
             self._set(pod, is_gone=False)
 
     def event(self, kind: str, pod: Manifest) -> None:
-        """Take over one change."""
+        """Apply one change."""
         if kind in ("ADDED", "MODIFIED", "DELETED"):
             self._set(pod, is_gone=kind == "DELETED")
 
     def put(self, pod: Manifest) -> None:
-        """Add a pod that was just created, unless more is known of it already."""
+        """Add a pod that was just created, unless it is known already."""
         if pod["metadata"]["name"] not in self.pods:
             self._set(pod, is_gone=False)
 
@@ -83,7 +83,7 @@ class PodWatch:
         self._selector = selector
         self._clock = clock
         self._table = PodTable()
-        # Entered in the stead of the condition, which an interrupt between two of its steps would leave locked.
+        # Entered instead of the condition, which an interrupt between two of its steps would leave locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._closing = False
@@ -101,10 +101,10 @@ class PodWatch:
             self._table.put(pod)
 
     def pods(self, timeout_s: float) -> dict[str, KnownPod]:
-        """All pods ever seen, after waiting for the first list if need be.
+        """Return all pods ever seen, after waiting up to `timeout_s` seconds for the first list.
 
         Raises:
-            ApiError: there has been no list yet, and why.
+            ApiError: there is no list yet; the error says why.
         """
 
         def is_decided() -> bool:
@@ -117,7 +117,7 @@ class PodWatch:
             return dict(self._table.pods)
 
     def last_known(self) -> dict[str, KnownPod]:
-        """All pods seen so far."""
+        """Return all pods seen so far."""
         with self._lock:
             return dict(self._table.pods)
 
@@ -128,7 +128,7 @@ class PodWatch:
 
     @property
     def age_s(self) -> float:
-        """For how long nothing has been heard of the server, not even silence on an open stream."""
+        """Seconds since the server was last known to answer; an open idle stream counts as an answer."""
         with self._lock:
             return 0.0 if self._stream is not None else self._clock() - self._heard_at
 
@@ -173,7 +173,7 @@ class PodWatch:
         return listed.version
 
     def _follow(self, version: str) -> str:
-        """Read one stream to its end; returns the version to go on from."""
+        """Read one stream to its end; returns the version to continue from."""
         first = version
         try:
             stream = self._api.watch_pods(self._selector, version, _WATCH_S)
@@ -190,7 +190,7 @@ class PodWatch:
                     self._stream = None
                     self._heard_at = self._clock()
         except ApiError as error:
-            # Too old: what was missed cannot be told any more, so everything is listed again.
+            # The version is too old: missed changes cannot be sent any more, so everything is listed again.
             raise self._broken(error, "" if error.status == _GONE else version, progressed=version != first) from error
         return version
 
@@ -222,7 +222,7 @@ class PodWatch:
 
 
 class _Broken(Exception):
-    """A list or a watch failed, and what is known to go on from."""
+    """A list or a watch failed; holds the version to continue from."""
 
     def __init__(self, error: ApiError, version: str, progressed: bool) -> None:
         super().__init__(str(error))

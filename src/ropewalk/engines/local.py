@@ -1,10 +1,9 @@
 """The local engine: this machine. A job is a child process in a session of its own.
 
-A job ends with its first process, as under a batch system: whatever it started and
-left in its process group is ended with it, and `cancel` also reaches descendants
-that made groups of their own. Jobs of a launcher that is gone are found by the mark
-that a job's processes inherit, as a cluster manager finds them by name. The time limit
-of a job is looked at when its state is asked for.
+A job ends with its first process, as under a batch system: all processes that it left in its process group are ended
+with it, and `cancel` also reaches descendants that made groups of their own. Jobs of a launcher that is gone are found
+by the mark that a job's processes inherit, as a cluster manager finds jobs by name. The time limit of a job is checked
+when its state is polled.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-# Not in `kill`: an import at the end of a program can make Python forget that Ctrl-C ended it (its `eval` does), and
-# exit with 1 instead of by SIGINT, upon which the loop of a shell goes on with the next program.
+# Not imported in `kill`: an import at the end of a program can make Python forget that Ctrl-C ended it (its `eval`
+# does), and exit with 1 instead of by SIGINT, so that a loop of a shell continues with the next program.
 import psutil
 
 from ropewalk.engines.engine import Engine, EngineFinding, JobSpec, JobState, JobStatus, Reach
@@ -35,18 +34,18 @@ from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 
-#: A variable that all descendants of a job inherit; its value says of which one.
+#: A variable that all descendants of a job inherit; its value names the job.
 _MARK = "ROPEWALK_JOB"
 _LOG_TAIL_BYTES = 64 * 1024
-#: What an empty pipe surely takes without a reader.
+#: Bytes that an empty pipe certainly accepts without a reader.
 _PIPE_BYTES = 16 * 1024
-#: A killed process is gone within this time, unless it is stuck in the kernel; then `poll` tells later.
+#: A killed process ends within this time, unless it is stuck in the kernel; then `poll` reports its end later.
 _END_S = 5.0
 
 
 @dataclass(frozen=True)
 class LocalOptions:
-    """This machine needs no options."""
+    """The options of the engine `local`: none."""
 
 
 class LocalEngine(Engine):
@@ -95,7 +94,7 @@ class LocalEngine(Engine):
         return runs
 
     def _others(self) -> dict[str, str]:
-        """Jobs of other launchers, with their runs."""
+        """Return the runs of jobs of other launchers, by job."""
         return {mark: run for mark, run in _marked().items() if mark not in self._jobs}
 
     def logs(self, id: str) -> str:
@@ -128,7 +127,7 @@ class LocalEngine(Engine):
     def _status(self, id: str, others: Mapping[str, str]) -> JobStatus:
         job = self._jobs.get(id)
         if job is None:
-            # It belongs to another launcher, or did: only its parent is told its exit code.
+            # The job belongs, or belonged, to another launcher: only its parent gets the exit code.
             return JobStatus(JobState.RUNNING) if id in others else JobStatus(JobState.LOST, reason="no such job")
         if job.exit_code() is None and time.monotonic() > job.deadline:
             job.kill()
@@ -155,15 +154,15 @@ class _LocalJob:
         self.run_id = run_id
 
     def exit_code(self) -> int | None:
-        """The exit code once it has ended; None before."""
+        """Return the exit code of an ended job; None before."""
         if self.process.returncode is None and self._has_ended():
-            self._end_group()  # before the process is reaped: until then nobody else can have its number
+            self._end_group()  # before the process is reaped: until then its number is not reused
             if self.process.wait():
-                _end_marked(self.mark)  # it died before it could end what it had started, and these have no parent now
+                _end_marked(self.mark)  # the job died before it could end its children, which have no parent now
         return self.process.returncode
 
     def kill(self) -> None:
-        """End it, its group and its descendants at once; nothing if it has ended."""
+        """End the job, its group and its descendants at once; does nothing if it has ended."""
         if self.exit_code() is not None:
             return
         descendants: list[psutil.Process] = []
@@ -175,17 +174,17 @@ class _LocalJob:
                 descendant.kill()
 
     def wait(self) -> None:
-        """Wait until a killed job is gone, reap it, and end what it had started."""
+        """Wait until a killed job is gone, reap it, and end its descendants."""
         if self.process.returncode is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(_END_S)
-            # It may have been dying when it was killed: no children any more, and not yet ended.
+            # The job may have been dying when it was killed: without children, and not yet ended.
             _end_marked(self.mark)
 
     def _has_ended(self) -> bool:
         try:
             return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-        except ChildProcessError:  # somebody else in this process reaped it, and Popen finds out what it can
+        except ChildProcessError:  # other code in this process reaped it; Popen finds out what it can
             return True
 
     def _end_group(self) -> None:
@@ -210,7 +209,7 @@ def _start(spec: JobSpec, run_id: str) -> _LocalJob:
             cwd=_working_folder(),
             start_new_session=True,
         )
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in a name or a value
+    except (OSError, ValueError) as error:  # ValueError: a null byte in a name or a value
         log.close()
         raise EngineError(f"cannot start {spec.command[0]!r}: {error}") from error
     assert process.stdin
@@ -222,18 +221,18 @@ def _start(spec: JobSpec, run_id: str) -> _LocalJob:
 
 
 def _end_marked(mark: str) -> None:
-    """End the processes whose environment bears a mark: descendants of a job, in whatever session they are.
+    """End the processes whose environment has a mark: descendants of a job, in any session.
 
-    A cluster manager does this with a control group, for which one needs rights that a user may not have.
+    A cluster manager uses a control group for this, which needs rights that a user may not have.
     """
     for pid, environment in _environments():
         if f"{_MARK}={mark}".encode() in environment:
-            with contextlib.suppress(OSError):  # it is gone, or somebody else's
+            with contextlib.suppress(OSError):  # the process is gone, or another user's
                 os.kill(pid, signal.SIGKILL)
 
 
 def _marked() -> dict[str, str]:
-    """The marks of all jobs that have processes on this machine, with their runs."""
+    """Return the runs of all jobs that have processes on this machine, by mark."""
     found: dict[str, str] = {}
     for _, environment in _environments():
         variables: dict[bytes, bytes] = {}
@@ -247,10 +246,10 @@ def _marked() -> dict[str, str]:
 
 
 def _environments() -> Iterator[tuple[int, list[bytes]]]:
-    """The environments of this user's processes; empty where there is no /proc."""
-    # Not "[0-9]*/environ", which looks at each file and fails over a process that ends in this moment.
+    """Yield the environments of this user's processes; none if there is no /proc."""
+    # Not "[0-9]*/environ", which looks at each file and fails if a process ends at this moment.
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it is gone, or somebody else's
+        with contextlib.suppress(OSError):  # the process is gone, or another user's
             yield int(folder.name), (folder / "environ").read_bytes().split(b"\0")
 
 
@@ -259,12 +258,12 @@ def _signal_name(number: int) -> str:
 
 
 def _feed(stdin: IO[bytes], data: bytes) -> None:
-    with contextlib.suppress(BrokenPipeError), stdin:  # it died or does not want it; `poll` tells
+    with contextlib.suppress(BrokenPipeError), stdin:  # the job died or does not read it; `poll` reports its end
         stdin.write(data)
 
 
 def _working_folder() -> str:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # it was removed under us
+    except FileNotFoundError:  # the current folder was removed
         return "/"

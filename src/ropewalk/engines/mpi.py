@@ -1,10 +1,10 @@
-"""The engine for mpiexec, a launcher only: one request is one `mpiexec -n N`, and its ranks are the jobs.
+"""The engine for mpiexec, which is used as a launcher only: a request is one `mpiexec -n N`, its ranks are the jobs.
 
     submit ── mpiexec -n N ──▶ python -m ropewalk.engines.mpi_rank (on each host) ──▶ agent
 
-It is for places where mpiexec is all there is. It is not elastic: no rank is ever added to an mpiexec, and where a
-host dies MPI ends all ranks of that mpiexec. Credentials, output and exit codes pass through a folder that all hosts
-share, see `mpi_rank`; nothing else tells how a rank ended, so everything is read from there, by any launcher.
+It is for sites where mpiexec is all there is. It is not elastic: no rank is ever added to an mpiexec, and when a host
+dies MPI ends all ranks of that mpiexec. Credentials, output and exit codes pass through a folder that all hosts share,
+see `mpi_rank`; only this folder records how a rank ended, and any launcher can read it.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from ropewalk.trusted_files import open_own
 from ropewalk.version import VERSION
 
 _ID = re.compile(r"(?P<run>[\w.-]+)\.(?P<request>[0-9a-f]{12})\.(?P<rank>\d+)")
-#: Ranks look for their cancellation every 0.1 s; after this mpiexec itself is ended, and it ends what it can reach.
+#: Ranks check for cancellation every 0.1 s; after this time mpiexec itself is ended, and ends the ranks it can reach.
 _CANCEL_S = 2.0
-#: Batch systems whose allocation mpiexec takes its hosts from.
+#: Variables of batch systems from whose allocation mpiexec takes its hosts.
 _ALLOCATIONS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE", "COBALT_NODEFILE")
 _LAST_WORDS = 600
-#: Ranks that are tried are there within this time, or mpiexec waits for something that does not come.
+#: The timeout for the ranks of a check; after it, mpiexec waits for something that does not come.
 _CHECK_S = 30.0
 _VERSIONS = (
     "import platform, sys; from ropewalk.version import VERSION; "
@@ -57,9 +57,9 @@ class MpiOptions:
     mpiexec: str = "mpiexec"
     """The command: mpiexec or mpirun of MPICH, Open MPI, Intel MPI or MVAPICH."""
     hosts: list[str] = field(default_factory=list[str])
-    """Where to start ranks; without it, those of the allocation that the launcher is in, or this machine."""
+    """Where to start ranks; if empty, the hosts of the allocation that the launcher is in, or this machine."""
     extra: list[str] = field(default_factory=list[str])
-    """More arguments, such as "--oversubscribe"."""
+    """Further arguments, such as "--oversubscribe"."""
     processes_per_rank: int | None = None
     """The most processes in one rank; None fills the CPUs that this machine has."""
     folder: str = "~/.ropewalk/mpi"
@@ -75,7 +75,7 @@ class MpiOptions:
 
 
 class MpiEngine(Engine):
-    """Starts ranks with mpiexec; all it knows of them stands in its folder."""
+    """Starts ranks with mpiexec; all it knows of them is in its folder."""
 
     name = "mpi"
 
@@ -145,7 +145,7 @@ class MpiEngine(Engine):
         facts = _read_facts(folder) if folder else None
         if folder is None or facts is None or rank >= facts["ranks"]:
             return JobStatus(JobState.LOST, reason="there is no such job in the folder of this engine")
-        is_alive = self._is_alive(folder, facts)  # asked first: the last that a rank does is to say its end
+        is_alive = self._is_alive(folder, facts)  # read first: a rank records its end as its last action
         end = folder / f"{rank}.end"
         if end.exists():
             code = int(end.read_text(encoding="ascii"))
@@ -163,7 +163,7 @@ class MpiEngine(Engine):
     def _is_alive(self, folder: Path, facts: Mapping[str, int]) -> bool:
         process = self._started.get((folder.parent.name.removeprefix(PREFIX), folder.name))
         if process is not None:
-            return process.poll() is None  # and is buried, if it has ended
+            return process.poll() is None  # and reaps it, if it has ended
         return _born(facts["pid"]) == facts["born"]
 
     def _place(self, id: str) -> tuple[Path | None, int]:
@@ -183,13 +183,13 @@ class MpiEngine(Engine):
             time.sleep(0.02)
         for folder in {folder for id in alive if (folder := self._place(id)[0]) is not None}:
             self._end_mpiexec(folder)
-        # Nobody else tidies up after a launcher that is gone; after ourselves we do in `close`.
+        # Files of a launcher that is gone are removed here; `close` removes our own.
         foreign = {match["run"] for id in alive if (match := _ID.fullmatch(id))} - {run for run, _ in self._requests}
         for run in foreign - set(self.runs()):
             self._folder.remove_run(run)
 
     def _end_mpiexec(self, folder: Path) -> None:
-        """End an mpiexec all of whose ranks are cancelled: some may be on hosts that do not look any more."""
+        """End an mpiexec all of whose ranks are cancelled: ranks on unreachable hosts may not have noticed."""
         facts = _read_facts(folder)
         if facts is None or not all(
             (folder / f"{rank}.cancel").exists() or (folder / f"{rank}.end").exists() for rank in range(facts["ranks"])
@@ -249,7 +249,7 @@ class MpiEngine(Engine):
         return [self._check_ranks(), self._folder.check()]
 
     def _check_ranks(self) -> EngineFinding:
-        """Start a rank for each host, or one where none is named, and have each say what runs it."""
+        """Start a rank for each host, or one if no host is named, and have each report its interpreter."""
         count = len(self.options.hosts) or 1
         with tempfile.NamedTemporaryFile("w", prefix="ropewalk-hosts-") as machines:
             machines.write("\n".join(self.options.hosts) + "\n")
@@ -276,11 +276,11 @@ class MpiEngine(Engine):
         return EngineFinding("ranks", not other, "; ".join([*other, words]))
 
     def close(self) -> None:
-        """Remove the files of requests that are over, of this launcher and of those that are gone."""
+        """Remove the files of finished requests, of this launcher and of launchers that are gone."""
         running = self.runs()
         for (run, _), process in self._started.items():
             if run not in running:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # it ends a moment after its last rank
+                with contextlib.suppress(subprocess.TimeoutExpired):  # mpiexec ends a moment after its last rank
                     process.wait(_CANCEL_S)
         mine = {run for run, _ in self._started}
         for run in (mine | set(self._folder.old_runs())) - set(running):
@@ -289,14 +289,14 @@ class MpiEngine(Engine):
 
 def _read_facts(folder: Path) -> dict[str, int] | None:
     try:
-        with open_own(folder / "mpiexec.json") as file:  # it says which process to kill
+        with open_own(folder / "mpiexec.json") as file:  # the file says which process to kill
             return json.loads(file.read())
     except (OSError, ValueError, RecursionError):
         return None
 
 
 def _born(pid: int) -> int:
-    """When a process started, in ticks since boot; 0 if there is none. With its number it names the process."""
+    """Return when a process started, in ticks since boot; 0 if it is gone. Its number and this name it uniquely."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
     except OSError:

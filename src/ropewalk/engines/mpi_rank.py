@@ -1,12 +1,12 @@
-"""One rank of an mpiexec: takes its own files from the shared folder, runs the job, and says how it ended.
+"""One rank of an mpiexec: takes its own files from the shared folder, runs the job, and records how it ended.
 
     mpiexec ─┬─ rank 0: this program ── the job 0      0.stdin  credentials, removed when opened
              └─ rank 1: this program ── the job 1      1.log    output
                                                        1.end    exit code, when it has ended
                                                        1.cancel asks for its end
 
-mpiexec hands its standard input to rank 0 only and mixes all outputs, hence the files. A rank that ends with an error
-makes mpiexec end all others, so this program always ends well, and its job's exit code stands in a file.
+mpiexec passes its standard input to rank 0 only and mixes all outputs, hence the files. A rank that exits with an error
+makes mpiexec end all others, so this program always exits with 0, and writes its job's exit code to a file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import psutil
 
 from ropewalk.atomic_files import replace_file
 
-#: In the order in which they are believed: MPICH and Intel, Open MPI, MVAPICH, PMIx, srun.
+#: In order of precedence: MPICH and Intel, Open MPI, MVAPICH, PMIx, srun.
 _RANK_VARIABLES = (
     "PMI_RANK",
     "OMPI_COMM_WORLD_RANK",
@@ -33,7 +33,7 @@ _RANK_VARIABLES = (
     "PMIX_RANK",
     "SLURM_PROCID",
 )
-#: What tells a program that it is a rank, which the job is not, and the token with which a launcher asks Slurm.
+#: Variables that mark a program as a rank, which the job is not, and the token with which a launcher asks Slurm.
 _NOT_FOR_JOBS = re.compile(r"(PMI|PMIX|OMPI|HYDI|HYDRA|MPI|MV2)_|SLURM_JWT$")
 _LOOK_S = 0.1
 
@@ -55,7 +55,7 @@ def main(folder: Path) -> int:
 
 
 def rank_of(environ: Mapping[str, str]) -> int | None:
-    """Which rank this process is; None if no mpiexec started it."""
+    """Return the rank of this process; None if no mpiexec started it."""
     for name in _RANK_VARIABLES:
         if environ.get(name, "").isdecimal():
             return int(environ[name])
@@ -80,7 +80,7 @@ def _run(command: list[str], more: dict[str, str], folder: Path, rank: int, outp
         with contextlib.suppress(subprocess.TimeoutExpired):
             job.wait(_LOOK_S)
             break
-        # The parent is mpiexec, or its proxy on this host: when it is gone, nobody else ends the job.
+        # The parent is mpiexec, or its proxy on this host: when it is gone, this process has to end the job.
         if (folder / f"{rank}.cancel").exists() or not folder.exists() or os.getppid() != parent:
             _end_descendants()
     _end_descendants()
@@ -102,15 +102,15 @@ def _pass_on(job: subprocess.Popen[bytes], number: int) -> None:
 
 
 def _end_descendants() -> None:
-    """End all that the job has started; what lost its parent has become a child of this process."""
+    """End all descendants of the job; orphans have become children of this process."""
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
 def _say_end(folder: Path, rank: int, code: int) -> None:
-    """Write the exit code, whole or not at all."""
-    with contextlib.suppress(OSError):  # the folder was removed: nobody wants to know any more
+    """Write the exit code, atomically."""
+    with contextlib.suppress(OSError):  # the folder was removed: the exit code is not wanted any more
         replace_file(folder / f"{rank}.end", [str(code).encode()])
 
 

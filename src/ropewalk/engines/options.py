@@ -1,4 +1,4 @@
-"""The options of an engine: a dataclass for each, filled from tables and words, with errors that name them.
+"""The options of an engine: a dataclass for each engine, filled from tables and words, with errors that name options.
 
     @dataclasses.dataclass(frozen=True)
     class SlurmOptions:
@@ -7,8 +7,8 @@
 
     options = read_options("slurm", SlurmOptions, {"partition": "gpu"})
 
-Values come from `ropewalk.toml` (`[engines.slurm]`), from `--option partition=gpu` and from Python, so a text
-is read as the field's type where it can be.
+Values come from `ropewalk.toml` (`[engines.slurm]`), from `--option partition=gpu` and from Python, so a text is
+converted to the field's type where possible.
 """
 
 from __future__ import annotations
@@ -29,17 +29,20 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
 def read_options(engine: str, kind: type[_Options], given: Mapping[str, object]) -> _Options:
-    """Make the options of an engine from what was given.
+    """Make the options of an engine from the values given.
 
     Args:
-        engine: its name, for errors.
+        engine: the name of the engine, for errors.
         kind: a dataclass whose fields are of the types str, int, float, bool, `list[str]`, `dict[str, str]`,
             or one of these `| None`.
-        given: values by name, typed or as text; a list is separated by commas or written as JSON, a
-            dictionary written `a=1,b=2`.
+        given: values by name, typed or as text; as text, a list is separated by commas or written as JSON, and a
+            dictionary is written `a=1,b=2`.
+
+    Returns:
+        The options.
 
     Raises:
-        SettingsError: an option is unknown, or has a value that it cannot have.
+        SettingsError: an option is unknown, or has an invalid value.
     """
     types = typing.get_type_hints(kind)
     names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
@@ -68,8 +71,11 @@ def read_options(engine: str, kind: type[_Options], given: Mapping[str, object])
 def words_to_options(words: list[str]) -> dict[str, str]:
     """Read `name=value` words, as `--option` takes them.
 
+    Returns:
+        The values, as text, by name.
+
     Raises:
-        SettingsError: a word has no `=`, or its name comes twice.
+        SettingsError: a word has no `=`, or a name comes twice.
     """
     options: dict[str, str] = {}
     for word in words:

@@ -1,11 +1,11 @@
-"""The ray engine: jobs as actors in placement groups of a Ray cluster that runs already.
+"""The ray engine: jobs as actors in placement groups of a Ray cluster that is already running.
 
 A job is one actor that starts the agent's command as a process of its own. The launcher must run on a node of the
-cluster (its own machine may be one: `ray start --address=...`), because Ray's client speaks with the Ray of its host.
+cluster (its own machine may be one: `ray start --address=...`), because Ray's client connects to the Ray of its host.
 Ray itself is imported in the driver only, a process beside the launcher; see `ray_driver`.
 
-Who can read Ray's traffic can run code in its cluster, for the token travels on it: where the network is not trusted,
-switch Ray's own encryption on (RAY_USE_TLS=1). We never call `ray stop`, which ends every Ray of a machine.
+An attacker who can read Ray's traffic can run code in its cluster, because the token travels on it: if the network is
+not trusted, switch Ray's own encryption on (RAY_USE_TLS=1). We never call `ray stop`: it ends every Ray of a machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 
-#: The driver answers within this time, also while a part of the cluster is cut off; it waits up to 3 s for actors.
+#: The timeout for an answer of the driver, also while a part of the cluster is cut off; it waits up to 3 s for actors.
 _ANSWER_S = 15.0
 _END_S = 5.0
 _PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
@@ -39,12 +39,12 @@ _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 @dataclass(frozen=True)
 class RayOptions:
-    """What `[engines.ray]` may say, named as Ray names it."""
+    """The options of the engine `ray`, with Ray's own names."""
 
     address: str = "auto"
     """`IP:PORT` of the head; `auto` takes RAY_ADDRESS or the Ray that runs on this machine."""
     namespace: str = "ropewalk"
-    """Where the actors have their names; leftovers are looked for in it."""
+    """The namespace of the actors' names; leftovers are looked for in it."""
     placement: str = "SPREAD"
     """How the jobs of one request are placed: SPREAD, PACK, STRICT_SPREAD or STRICT_PACK."""
     resources: dict[str, str] = field(default_factory=dict[str, str])
@@ -54,19 +54,19 @@ class RayOptions:
     python: str = ""
     """The interpreter on the nodes; the one that Ray's own workers run on if empty."""
     auth: str = "token"
-    """`token` or `disabled`; the same as in the cluster, for Ray finds it out only by failing."""
+    """`token` or `disabled`, as in the cluster: Ray detects a wrong mode only by failing."""
     token_path: str = ""
     """A file with the cluster's token; by default RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH or ~/.ray/auth_token."""
     connect_s: float = 60.0
-    """How long it may take to connect to the cluster."""
+    """The timeout for connecting to the cluster, in seconds."""
     silence_s: float = 30.0
-    """A job ends when its actor was not asked for news for this long, because the launcher is cut off."""
+    """Seconds without a request of the driver after which an actor ends its job: the launcher is cut off."""
 
     def __post_init__(self) -> None:
-        """Refuse what Ray would refuse later, or in a cluster's log.
+        """Refuse options that Ray would refuse later, or in a cluster's log.
 
         Raises:
-            ValueError: an option cannot have its value.
+            ValueError: an option has an invalid value.
         """
         if self.placement not in _PLACEMENTS:
             raise ValueError(f"placement is {', '.join(_PLACEMENTS)}; not {self.placement!r}")
@@ -92,14 +92,14 @@ class RayOptions:
 
 
 class RayEngine(Engine):
-    """Asks the driver; starts it at the first question and ends it with `close`, when no job is left."""
+    """Passes requests to the driver; starts it at the first request and ends it in `close`, when no job is left."""
 
     name = "ray"
     reach = Reach.NETWORK
 
     def __init__(self, options: Mapping[str, object] | None = None) -> None:
         self.options = read_options(self.name, RayOptions, options or {})
-        # A name without a folder: the actor puts the folder of its own interpreter at the head of the path.
+        # A name without a folder: the actor puts the folder of its own interpreter first on the path.
         self.python = self.options.python or "python"
         self._driver: _DriverProcess | None = None
 
@@ -185,7 +185,7 @@ class RayEngine(Engine):
         ]
 
     def per_job(self, process: Resources) -> int | None:
-        """As many as make the most of the nodes: the large share of equal nodes, a smaller one of unequal ones."""
+        """Return the number of processes that uses the nodes best: large for equal nodes, smaller for unequal ones."""
         bundle = self._bundle(process, with_custom=False)
         nodes: list[dict[str, Any]] = self._ask("nodes")
         fits = [min(int(node["resources"].get(name, 0) // n) for name, n in bundle.items()) for node in nodes]
@@ -216,7 +216,7 @@ class RayEngine(Engine):
             return
         with contextlib.suppress(EngineError):
             if driver.is_alive and driver.ask({"do": "live"}):
-                return  # the jobs end with the driver, which is ended by the launcher's end or the next `close`
+                return  # the driver and its jobs end with the launcher, or in the next `close`
         with self._lock:
             self._driver = None
         driver.end()
@@ -232,7 +232,7 @@ class RayEngine(Engine):
         return bundle
 
     def _actor(self, resources: Resources) -> dict[str, Any]:
-        """What the actor asks for of its place: all of it."""
+        """Return the resources that an actor requests of its place: all of them."""
         actor: dict[str, Any] = {"num_cpus": resources.cpus, "num_gpus": resources.gpus}
         if resources.memory_bytes:
             actor["memory"] = resources.memory_bytes
@@ -247,7 +247,7 @@ class RayEngine(Engine):
         except _DriverEnded:
             if do == "submit":
                 raise
-            return self._start_driver().ask(question)  # it knows nothing of the jobs, which ended with the other one
+            return self._start_driver().ask(question)  # the new driver has no jobs: they ended with the old one
 
     def _start_driver(self) -> _DriverProcess:
         with self._lock:
@@ -259,22 +259,22 @@ class RayEngine(Engine):
             return self._driver
 
     def _popen(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[bytes]:
-        """Start the driver; the tests do it on another machine."""
+        """Start the driver; tests override this to start it on another machine."""
         return cast("subprocess.Popen[bytes]", subprocess.Popen(argv, **popen_arguments))
 
 
 class _DriverEnded(EngineError):
-    """The driver was killed, or failed; its jobs end with it."""
+    """The driver was killed, or failed; its jobs ended with it."""
 
 
 class _DriverProcess:
-    """The driver, and the pipes on which it is asked and answers."""
+    """The driver, and the pipes of its requests and answers."""
 
     def __init__(self, options: RayOptions, popen: Any) -> None:
         environment = {**os.environ, **import_environment(), **_environment(options)}
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the driver
         self._heard = b""
-        # A session of its own: Ctrl-C is for the launcher, which ends the driver when it is time.
+        # A session of its own: Ctrl-C is for the launcher, which ends the driver at the right time.
         self._process: subprocess.Popen[bytes] = popen(
             module_command(sys.executable, "ropewalk.engines.ray_driver"),
             stdin=subprocess.PIPE,
@@ -305,10 +305,10 @@ class _DriverProcess:
         return self._process.poll() is None
 
     def ask(self, question: Mapping[str, object], patience_s: float = _ANSWER_S) -> Any:
-        """Ask one question and wait for the answer.
+        """Send one request and wait for the answer.
 
         Raises:
-            EngineError: it cannot be done, or the driver has ended, or it does not answer and was ended.
+            EngineError: the request failed, the driver has ended, or it timed out and was ended.
         """
         assert self._process.stdin
         with contextlib.suppress(BrokenPipeError):
@@ -340,7 +340,7 @@ class _DriverProcess:
         return self._errors.read().decode(errors="replace").strip()[-1000:] or "it said nothing"
 
     def end(self, grace_s: float = _END_S) -> None:
-        """End it, gently if it will. May be called twice."""
+        """End the driver, by force after `grace_s` seconds. May be called twice."""
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
@@ -354,7 +354,7 @@ class _DriverProcess:
 
 
 def _environment(options: RayOptions) -> dict[str, str]:
-    """Ray's own settings; the mode must be said in every process, for it changes what Ray does without a word."""
+    """Return Ray's own settings; every process needs the mode, because Ray behaves differently without a message."""
     environment = {"RAY_AUTH_MODE": options.auth, "RAY_USAGE_STATS_ENABLED": "0"}
     if options.auth == "token":
         if options.token_path:
@@ -368,7 +368,7 @@ def _environment(options: RayOptions) -> dict[str, str]:
 
 
 def _advice(words: str, options: RayOptions) -> str:
-    """What Ray said, and what to do about it."""
+    """Return Ray's message with advice."""
     low = words.lower()
     if "no module named 'ray'" in low:
         return "the package ray is not installed; pip install 'ropewalk[ray]', with the version of the cluster"

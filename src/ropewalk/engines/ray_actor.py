@@ -1,6 +1,6 @@
-"""The actor: what runs on a node of Ray for each job. It owns the job's keeper, passes orders to it and news from it.
+"""The actor of a job on a node of Ray: it owns the job's keeper, and passes orders to it and news from it.
 
-It travels by value, because the nodes may have another version of this package than the launcher.
+It is pickled by value, because the nodes may have another version of this package than the launcher.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import threading
 import time
 from typing import BinaryIO, cast
 
-#: Nobody but the actor's own machine may read its job's secrets.
+#: Secrets of Ray that are removed from the job's environment.
 _SECRET_VARIABLES = ("RAY_AUTH_TOKEN",)
 
 
 class JobActor:
-    """Is asked for news again and again; ends itself, and so the job, when nobody asks any more."""
+    """Answers requests for news; ends itself, and so the job, when they stop."""
 
     def __init__(self, silence_s: float) -> None:
         self._news = bytearray()
@@ -30,16 +30,16 @@ class JobActor:
         self._silence_s = silence_s
 
     def start(self, python: str) -> tuple[str, str, int]:
-        """Start the keeper; return where this is: the node's id and address, and the number of this process."""
+        """Start the keeper; return the node's id and address, and the number of this process."""
         environment = {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
-        # Ray sets it to the CPUs of the whole job, which the job's processes are to share.
+        # Ray sets it to the CPUs of the whole job, which the job's processes share.
         environment.pop("OMP_NUM_THREADS", None)
         # `python` is the one that runs here, unless the engine's options name another.
         environment["PATH"] = os.path.dirname(sys.executable) + os.pathsep + environment.get("PATH", os.defpath)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the keeper
         # -P as in `interpreters.module_command`, which this version of the package may not have.
         keeper = [python or sys.executable, "-P", "-m", "ropewalk.engines.keeper", "inf"]
-        # As a child of nobody here: Ray kills the children of an actor at its end, and a killed keeper ends nothing.
+        # Started as an orphan: Ray kills the children of an actor at its end, and a killed keeper cannot end its jobs.
         shell = ["sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh", *keeper]
         started = subprocess.Popen(
             shell,
@@ -57,7 +57,7 @@ class JobActor:
         return ray.get_runtime_context().get_node_id(), ray.util.get_node_ip_address(), os.getpid()
 
     def talk(self, orders: bytes, patience_s: float) -> tuple[bytes, str | None]:
-        """Give orders to the keeper; return its news and, when it has ended, its last words."""
+        """Send orders to the keeper; return its news and, if it has ended, its last output."""
         self._heard = time.monotonic()
         with contextlib.suppress(BrokenPipeError):
             stdin = cast(BinaryIO, self._keeper.stdin)

@@ -1,14 +1,15 @@
-"""The driver: the process beside the launcher that speaks with Ray, and puts an actor on a node for each job.
+"""The driver: the process beside the launcher that uses Ray, and puts an actor on a node for each job.
 
     launcher ── RayEngine ══ driver ──── actor ── keeper ──┬── job
-       a line of JSON each way     gRPC     orders, news   └── what it left behind
+       a line of JSON each way     gRPC     orders, news   └── orphans of the job
 
-Ray's client lives for one cluster at a time in a process, starts threads, prints, takes signals and gives its memory
-back when it ends; none of this happens to the user's process. The actor is not detached: it ends with the driver, the
-driver with the launcher, and the keeper (see `keeper`) with the actor. Whoever dies first, the job dies too.
+Ray's client connects a process to one cluster at a time, starts threads, prints, handles signals and frees its memory
+only when the process ends; a process of its own keeps all this from the user's. The actor is not detached: it ends with
+the driver, the driver with the launcher, and the keeper (see `keeper`) with the actor. If any of these dies, so does
+the job.
 
-Ray tells of a lost node after 14 to 64 s, and of a cut one not at all while it is cut. So each actor is asked once a
-second, and one that does not answer is called lost here; and an actor that is not asked ends its job.
+Ray reports a lost node after 14 to 64 s, and a node that is cut off not at all. So the driver polls each actor once a
+second, and reports one that does not answer as lost; an actor that is not polled ends its job.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from ropewalk.engines.ray_jobs import (
     signal_words,
 )
 
-#: A call that asks an actor for news waits there this long for some.
+#: Seconds that a call for news waits in the actor.
 _PATIENCE_S = 1.0
-#: After this long, an actor that could not be reached is tried again.
+#: Seconds after which an actor that could not be reached is tried again.
 _PAUSE_S = 0.5
-#: What is asked of an actor for the user, such as its job's output, comes within this time or not at all.
+#: The timeout for a request to an actor on behalf of the user, such as its job's output.
 _ANSWER_S = 3.0
 
 
 class Driver:
-    """Answers the engine's questions, one at a time, and hears of its jobs in between."""
+    """Answers the engine's requests, one at a time, and receives news of its jobs in between."""
 
     def __init__(self, ray: Any, facts: Mapping[str, Any]) -> None:
         self._ray = ray
@@ -62,7 +63,7 @@ class Driver:
         self._numbers = 0
 
     def serve(self, questions: BinaryIO, answers: BinaryIO) -> None:
-        """Work until the engine is gone, or closes and has no jobs."""
+        """Serve until the engine is gone, or closes and has no jobs."""
         doing: dict[str, Callable[..., object]] = {
             "submit": self._submit,
             "poll": self._poll,
@@ -79,7 +80,7 @@ class Driver:
                 reply = {"answer": doing[question.pop("do")](**question)}
             except RayRefused as error:
                 reply = {"refused": str(error)}
-            except Exception as error:  # Ray's own errors are of many kinds; the engine tells the user
+            except Exception as error:  # Ray raises many types; the engine reports the error to the user
                 reply = {"refused": f"Ray could not do that: {error}", "trace": traceback.format_exc()}
             answers.write(json.dumps(reply).encode() + b"\n")
             answers.flush()
@@ -89,7 +90,7 @@ class Driver:
                 self._news.put(lambda line=line: answer(line))
             self._news.put(None)
 
-        def watch_launcher() -> None:  # children that it forked hold our standard input open
+        def watch_launcher() -> None:  # forked children of the launcher hold our standard input open
             launcher = os.getppid()
             while os.getppid() == launcher:
                 time.sleep(1.0)
@@ -100,7 +101,7 @@ class Driver:
         while (event := self._news.get()) is not None:
             event()
 
-    # Questions
+    # Requests
 
     def _submit(
         self,
@@ -131,7 +132,7 @@ class Driver:
         try:
             for name, (group, place), order in zip(names, free, orders, strict=True):
                 jobs.append(self._start(name, group, place, actor, order))
-        except ValueError as error:  # somebody else has an actor of that name
+        except ValueError as error:  # another launcher has an actor of that name
             for job in jobs:
                 self._give_back(job, "lost", "")
             raise RayRefused(str(error)) from error
@@ -143,7 +144,7 @@ class Driver:
     def _poll(self, ids: Sequence[str]) -> dict[str, tuple[str, int | None, str]]:
         self._hear_what_is_there()
         foreign = self._foreign() if set(ids) - self._jobs.keys() else []
-        waits_for = functools.cache(self._waits_for)  # Ray takes milliseconds to tell, and it is the same for all jobs
+        waits_for = functools.cache(self._waits_for)  # takes milliseconds, and is the same for all jobs
         return {id: self._status(id, foreign, waits_for) for id in ids}
 
     def _status(
@@ -175,7 +176,7 @@ class Driver:
                 self._ray.kill(self._ray.get_actor(name), no_restart=True)
 
     def _find(self) -> list[tuple[str, str]]:
-        """Run and id of all jobs that have not ended, also those of other launchers."""
+        """Return run and id of all jobs that have not ended, also of other launchers."""
         self._hear_what_is_there()
         mine = [job.name for job in self._jobs.values() if not job.is_over and not job.is_silent]
         return [(run_of(name), name) for name in [*mine, *self._foreign()]]
@@ -256,7 +257,7 @@ class Driver:
             self._give_back(job, "lost", keeper_words(job.place, last_words.strip()))
 
     def _talk(self, job: RayJob, do: str) -> int:
-        """Send an order by a call of its own, which does not wait behind the one that waits for news."""
+        """Send an order by a call of its own, which is not queued after the call that waits for news."""
         self._numbers += 1
         line = json.dumps({"do": do, "job": job.name, "number": self._numbers}).encode() + b"\n"
         self._send(job, line, _PATIENCE_S, self._heard)
@@ -273,8 +274,8 @@ class Driver:
                 return
             try:
                 result = future.result()
-            except Exception as error:  # of many kinds, all of them mean that the actor cannot be spoken with
-                if "Unavailable" in type(error).__name__:  # it may come back; if not, it will have been silent too long
+            except Exception as error:  # of many types, all of which mean that the actor cannot be reached
+                if "Unavailable" in type(error).__name__:  # it may come back; if not, it times out
                     self._later(lambda: None if job.is_over else self._ask_for_news(job))
                 else:
                     self._give_back(job, "lost", f"its actor {job.place} is gone: {first_lines(error)}")
@@ -291,7 +292,7 @@ class Driver:
     def _give_back(self, job: RayJob, state: str, why: str) -> None:
         job.state, job.why = state, why
         job.order = b""
-        with contextlib.suppress(Exception):  # it is gone already, in one way or another
+        with contextlib.suppress(Exception):  # it is gone already
             self._ray.kill(job.actor, no_restart=True)
         job.group.places = [None if other is job else other for other in job.group.places]
         self._remove_empty_groups()
@@ -301,7 +302,7 @@ class Driver:
             self._groups.remove(group)
             self._ray.util.remove_placement_group(group.handle)
 
-    # What Ray knows
+    # The cluster
 
     def _foreign(self) -> list[str]:
         names = self._ray.util.list_named_actors()
@@ -319,11 +320,11 @@ class Driver:
         return f"Ray calls its node {'alive' if is_alive else 'dead'}"
 
     def _target(self, run: str, bundle: Mapping[str, float], strategy: str) -> str:
-        """The node that a single job must have; empty leaves it to Ray.
+        """Return the node that a single job must have; empty leaves the choice to Ray.
 
-        A launcher submits its agents one by one, and Ray knows only of places of one group that they belong together.
+        A launcher submits its agents one by one, and Ray applies a strategy only within one placement group.
         """
-        if not strategy.startswith("STRICT"):  # it spreads single places by itself
+        if not strategy.startswith("STRICT"):  # Ray spreads single places by itself
             return ""
         living = [job for job in self._jobs.values() if job.group.run == run and not job.is_over]
         used = collections.Counter(job.node or job.group.target for job in living)
@@ -334,7 +335,7 @@ class Driver:
             nodes = [node for node in nodes if not used[node]]
             if not nodes:
                 raise RayRefused(f"placement STRICT_SPREAD wants a node for each job, and all nodes have one of {run}")
-        free = self._ray._private.state.available_resources_per_node()  # Ray tells it nowhere else
+        free = self._ray._private.state.available_resources_per_node()  # Ray's public API does not have it
         return min(nodes, key=lambda node: (not holds(free.get(node, {}), bundle), used[node]), default="")
 
     def _refuse_what_never_fits(self, bundle: Mapping[str, float], count: int, strategy: str) -> None:
@@ -358,7 +359,7 @@ class Driver:
         self._hear_until(lambda: self._news.empty(), 1.0)
 
     def _hear_until(self, condition: Callable[[], bool], patience_s: float) -> None:
-        """Take in news until a condition is true; no question comes while one is being answered."""
+        """Process news until a condition is true; no request comes while one is being answered."""
         deadline = time.monotonic() + patience_s
         while not condition() and (left_s := deadline - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
@@ -370,12 +371,12 @@ class Driver:
 
 
 class RayRefused(Exception):
-    """What was asked cannot be done, in words for the user."""
+    """A request failed; the message is for the user."""
 
 
 def main() -> None:
-    """Connect as the first line on stdin says, and serve."""
-    # Ray and what it starts print; the engine reads what stands on the standard output.
+    """Connect as the first line on the standard input says, and serve."""
+    # Ray and its children print to the standard output, from which the engine reads answers.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     questions = sys.stdin.buffer
@@ -396,14 +397,14 @@ def main() -> None:
             log_to_driver=False,
             logging_level="ERROR",
         )
-    except Exception as error:  # of many kinds; the engine says what to do
+    except Exception as error:  # of many types; the engine adds advice
         say(refused=f"{type(error).__name__}: {first_lines(error)}")
         return
     say(answer=ray.__version__)
     try:
         Driver(ray, facts).serve(questions, answers)
     finally:
-        threading.Timer(_ANSWER_S, os._exit, [1]).start()  # a cut cluster does not say farewell
+        threading.Timer(_ANSWER_S, os._exit, [1]).start()  # disconnecting from a cluster that is cut off hangs
         ray.shutdown()
         os._exit(0)
 

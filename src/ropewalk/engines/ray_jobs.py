@@ -1,4 +1,4 @@
-"""What the driver knows of its jobs on Ray, their places and their names; and the words for what became of them."""
+"""The driver's records of its jobs on Ray, their places and their names, and descriptions of how jobs ended."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 
 #: Begins the names of our actors: PREFIX run / request / number.
 PREFIX = "ropewalk-"
-#: An actor that has not answered for this long is called lost.
+#: Seconds without an answer after which an actor counts as lost.
 _LOST_S = 4.0
 
 
 @dataclasses.dataclass(eq=False)
 class PlacementGroup:
-    """A placement group: places for jobs of the same size. A place that a job left can be used again."""
+    """A placement group: places for jobs of the same size. The place of an ended job can be used again."""
 
     run: str
     bundle: dict[str, float]
     handle: Any
     places: list[RayJob | None]
     target: str = ""
-    """The id of the node that was asked for, if one was."""
+    """The id of the node that was requested, if any."""
 
 
 @dataclasses.dataclass(eq=False)
 class RayJob:
-    """One actor and what is known of its job."""
+    """One actor and the known state of its job."""
 
     name: str
     group: PlacementGroup
     actor: Any
     order: bytes
-    """What starts it, with its secrets; forgotten when it is sent."""
+    """The order that starts it, with its secrets; dropped when it has been sent."""
     state: str = "pending"
     code: int | None = None
     why: str = ""
@@ -48,7 +48,7 @@ class RayJob:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it runs any more, as far as Ray and its keeper know."""
+        """Whether no part of it runs any more, as far as Ray and its keeper know."""
         return self.state in ("ended", "lost")
 
     @property
@@ -58,27 +58,27 @@ class RayJob:
 
 
 def holds(resources: Mapping[str, float], bundle: Mapping[str, float]) -> bool:
-    """Whether a node with these resources has room for a bundle."""
+    """Return whether a node with these resources has room for a bundle."""
     return all(resources.get(name, 0) >= amount for name, amount in bundle.items())
 
 
 def quoted(text: str) -> str:
-    """A run or request as it stands in an actor's name."""
+    """Return a run or request in the form used in an actor's name."""
     return urllib.parse.quote(text, safe="")
 
 
 def run_of(name: str) -> str:
-    """The run that an actor's name tells."""
+    """Return the run in an actor's name."""
     return urllib.parse.unquote(name.removeprefix(PREFIX).split("/")[0])
 
 
 def signal_words(code: int) -> str:
-    """How a job ended, if by a signal."""
+    """Describe how a job ended, if by a signal."""
     return f"ended by signal {-code}" if code < 0 else ""
 
 
 def keeper_words(place: str, last_words: str) -> str:
-    """Why a job ended whose keeper has ended before it."""
+    """Explain the end of a job whose keeper ended before it."""
     last_words = last_words.rpartition("\n")[2] or "it said nothing"
     if "No module named" in last_words:
         last_words += "; install ropewalk for the Python of Ray's nodes, or set the option python to one that has it"
@@ -86,5 +86,5 @@ def keeper_words(place: str, last_words: str) -> str:
 
 
 def first_lines(error: Exception) -> str:
-    """Ray's errors are pages long; what happened stands at the beginning."""
+    """Return the beginning of a Ray error, which says what happened; the whole text is pages long."""
     return " ".join(line.strip() for line in str(error).splitlines()[:8] if line.strip())[:500]

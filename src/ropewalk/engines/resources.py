@@ -1,9 +1,8 @@
-"""What a process asks for, and what this machine has: CPUs, GPUs and bytes of memory.
+"""The request of a process, and the capacity of this machine: CPUs, GPUs and bytes of memory.
 
-`Resources` is the request, `HostCapacity` the free part of a host. `usable_cpus` is the honest answer to "how many
-processes at once": a container or a batch job often sees all cores of the host
-and may use two of them; so is `usable_memory`. `blas_threads_environment` keeps the numerical
-libraries of a process inside its share.
+`Resources` is a request, `HostCapacity` the free part of a host. `usable_cpus` says how many CPUs this process may
+use: a container or a batch job often sees all cores of the host but may use only two of them. `usable_memory` does the
+same for memory. `blas_threads_environment` keeps the numerical libraries of a process inside its share.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from pathlib import Path, PurePosixPath
 
 from ropewalk.quantities import parse_memory
 
-#: Reads a limit of a control group, by its folder.
+#: A function that reads a limit of a control group from its folder.
 _Reader = Callable[[Path], float | None]
 _MIB = 2**20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resources:
-    """What one process asks its engine for.
+    """The resources that one process asks its engine for.
 
     Raises:
-        ValueError: a value is out of its range, or `memory` is not a size.
-        TypeError: a value is of the wrong kind.
+        ValueError: a value is out of range, or `memory` is not a size.
+        TypeError: a value has the wrong type.
 
     Example:
         >>> Resources(cpus=2, memory="4Gi").memory_bytes
@@ -39,10 +38,10 @@ class Resources:
     gpus: int = 0
     """Whole GPUs."""
     memory: str | int | None = None
-    """Bytes, or a text such as "4Gi" or "500M"; None asks for nothing in particular. Kept as bytes."""
+    """Bytes, or a text such as "4Gi" or "500M"; None makes no request. Stored as bytes."""
 
     def __post_init__(self) -> None:
-        cpus: object = self.cpus  # a wrong type is a mistake of the caller, who may not use a type checker
+        cpus: object = self.cpus  # the caller may not use a type checker
         if isinstance(cpus, bool) or not isinstance(cpus, int | float):
             raise TypeError(f"resources.cpus must be a number above 0, not {cpus!r}")
         if not (math.isfinite(cpus) and cpus > 0):
@@ -68,10 +67,10 @@ class HostCapacity:
     cpus: float
     gpus: int = 0
     memory_bytes: int | None = None
-    """None where nobody limits it, or nobody says."""
+    """Bytes; None if memory is unlimited or its limit unknown."""
 
     def holds(self, each: Resources) -> int:
-        """How many processes that each ask for this it has room for."""
+        """Return how many processes with this request the host has room for."""
         most = [math.floor(self.cpus / each.cpus)]
         if each.gpus:
             most.append(self.gpus // each.gpus)
@@ -80,7 +79,7 @@ class HostCapacity:
         return max(0, min(most))
 
     def without(self, job: Resources) -> HostCapacity:
-        """What is left beside a job, which clusters give whole CPUs and whole MiB."""
+        """Return the capacity that a job leaves; clusters give jobs whole CPUs and whole MiB."""
         memory = None if self.memory_bytes is None else self.memory_bytes - _whole_mib(job.memory_bytes or 0)
         return HostCapacity(self.cpus - math.ceil(job.cpus), self.gpus - job.gpus, memory)
 
@@ -91,14 +90,14 @@ def usable_cpus(
     cgroup_file: Path = Path("/proc/self/cgroup"),
     cgroup_root: Path = Path("/sys/fs/cgroup"),
 ) -> int:
-    """How many CPUs this process may keep busy: the minimum of affinity, cgroup quota and allocation.
+    """Return how many CPUs this process may keep busy: the minimum of affinity, cgroup quota and allocation.
 
     A quota of 2.5 CPUs counts as 2: a third busy process would make all three wait for the next period.
 
     Args:
-        environ: where the allocation of a batch job is read; the process's own environment if None.
-        cgroup_file: lists the control groups of the process.
-        cgroup_root: where their file systems are mounted.
+        environ: the environment with the allocation of a batch job; the process's own if None.
+        cgroup_file: the file that lists the control groups of the process.
+        cgroup_root: the folder where their file systems are mounted.
 
     Returns:
         At least 1.
@@ -110,7 +109,7 @@ def usable_cpus(
 
 
 def usable_memory(*, cgroup_file: Path = Path("/proc/self/cgroup"), cgroup_root: Path = Path("/sys/fs/cgroup")) -> int:
-    """How many bytes of memory this process may use: the minimum of what the machine has and its cgroups allow."""
+    """Return how many bytes of memory this process may use: the minimum of the machine's and its cgroups' limits."""
     has = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(min([float(has), *_limits("memory", cgroup_file, cgroup_root, _memory_v2, _memory_v1)]))
 
@@ -120,7 +119,7 @@ def _whole_mib(size_bytes: int) -> int:
 
 
 def _allocation(environ: Mapping[str, str]) -> Iterator[float]:
-    # Slurm's task share is the narrower fact; the node's share is all there is when no --cpus-per-task was given.
+    # Slurm's share of the task is narrower; without --cpus-per-task only the share of the node is known.
     for variable in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"):
         value = environ.get(variable, "")
         if value.isdecimal() and int(value) > 0:
@@ -131,7 +130,7 @@ def _allocation(environ: Mapping[str, str]) -> Iterator[float]:
 def _limits(
     controller: str, cgroup_file: Path, cgroup_root: Path, read_v2: _Reader, read_v1: _Reader
 ) -> Iterator[float]:
-    """What each control group above this process allows, in versions 1 and 2."""
+    """Return the limit of each control group above this process, in versions 1 and 2."""
     try:
         lines = cgroup_file.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -186,7 +185,7 @@ def _ratio(quota_us: int, period_us: int) -> float | None:
     return quota_us / period_us if quota_us > 0 and period_us > 0 else None
 
 
-#: What numerical libraries read when they are imported; those of the first line fall back to the first of them.
+#: Variables that numerical libraries read at import; the libraries of the first line fall back to its first variable.
 _THREADS = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
     *("VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
@@ -195,14 +194,17 @@ _NUM_THAT_FALL_BACK = 5
 
 
 def blas_threads_environment(cpus: float, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that give a process as many numerical threads as it has CPUs.
+    """Return the variables that give a process one numerical thread for each of its CPUs.
 
     They are read when numpy or torch is imported, so they must be set before.
 
     Args:
-        cpus: how many it has; there is one thread at least.
-        environ: what the user has set, which wins: with a value for `OMP_NUM_THREADS`, those that fall back to it are
-            left out as well, because their own value would win over it.
+        cpus: the number of CPUs of the process, rounded down; at least one thread is given.
+        environ: the variables that the user has set, which win. If `OMP_NUM_THREADS` is set, the variables that fall
+            back to it are left out as well, because their own value would win over it.
+
+    Returns:
+        The variables to set, by name.
     """
     environ = environ or {}
     names = _THREADS[_NUM_THAT_FALL_BACK:] if _THREADS[0] in environ else _THREADS

@@ -3,11 +3,11 @@
     ~/.ropewalk/slurm/                     the engine's option folder
     └── ropewalk-<run>/          0700      removed when the last job of the run is over
         └── <request>/           0700
-            ├── job.sh           0600      what jobs do, where the engine cannot send it to them
-            ├── 0.stdin          0600      for one job; removed by it as soon as it has opened it
-            └── 0.log            0600      made before a job writes to it, who would give it other rights
+            ├── job.sh           0600      the script of the jobs, if the engine cannot send it to them
+            ├── 0.stdin          0600      for one job, which removes it as soon as it has opened it
+            └── 0.log            0600      made in advance, because a job would give it another mode
 
-Nobody else may change what lies in it, or a job could be given the credentials of a stranger.
+No other user may change the files in it, or a job could be given the credentials of a stranger.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _LOCAL_KINDS = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs",
 
 
 class SharedFolder:
-    """Makes, reads and removes what lies below one folder."""
+    """Makes, reads and removes the files below one folder."""
 
     def __init__(self, folder: str, prefix: str = PREFIX) -> None:
-        """Name the folder; `prefix` begins the names of its runs, and tells them from those of another user of it."""
+        """Set the folder, and the prefix of its runs, which distinguishes them from those of another engine."""
         self.path = Path(os.path.abspath(os.path.expanduser(folder)))
         self._prefix = prefix
 
     def place(self, run_id: str, request: str) -> Path:
-        """Where the files of a request are."""
+        """Return the folder of a request's files."""
         return self.path / f"{self._prefix}{run_id}" / request
 
     def prepare(self, run_id: str, request: str, count: int, stdin: bytes, script: str = "") -> Path:
         """Make the folder of a request and the files of its jobs.
 
         Raises:
-            EngineError: it cannot be made, or others could change what lies in it.
+            EngineError: the folder cannot be made, or other users could change the files in it.
         """
         try:
             make_private_folder(self.path)
@@ -73,11 +73,11 @@ class SharedFolder:
         return folder
 
     def has_request(self, run_id: str, request: str) -> bool:
-        """Whether there are files of a request."""
+        """Return whether a request has files."""
         return (self.place(run_id, request)).exists()
 
     def log(self, run_id: str, request: str, index: int, kind: str = "log") -> str:
-        """The end of a job's output, or of its file of another kind; empty if there is none."""
+        """Return the end of a job's output, or of its file of another kind; empty if there is none."""
         try:
             with open(self.path / f"{self._prefix}{run_id}" / request / f"{index}.{kind}", "rb") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -90,20 +90,20 @@ class SharedFolder:
         """Remove the files of one request; nothing if there are none."""
         folder = self.path / f"{self._prefix}{run_id}"
         shutil.rmtree(folder / request, ignore_errors=True)
-        with contextlib.suppress(OSError):  # others lie in it
+        with contextlib.suppress(OSError):  # it holds other requests
             folder.rmdir()
 
     def remove_credentials(self, run_id: str, request: str, index: int) -> None:
-        """Remove the credentials of a job that will not start; nothing if it has taken them already."""
+        """Remove the credentials of a job that will not start; does nothing if the job has taken them already."""
         with contextlib.suppress(OSError):
             (self.path / f"{self._prefix}{run_id}" / request / f"{index}.stdin").unlink()
 
     def remove_run(self, run_id: str) -> None:
-        """Remove all that a run has left; nothing if it left nothing."""
+        """Remove all files of a run, if there are any."""
         shutil.rmtree(self.path / f"{self._prefix}{run_id}", ignore_errors=True)
 
     def runs(self, *, older_s: float = 0.0) -> list[str]:
-        """The runs that have files here, whose folders have not changed for so many seconds."""
+        """Return the runs with files here whose folders have not changed for `older_s` seconds."""
         runs: list[str] = []
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.path):
@@ -113,15 +113,15 @@ class SharedFolder:
         return runs
 
     def old_runs(self) -> list[str]:
-        """The runs whose folders have not changed for a day: of launchers that could not tidy up, or long."""
+        """Return the runs whose folders have not changed for a day: their launchers could not clean up, or run long."""
         return self.runs(older_s=_OLD_S)
 
     def remains(self, busy: Collection[str]) -> dict[str, list[str]]:
-        """The files of runs that are not busy, as `Engine.remains` tells of them."""
+        """Return the files of runs that are not busy, in the form of `Engine.remains`."""
         return {run: [f"folder {self.path / (self._prefix + run)}"] for run in self.runs() if run not in busy}
 
     def check(self) -> EngineFinding:
-        """Whether it can be used, for `ropewalk doctor`: a file is made in it, and removed again."""
+        """Check whether the folder can be used, for `ropewalk doctor`, by making a file in it and removing it."""
         run = f"check-{os.urandom(4).hex()}"
         try:
             self.prepare(run, "check", 1, b"-")
@@ -140,7 +140,7 @@ class SharedFolder:
         return EngineFinding("shared folder", True, words)
 
     def kind(self) -> str:
-        """The kind of its file system, such as "nfs4"; empty if unknown."""
+        """Return the type of its file system, such as "nfs4"; empty if unknown."""
         try:
             mounts = Path("/proc/mounts").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -153,5 +153,5 @@ class SharedFolder:
         return found
 
     def is_local(self) -> bool:
-        """Whether it looks as if other hosts do not see it."""
+        """Return whether its file system is of a kind that other hosts do not see."""
         return self.kind() in _LOCAL_KINDS

@@ -1,4 +1,4 @@
-"""Many slow questions to a cluster manager, asked side by side."""
+"""Many slow requests to a cluster manager, made in parallel."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-#: So many at once. Docker, for one, starts containers about 1.4 times as fast so (12 containers, 2 cores).
+#: The number of threads. With these, Docker starts containers about 1.4 times as fast (12 containers, 2 cores).
 _PARALLEL = 8
 
 
 def side_by_side(act: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    """What `act` returns for each item, in order; it is called in several threads.
+    """Call `act` for each item in several threads, and return the results in order.
 
-    Also when the interpreter ends, where sessions are closed and no thread can be started: then one after the other.
+    When the interpreter is shutting down, sessions are still closed but no thread can be started: then the calls run
+    one after the other.
     """
     if len(items) > 1:
         with contextlib.suppress(RuntimeError):

@@ -1,8 +1,8 @@
-"""The engine for Slurm: jobs by sbatch, their states from squeue, their end by scancel.
+"""The engine for Slurm: submits jobs by sbatch, reads their states from squeue, ends them by scancel.
 
     submit ─▶ sinfo (could it ever run?) ─▶ files in the shared folder ─▶ sbatch (an array for several jobs)
-    poll   ─▶ squeue --json, else scontrol; for what these have forgotten sacct, if the cluster keeps accounts
-    cancel ─▶ scancel: SIGKILL to what runs, the rest leaves the queue
+    poll   ─▶ squeue --json, else scontrol; sacct for jobs that these have forgotten, if the cluster keeps accounts
+    cancel ─▶ scancel: SIGKILL to running jobs, the others leave the queue
 
 Every job is named `ropewalk-<run>.<request>`, so that the jobs of a launcher that is gone can be found. One job has
 one node or a share of it and hosts as many workers as fit; it is never restarted by Slurm, which would take minutes
@@ -45,9 +45,9 @@ from ropewalk.errors import EngineError
 #: Slurm's default limit of an array (MaxArraySize) is 1001.
 _LARGEST_ARRAY = 1000
 _PAUSE_S = 0.5
-#: So many ids in one command, because its length is limited.
+#: The most ids in one command, because its length is limited.
 _IDS_AT_ONCE = 500
-#: So many nodes are looked up to find out which of our addresses they can reach.
+#: The number of nodes that are looked up to find out which of our addresses they can reach.
 _HOSTS_ASKED = 8
 _ID = re.compile(r"\d+(_\d+)?")
 _JOB_NAME = re.compile(re.escape(PREFIX) + r"(?P<run>.+)\.(?P<request>[0-9a-f]{12})")
@@ -83,7 +83,7 @@ class SlurmEngine(Engine):
         self._refuse_impossible(spec, count)
         request = _short(request_id)
         name = _job_name(run_id, request_id)
-        if self._folder.has_request(run_id, request):  # of an earlier launcher with this run
+        if self._folder.has_request(run_id, request):  # made by an earlier launcher of this run
             if taken := self._taken(name):
                 return taken
             self._folder.remove_request(run_id, request)
@@ -107,7 +107,7 @@ class SlurmEngine(Engine):
         return ["--parsable", f"--job-name={name}", f"--output={log}", *array, *flags], script
 
     def _sbatch(self, flags: list[str], script: str, count: int, name: str) -> list[str]:
-        """Submit; ask again if the controller is away for a moment, unless it has taken the job before it was."""
+        """Submit the jobs; retry while the controller does not answer, unless it has accepted the jobs already."""
         deadline = time.monotonic() + self.options.timeout_s
         while True:
             try:
@@ -121,24 +121,24 @@ class SlurmEngine(Engine):
                 if time.monotonic() > deadline:
                     raise
             time.sleep(_PAUSE_S)
-        match = re.fullmatch(r"(\d+)(;[\w.-]+)?", printed.strip())  # the second is the cluster's name, if it tells it
+        match = re.fullmatch(r"(\d+)(;[\w.-]+)?", printed.strip())  # the second group is the cluster's name
         if match is None:
             raise EngineError(f"sbatch was to print the id of a job, and printed {printed[:200]!r}")
         id = match[1]
         return [f"{id}_{index}" for index in range(count)] if count > 1 else [id]
 
     def _taken(self, name: str) -> list[str]:
-        """The jobs of a request that Slurm has already, ended or not."""
+        """Return the ids of a request's jobs that Slurm already has, ended or not."""
         return sorted((job.id for job in self._queue().values() if job.name == name), key=_order)
 
     def render(self, spec: JobSpec) -> str:
         folder = self._folder.path / f"{PREFIX}RUN" / "REQUEST"
         return shown(*self._message(spec, 1, "RUN", f"{PREFIX}RUN.REQUEST", str(folder)))
 
-    # What could never run
+    # Requests that could never run
 
     def _refuse_impossible(self, spec: JobSpec, count: int) -> None:
-        """Raise for what Slurm would accept and never start."""
+        """Raise for a request that Slurm would accept and never start."""
         nodes = self._nodes()
         where = f"partition {self._partition(nodes)}"
         request, largest = describe_request(spec.resources), describe(nodes)
@@ -163,10 +163,10 @@ class SlurmEngine(Engine):
             )
 
     def _nodes(self) -> list[SlurmNode]:
-        """The nodes on which our jobs may run, as far as the options tell.
+        """Return the nodes on which the options let our jobs run.
 
         Raises:
-            EngineError: there are none; says which partitions there are.
+            EngineError: there are none; the message lists the partitions of the cluster.
         """
         found = self._sinfo()
         names = self.options.partition.split(",") if self.options.partition else []
@@ -230,7 +230,7 @@ class SlurmEngine(Engine):
 
     def _status(self, id: str, job: SlurmJob | None) -> JobStatus:
         if job is None:
-            if id in self._cancelled:  # Slurm forgets at once what it had not started
+            if id in self._cancelled:  # Slurm forgets a cancelled job at once if it had not started
                 return JobStatus(JobState.ENDED, reason="CANCELLED: before it started")
             return JobStatus(JobState.LOST, reason="Slurm does not know this job, or no longer")
         status = status_of(job)
@@ -239,7 +239,7 @@ class SlurmEngine(Engine):
         return status
 
     def _queue(self) -> dict[str, SlurmJob]:
-        """All jobs of this user that Slurm remembers, by id."""
+        """Return all jobs of this user that Slurm remembers, by id."""
         user = _user()
         jobs: list[SlurmJob] = []
         if self._has_json:
@@ -255,11 +255,11 @@ class SlurmEngine(Engine):
         if not self._has_json:
             argv = ["scontrol", "--oneliner", "show", "job"]
             jobs = read_scontrol(ask(argv, timeout_s=self.options.timeout_s))
-        # Versions before 23.02 tell of everybody's jobs.
+        # Versions before 23.02 list the jobs of all users.
         return {job.id: job for job in jobs if job.user == user}
 
     def _accounts(self, ids: Sequence[str]) -> dict[str, SlurmJob]:
-        """What the accounts of the cluster, if it keeps any, know of jobs that its queue has forgotten."""
+        """Return jobs that the queue has forgotten from the accounts of the cluster, if it keeps any."""
         if not ids or not self._has_accounts:
             return {}
         argv = ["sacct", "--noheader", "--parsable2", "--allocations", "--array", f"--format={SACCT_FIELDS}"]
@@ -313,16 +313,16 @@ class SlurmEngine(Engine):
             alive = [jobs[id] for id in wanted if id in jobs and not jobs[id].is_over]
             self._names |= {job.id: job.name for job in alive}
             self._cancelled |= {job.id for job in alive}
-            # 1. What runs, at once: by itself scancel says SIGTERM first, and waits for half a minute (KillWait). Only
-            #    the batch shell, which is the agent, can be reached like that, and Slurm ends what it leaves. Not for
-            #    what waits: with a signal, scancel of one waiting task ends all waiting tasks of its array.
+            # 1. Running jobs, at once: by default scancel sends SIGTERM first, and waits for half a minute (KillWait).
+            #    With --batch the signal reaches only the batch shell, which is the agent, and Slurm ends its children.
+            #    Not for waiting jobs: with a signal, scancel of one waiting task ends all waiting tasks of its array.
             self._scancel([job.id for job in alive if job.state == "RUNNING"], "--batch", "--signal=KILL")
-            # 2. What waits, what started in the meantime, and what runs on nodes that do not answer.
+            # 2. Jobs that wait, that started in the meantime, or that run on nodes that do not answer.
             self._scancel([job.id for job in alive])
             for job in alive:
                 if place := self._place(job.id):
                     self._folder.remove_credentials(*place)
-            # Nobody else tidies up after a launcher that is gone; after ourselves we do in `close`.
+            # Files of a launcher that is gone are removed here; `close` removes our own.
             own = {run for run, _ in self._requests}
             for run in {place[0] for job in alive if (place := self._place(job.id))} - own - self._running(jobs):
                 self._folder.remove_run(run)
@@ -343,23 +343,23 @@ class SlurmEngine(Engine):
                     raise
 
     def _place(self, id: str) -> tuple[str, str, int] | None:
-        """Run, request and number of a job, which say where its files are."""
+        """Return run, request and number of a job, which say where its files are."""
         match = _JOB_NAME.fullmatch(self._names.get(id, ""))
         return (match["run"], match["request"], int(id.partition("_")[2] or 0)) if match else None
 
     def close(self) -> None:
-        """Remove the files of runs whose jobs are all over or cancelled, and what launchers left that are long gone."""
+        """Remove the files of runs whose jobs are all over or cancelled, and old files of launchers that are gone."""
         with self._lock:
             places = {id: place for id in self._names if (place := self._place(id))}
             old = self._folder.old_runs()
             if not places and not old:
                 return
-            with contextlib.suppress(EngineError):  # it cannot say what is over; a later launcher tidies up
+            with contextlib.suppress(EngineError):  # Slurm does not answer; a later launcher cleans up
                 for run in ({place[0] for place in places.values()} | set(old)) - self._running(self._queue()):
                     self._folder.remove_run(run)
 
     def _running(self, jobs: Mapping[str, SlurmJob]) -> set[str]:
-        """The runs that have jobs which are not over, nor cancelled by us."""
+        """Return the runs with jobs that are neither over nor cancelled by us."""
         alive = [job for job in jobs.values() if not job.is_over and job.id not in self._cancelled]
         return {match["run"] for job in alive if (match := _JOB_NAME.fullmatch(job.name))}
 
@@ -372,14 +372,14 @@ def _job_name(run_id: str, request_id: str) -> str:
 
 
 def _short(request_id: str) -> str:
-    """A name for files and jobs, whatever a request is called."""
+    """Return a name for files and jobs that is valid for any request id."""
     return hashlib.sha256(request_id.encode()).hexdigest()[:12]
 
 
 def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a user that this host does not know by name
+    except KeyError:  # the user has no name on this host
         return str(os.getuid())
 
 

@@ -1,7 +1,7 @@
-"""The allocation that a launcher is inside of (`salloc`, `sbatch`): its nodes, what of them is ours, and its steps.
+"""The allocation that a launcher is in (`salloc`, `sbatch`): its nodes, its share of them, and its steps.
 
-scontrol show job --details ─▶ Allocation   its state, and for each node the CPUs, memory and GPUs that we have
-squeue --steps              ─▶ Step         what runs there, by name
+scontrol show job --details ─▶ Allocation   its state, and its CPUs, memory and GPUs on each node
+squeue --steps              ─▶ Step         its running steps, by name
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEPS_FORMAT = "%i|%j|%N"
 
 _SHARE = re.compile(r"(?<!\S)Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
 _STEP_ID = re.compile(r"\d+\.\d+")
-#: What srun says of the end of a step, and Slurm's word for it.
+#: Messages of srun about the end of a step, and Slurm's state for each.
 _ENDS = (
     ("out of memory|oom.kill", "OUT_OF_MEMORY"),
     ("due to time limit", "TIMEOUT"),
@@ -33,13 +33,13 @@ _ENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What Slurm says of the job whose nodes we use."""
+    """The job whose nodes we use, as Slurm reports it."""
 
     job: SlurmJob
     nodes: list[SlurmNode]
-    """With the CPUs, memory and GPUs that are the allocation's, not the host's; none unless it runs."""
+    """The nodes, with the allocation's CPUs, memory and GPUs, not the host's; none unless the allocation runs."""
     ends: str
-    """When its time is over, in Slurm's words."""
+    """The end of its time, in Slurm's words."""
 
     @property
     def is_alive(self) -> bool:
@@ -48,16 +48,16 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an allocation that runs."""
+    """One running step of an allocation."""
 
     id: str
-    """As users write it: "8812.3"."""
+    """The id as users write it: "8812.3"."""
     name: str
     node: str
 
 
 def read_allocation(text: str, gpu_type: str = "") -> Allocation | None:
-    """Read the output of `scontrol --oneliner --details show job ID`; None if it tells of no job."""
+    """Read the output of `scontrol --oneliner --details show job ID`; None if it has no job."""
     jobs = read_scontrol(text)
     if not jobs:
         return None
@@ -84,7 +84,7 @@ def read_allocation(text: str, gpu_type: str = "") -> Allocation | None:
 
 
 def read_steps(text: str) -> list[Step]:
-    """Read the output of `squeue --steps --noheader --format=STEPS_FORMAT`; the batch script itself is no such step."""
+    """Read the output of `squeue --steps --noheader --format=STEPS_FORMAT`, without the batch script's own step."""
     steps: list[Step] = []
     for line in text.splitlines():
         id, _, rest = line.partition("|")
@@ -96,31 +96,31 @@ def read_steps(text: str) -> list[Step]:
 
 @dataclass(frozen=True, slots=True)
 class StepEnd:
-    """How a step has ended."""
+    """How a step ended."""
 
     state: str
-    """Slurm's word for it, such as "TIMEOUT"."""
+    """Slurm's state, such as "TIMEOUT"."""
     exit_code: int | None
-    """The exit status, minus a signal, or None if it is not known."""
+    """The exit status, negative for a signal, or None if it is not known."""
     words: str
 
 
 def read_end(code: int, said: str) -> StepEnd:
-    """How a step ended, from how its srun did: its exit status (negative for a signal), and what it said."""
+    """Find how a step ended from the exit status of its srun (negative for a signal) and the output of srun."""
     if code < 0:
         return StepEnd("FAILED", None, f"its srun was killed by signal {-code}, and with that it ends")
-    if "Unable to create step" in said:  # the code is of srun itself
+    if "Unable to create step" in said:  # the code is srun's own
         return StepEnd("FAILED", None, last_line(said))
-    # srun ends as a shell does, with 128 and a signal's number; an exit code that looks the same it tells in words.
+    # As a shell, srun exits with 128 plus a signal's number; it reports an exit code of that size in words.
     is_signal = code > 128 and "Exited with exit code" not in said
     state = next((state for words, state in _ENDS if re.search(words, said, re.IGNORECASE)), "")
-    if not state or (code == 0 and state == "OUT_OF_MEMORY"):  # of something that it had started
+    if not state or (code == 0 and state == "OUT_OF_MEMORY"):  # of a process that the step had started
         state = "FAILED" if code else "COMPLETED"
     return StepEnd(state, 128 - code if is_signal else code, last_line(said))
 
 
 def last_line(said: str) -> str:
-    """The last that srun has said, if anything."""
+    """Return the last line of srun's output, if there is any."""
     lines = [line for line in said.splitlines() if line.strip()]
     return lines[-1].removeprefix("srun: ").removeprefix("error: ") if lines else ""
 
@@ -128,13 +128,13 @@ def last_line(said: str) -> str:
 def choose_nodes(
     nodes: Sequence[SlurmNode], taken: Sequence[tuple[str, Resources]], wanted: Resources, count: int
 ) -> list[str]:
-    """Where so many agents of one size go: each to the node that has the fewest of them and room for one more.
+    """Choose nodes for agents of one size: each goes to the node with the fewest agents and room for one more.
 
     Args:
-        nodes: all there are.
-        taken: what runs already, each with its node.
-        wanted: what one asks for.
-        count: of agents.
+        nodes: all nodes.
+        taken: the node and the resources of each running agent.
+        wanted: the request of each new agent.
+        count: the number of new agents.
 
     Returns:
         The names of nodes, fewer than `count` if there is no room for more.
@@ -145,7 +145,7 @@ def choose_nodes(
         if name in rooms:
             rooms[name] = rooms[name].without(size)
             agents[name] += 1
-    whole = dataclasses.replace(wanted, cpus=math.ceil(wanted.cpus))  # as a step has them
+    whole = dataclasses.replace(wanted, cpus=math.ceil(wanted.cpus))  # as Slurm gives CPUs to a step
     chosen: list[str] = []
     while len(chosen) < count:
         free = [name for name, room in rooms.items() if room.holds(whole)]
@@ -159,10 +159,10 @@ def choose_nodes(
 
 
 def allocation_of(environ: Mapping[str, str]) -> str:
-    """The id of the allocation that a launcher with this environment is to use; empty if there is none.
+    """Return the id of the allocation that a launcher with this environment uses; empty if there is none.
 
-    A job that we submitted ourselves (`ropewalk submit`) is no allocation that a user made for agents: it has the place
-    of its launcher only. In a step of ours, which is in a user's allocation, it is.
+    A job that we submitted ourselves (`ropewalk submit`) is not an allocation for agents: it has room for its launcher
+    only. A step of ours is in a user's allocation, which can be used.
     """
     id = environ.get("SLURM_JOB_ID", "")
     is_our_job = "ROPEWALK_RUN_ID" in environ and "SLURM_STEP_ID" not in environ

@@ -1,4 +1,4 @@
-"""What stands in the way of using Slurm here, for `ropewalk doctor --engine slurm`."""
+"""Checks whether Slurm can be used here, for `ropewalk doctor --engine slurm`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ropewalk.engines.slurm_script import SlurmOptions
 from ropewalk.errors import EngineError
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
-#: Credentials of Slurm (munge) are worth nothing between clocks that differ by more than five minutes.
+#: Credentials of Slurm (munge) are invalid between clocks that differ by more than five minutes.
 _MOST_SKEW_S = 60.0
 
 
 def check_cluster(
     options: SlurmOptions, folder: SharedFolder, nodes: Callable[[], list[SlurmNode]]
 ) -> list[EngineFinding]:
-    """All findings; `nodes` gives the nodes that the options leave, or raises an EngineError that says why none."""
+    """Return all findings; `nodes` returns the nodes that the options allow, or raises an EngineError."""
     missing = [command for command in _COMMANDS if shutil.which(command) is None]
     if missing:
         advice = (

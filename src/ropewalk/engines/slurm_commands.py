@@ -1,7 +1,7 @@
-"""Runs the commands of Slurm: argv lists, a time limit, plain C locale, and few of the launcher's variables.
+"""Runs the commands of Slurm: argv lists, a timeout, the C locale, and few of the launcher's variables.
 
-The launcher's environment stays here: it may hold secrets, and what a launcher inside of an allocation has in
-`SLURM_*` would mislead both the commands and the jobs.
+The launcher's environment is not passed on: it may hold secrets, and the `SLURM_*` variables of a launcher inside an
+allocation would mislead both the commands and the jobs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import EngineError
 
-#: All that commands, and through `sbatch --export=ALL` jobs, see of the launcher's environment.
+#: The variables of the launcher that commands, and through `sbatch --export=ALL` jobs, get.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
-#: Words of a controller that is busy, starts, or is away for a moment: the same question may succeed later.
+#: Messages of a controller that is busy, starting, or briefly unreachable: the same command may succeed later.
 _PASSING = (
     "unable to contact slurm controller",
     "socket timed out",
@@ -32,7 +32,7 @@ _PASSING = (
     "in standby mode",
     "invalid protocol version: uninitialized",
 )
-#: What to do about the words with which sbatch refuses a job.
+#: Advice for the messages with which sbatch refuses a job.
 _ADVICE = (
     ("invalid account", "choose an account of yours with the option account (sacctmgr show associations lists them)"),
     ("invalid partition", "choose a partition with the option partition (sinfo lists them)"),
@@ -51,11 +51,11 @@ _MOST_WORDS = 2000
 
 
 def run_command(argv: Sequence[str], *, stdin: str = "", timeout_s: float = 20.0) -> str:
-    """Run one command and return what it printed.
+    """Run one command and return its standard output.
 
     Raises:
-        EngineError: it is missing, failed, or did not answer in time. The error's `is_passing` says whether asking
-            again may help, and `words` is what the command said.
+        EngineError: the command is missing, failed, or timed out. The error's `is_passing` says whether a retry may
+            help, and `words` is the output of the command.
     """
     try:
         done = subprocess.run(
@@ -82,7 +82,7 @@ def run_command(argv: Sequence[str], *, stdin: str = "", timeout_s: float = 20.0
             is_passing=True,
             words="",
         ) from None
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in a word
+    except (OSError, ValueError) as error:  # ValueError: a null byte in a word
         raise EngineError(f"cannot run {argv[0]}: {error}", is_passing=False, words="") from error
     if done.returncode:
         words = (done.stderr.strip() or done.stdout.strip())[:_MOST_WORDS]
@@ -97,14 +97,14 @@ def run_command(argv: Sequence[str], *, stdin: str = "", timeout_s: float = 20.0
 
 
 def start_command(argv: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
-    """Start a command that goes on for long, also when we end; what it says is written to a new file.
+    """Start a long-running command, which may outlive this process; its output is written to a new file.
 
     Raises:
-        EngineError: it cannot be started.
+        EngineError: the command cannot be started.
     """
     try:
         with open_new_file(said) as output:
-            # In a session of its own: Ctrl+C is for the launcher, which then ends its jobs by itself.
+            # In a session of its own: Ctrl-C is for the launcher, which then ends its jobs by itself.
             return subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -114,12 +114,12 @@ def start_command(argv: Sequence[str], said: Path) -> subprocess.Popen[bytes]:
                 cwd=_folder(),
                 start_new_session=True,
             )
-    except (OSError, ValueError) as error:  # ValueError: a zero byte in a word
+    except (OSError, ValueError) as error:  # ValueError: a null byte in a word
         raise EngineError(f"cannot start {argv[0]}: {error}; is it on the PATH?") from error
 
 
 def ask(argv: Sequence[str], *, timeout_s: float = 20.0) -> str:
-    """Run a command that changes nothing, again and again while the controller is away for a moment.
+    """Run a command that changes nothing, and retry while the controller is briefly unreachable.
 
     Raises:
         EngineError: as `run_command`, at the latest after about twice `timeout_s`.
@@ -135,17 +135,17 @@ def ask(argv: Sequence[str], *, timeout_s: float = 20.0) -> str:
 
 
 def is_passing(error: EngineError) -> bool:
-    """Whether the same command may succeed a moment later."""
+    """Return whether the same command may succeed a moment later."""
     return bool(getattr(error, "is_passing", False))
 
 
 def words_of(error: EngineError) -> str:
-    """What the command itself said."""
+    """Return the output of the command itself."""
     return str(getattr(error, "words", ""))
 
 
 def advise(words: str) -> str:
-    """The words with which sbatch refused a job, and what to do about it."""
+    """Return the message with which sbatch refused a job, with advice."""
     words = words.replace("sbatch: error: ", "").replace("Batch job submission failed: ", "").strip()
     advice = next((advice for cause, advice in _ADVICE if cause in words.lower()), "")
     return f"{words}; {advice}" if advice else words
@@ -158,8 +158,8 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _folder() -> str:
-    """Where jobs start: the launcher's own folder, as users of sbatch expect."""
+    """Return the folder in which jobs start: the launcher's own, as users of sbatch expect."""
     try:
         return os.getcwd()
-    except FileNotFoundError:  # it was removed under us
+    except FileNotFoundError:  # the current folder was removed
         return str(Path("/"))

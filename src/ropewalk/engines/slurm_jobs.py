@@ -1,6 +1,6 @@
-"""What Slurm says of jobs, read: the JSON of squeue in its shapes, the text of scontrol and of sacct.
+"""Reads what Slurm reports of jobs: the JSON of squeue in its versions, the text of scontrol and of sacct.
 
-The same facts come differently from each version:
+Each version writes the same facts differently:
 
     squeue --json, 21.08 and 22.05    "job_state": "FAILED"     "exit_code": 1792 (a wait status)
     squeue --json, 23.02              "job_state": "FAILED"     "exit_code": {"set": true, ..., "number": 1792}
@@ -26,7 +26,7 @@ SACCT_FIELDS = "JobID,JobName,User,State,ExitCode,NodeList"
 
 _PENDING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT", "CONFIGURING"}
 _ALIVE = {"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "EXPEDITING"}
-#: What Slurm puts in the place of an exit code when it could not even open the job's files.
+#: The signal that Slurm reports instead of an exit code when it could not even open the job's files.
 _NO_FILES = 53
 
 _WORDS_OF_STATES = {
@@ -86,14 +86,14 @@ class SlurmJob:
     """One job, or one task of an array."""
 
     id: str
-    """As users write it: "8812", or "8812_3" for a task of an array."""
+    """The id as users write it: "8812", or "8812_3" for a task of an array."""
     name: str
     user: str
     state: str
     """Slurm's own word, such as "RUNNING"."""
     reason: str = ""
     exit_code: int | None = None
-    """The exit status, minus a signal, or None if there is none."""
+    """The exit status, negative for a signal, or None if there is none."""
     nodes: str = ""
     has_no_files: bool = False
     """Whether Slurm could not open its files on the node."""
@@ -108,7 +108,7 @@ class SlurmJob:
 
 
 def status_of(job: SlurmJob) -> JobStatus:
-    """What a session wants to know of a job, in words that people understand."""
+    """Return the status of a job, with a reason that users understand."""
     where = f" on {job.nodes}" if job.nodes else ""
     words = _WORDS_OF_STATES.get(job.state, "")
     if job.is_pending:
@@ -140,7 +140,7 @@ def read_squeue(text: str) -> list[SlurmJob]:
     """Read the output of `squeue --json`.
 
     Raises:
-        ValueError: it is not such a text.
+        ValueError: the text is not such an output.
     """
     try:
         records: list[dict[str, Any]] = json.loads(text)["jobs"]
@@ -174,22 +174,22 @@ def _ids(job: int, array: int, task: int | None, waiting: str) -> Iterator[str]:
             yield f"{array}_{each}"
     elif task is not None:
         yield f"{array}_{task}"
-    # Otherwise it is what is left of an array when the last of its waiting tasks were cancelled one by one.
+    # Otherwise the record remains of an array whose last waiting tasks were cancelled one by one.
 
 
 def expand_tasks(text: str) -> list[int]:
-    """The numbers in Slurm's list of array tasks, such as "0-3,7,10-20:5%4"."""
+    """Return the numbers in Slurm's list of array tasks, such as "0-3,7,10-20:5%4"."""
     tasks: list[int] = []
     for part in text.split("%")[0].strip("[]").split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part.strip())
-        if match:  # what does not match is "...", where a longer list was cut
+        if match:  # "..." does not match: a longer list was cut there
             first, last, step = match.groups()
             tasks.extend(range(int(first), int(last or first) + 1, int(step or 1)))
     return tasks
 
 
 def _number(value: object) -> int | None:
-    """A number, plain or as `{"set": ..., "infinite": ..., "number": ...}`."""
+    """Return a number that is written plainly or as `{"set": ..., "infinite": ..., "number": ...}`."""
     if isinstance(value, Mapping):
         told = cast(Mapping[str, object], value)
         return _number(told.get("number")) if told.get("set", True) and not told.get("infinite") else None
@@ -199,7 +199,7 @@ def _number(value: object) -> int | None:
 
 
 def _state(value: object) -> str:
-    """The state of a job; newer versions list a base state and flags, and the flag that matters is the rarer one."""
+    """Return the state of a job; newer versions list a base state and flags, of which a flag takes precedence."""
     words = [str(each) for each in cast(list[object], value)] if isinstance(value, list) else [str(value)]
     for passing in ("COMPLETING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD"):
         if passing in words:
@@ -222,7 +222,7 @@ def _exit_code(value: object) -> tuple[int | None, bool]:
 
 
 def _ended(code: int, signal: int) -> tuple[int | None, bool]:
-    """The exit code as we tell it. Slurm uses signal 53 for files that it could not open, 125 for out of memory."""
+    """Return our exit code. Slurm uses signal 53 for files that it could not open, 125 for out of memory."""
     if signal == _NO_FILES:
         return None, True
     return -signal if signal else code, False
@@ -235,7 +235,7 @@ def read_scontrol(text: str) -> list[SlurmJob]:
     """Read the output of `scontrol --oneliner show job`."""
     jobs: list[SlurmJob] = []
     for line in text.splitlines():
-        # Names of jobs may hold spaces; those that matter to us do not.
+        # Names of jobs may hold spaces; the names of our jobs do not.
         facts = dict(re.findall(r"(?:^|\s)([A-Za-z:/]+)=(\S*)", line))
         if "JobId" not in facts or "JobState" not in facts:
             continue
@@ -274,6 +274,6 @@ def read_sacct(text: str) -> list[SlurmJob]:
 
 
 def _pair(text: str) -> tuple[int | None, bool]:
-    """An exit code as "code:signal"."""
+    """Read an exit code that is written "code:signal"."""
     match = re.fullmatch(r"(\d+):(\d+)", text)
     return _ended(int(match[1]), int(match[2])) if match else (None, False)

@@ -1,7 +1,7 @@
-"""What the nodes of a Slurm cluster have, and how many jobs they can ever hold.
+"""The nodes of a Slurm cluster, and how many jobs they can ever hold.
 
-Slurm accepts a request that no node can fulfil and lets it wait for ever. These functions find that out before
-anything is sent, from what sinfo says of the nodes as they are configured, busy or not.
+Slurm accepts a request that no node can fulfil and lets it wait for ever. These functions detect such a request before
+it is sent, from the configured capacity of the nodes in the output of sinfo, busy or not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.quantities import counted
 
-#: `--format` of sinfo, as `read_sinfo` expects it; a vertical bar stands in none of them.
+#: `--format` of sinfo, as `read_sinfo` expects it; no field contains a vertical bar.
 SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%h|%f|%G"
 
 _GPU = re.compile(r"gpu(?::([^:,(]+))??:(\d+)(?:\([^)]*\))?(?:,|$)")
@@ -31,19 +31,19 @@ class SlurmNode:
     name: str
     partition: str
     is_default: bool
-    """Whether its partition is the one that is used when none is named."""
+    """Whether its partition is used when none is named."""
     address: str
     """An IP address or a host name."""
     cpus: int
     memory_mib: int | None
-    """None where the cluster does not say."""
+    """None if the cluster does not report it."""
     gpus: int
     state: str
     is_open: bool
     """Whether its partition starts jobs."""
     time_limit_s: float | None
     jobs_per_cpu: int
-    """How many jobs its partition puts on one CPU at the same time; 0 if a job has the whole node for itself."""
+    """How many jobs its partition puts on one CPU at the same time; 0 if a job has exclusive use of the node."""
     features: frozenset[str]
 
     @property
@@ -53,16 +53,19 @@ class SlurmNode:
 
     @property
     def room(self) -> HostCapacity:
-        """What it has for processes."""
+        """Its capacity for processes."""
         return HostCapacity(self.cpus, self.gpus, None if self.memory_mib is None else self.memory_mib * _MIB)
 
 
 def read_sinfo(text: str, gpu_type: str = "") -> list[SlurmNode]:
-    """Read the output of `sinfo --all --Node --exact --noheader --format=SINFO_FORMAT`; other lines are passed over.
+    """Read the output of `sinfo --all --Node --exact --noheader --format=SINFO_FORMAT`; other lines are ignored.
 
     Args:
-        text: what sinfo printed.
-        gpu_type: count GPUs of this type only, if given.
+        text: the output of sinfo.
+        gpu_type: the only type of GPUs to count; all types if empty.
+
+    Returns:
+        One record for each node and partition.
     """
     nodes: list[SlurmNode] = []
     for line in text.splitlines():
@@ -80,7 +83,7 @@ def read_sinfo(text: str, gpu_type: str = "") -> list[SlurmNode]:
                 is_default=partition.endswith("*"),
                 address=address,
                 cpus=int(cpus.rstrip("+")),
-                memory_mib=mib if mib > 1 else None,  # 1 is what Slurm says of a cluster that did not configure it
+                memory_mib=mib if mib > 1 else None,  # Slurm reports 1 if memory is not configured
                 gpus=count_gpus(gres, gpu_type),
                 state=state.lower(),
                 is_open=available == "up",
@@ -93,7 +96,7 @@ def read_sinfo(text: str, gpu_type: str = "") -> list[SlurmNode]:
 
 
 def count_gpus(gres: str, gpu_type: str = "") -> int:
-    """How many GPUs, of a type if one is given, are in a list such as "gpu:a100:4(S:0-1),nvme:1"."""
+    """Count the GPUs, of a type if one is given, in a list such as "gpu:a100:4(S:0-1),nvme:1"."""
     return sum(int(count) for kind, count in _GPU.findall(gres) if not gpu_type or kind == gpu_type)
 
 
@@ -106,13 +109,18 @@ def _jobs_per_cpu(sharing: str) -> int:
 
 
 def best_share(nodes: Sequence[SlurmNode], process: Resources) -> int:
-    """How many processes one job should host: as many as possible, as long as most of the cluster can be used.
+    """Choose how many processes one job should host: as many as possible while most of the cluster can be used.
 
     Large jobs mean few agents. But with one node of 128 CPUs among a hundred of 4, jobs of 128 processes would all wait
-    for the one, so the largest share counts with which the nodes host three quarters of what they could at best.
+    for that node. So the result is the largest number with which the nodes host three quarters of the processes that
+    they could host at best.
+
+    Args:
+        nodes: the nodes.
+        process: the request of each process.
 
     Returns:
-        0 if no node can host even one.
+        The number of processes, or 0 if no node can host even one.
     """
     places = Counter(node.room.holds(process) for node in nodes)
     at_best = sum(place * count for place, count in places.items())
@@ -123,7 +131,7 @@ def best_share(nodes: Sequence[SlurmNode], process: Resources) -> int:
 
 
 def most_jobs(nodes: Sequence[SlurmNode], job: Resources, is_exclusive: bool = False) -> int:
-    """How many jobs of that size fit on the nodes at the same time."""
+    """Return how many jobs of one size fit on the nodes at the same time."""
     total = 0
     for node in nodes:
         place = node.room.holds(job)
@@ -132,7 +140,7 @@ def most_jobs(nodes: Sequence[SlurmNode], job: Resources, is_exclusive: bool = F
 
 
 def describe(nodes: Sequence[SlurmNode]) -> str:
-    """The largest numbers that a node has, in words."""
+    """Describe the largest capacity of a node in words."""
     cpus = max((node.cpus for node in nodes), default=0)
     words = [counted(cpus, "CPU")]
     memories = [node.memory_mib for node in nodes if node.memory_mib is not None]
@@ -144,7 +152,7 @@ def describe(nodes: Sequence[SlurmNode]) -> str:
 
 
 def describe_request(job: Resources) -> str:
-    """What a job asks for, in the same words."""
+    """Describe the request of a job, in the same form as `describe`."""
     cpus = math.ceil(job.cpus)
     words = [counted(cpus, "CPU")]
     if job.memory_bytes:
@@ -155,15 +163,18 @@ def describe_request(job: Resources) -> str:
 
 
 def mib_of(job: Resources) -> int:
-    """The memory that a job asks for in Slurm's unit, rounded up; 0 if it asks for none."""
+    """Return the memory request of a job in MiB, Slurm's unit, rounded up; 0 if it has none."""
     return math.ceil((job.memory_bytes or 0) / _MIB)
 
 
 def read_time(text: str) -> float | None:
-    """Read a time limit as Slurm writes it: "30" (minutes), "10:00", "2:00:00", "1-12:00:00"; None if it is endless.
+    """Read a time limit as Slurm writes it: "30" (minutes), "10:00", "2:00:00", "1-12:00:00".
+
+    Returns:
+        Seconds, or None if there is no limit.
 
     Raises:
-        ValueError: it is not such a time.
+        ValueError: the text is not such a time.
     """
     if text.lower() in ("infinite", "unlimited", "n/a", "not_set", ""):
         return None
@@ -179,13 +190,13 @@ def read_time(text: str) -> float | None:
 
 
 def write_time(seconds: float) -> str:
-    """A time as Slurm reads it, in whole minutes, because Slurm knows no smaller limits."""
+    """Write a time as Slurm reads it, in whole minutes, rounded up: Slurm has no finer limits."""
     minutes = max(1, math.ceil(seconds / 60))
     return f"{minutes // 60}:{minutes % 60:02}:00"
 
 
 def expand_names(text: str) -> list[str]:
-    """The names in a list of nodes, such as "n[1-3,07-08],login".
+    """Return the names in a list of nodes, such as "n[1-3,07-08],login".
 
     Example:
         >>> expand_names("n[08-10],gpu")

@@ -1,7 +1,7 @@
-"""What is sent to Slurm, as text: the options of sbatch, the flags of a job, and its batch script.
+"""Renders requests to Slurm as text: the options of sbatch, the flags of a job, and its batch script.
 
-Everything here is a pure function, so that it can be shown (`--dry-run`) and compared before anything is sent.
-Options travel as flags and not as `#SBATCH` lines: flags win over variables such as SBATCH_EXPORT, and no text of
+Everything here is a pure function, so that the text can be shown (`--dry-run`) and compared before it is sent.
+Options are passed as flags and not as `#SBATCH` lines: flags win over variables such as SBATCH_EXPORT, and no text of
 a user can break out of them.
 
 The script hands over the credentials and then becomes the agent:
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from ropewalk.engines.engine import JobSpec
 from ropewalk.engines.slurm_nodes import expand_names, mib_of, read_time, write_time
 
-#: Flags of sbatch that the engine itself decides; another value would break what it promises.
+#: Flags of sbatch that the engine itself sets; another value would break its guarantees.
 _OURS = frozenset(
     [
         "--array",
@@ -54,16 +54,16 @@ _OURS = frozenset(
     ]
 )
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: A job that finds no credentials ends with it (EX_CONFIG of sysexits.h).
+#: The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h).
 _NO_CREDENTIALS = 78
 
 
 @dataclass(frozen=True)
 class SlurmOptions:
-    """The options of the engine `slurm`; those without a comment are the flags of sbatch of the same name."""
+    """The options of the engine `slurm`; options without a docstring are the flags of sbatch of the same name."""
 
     inside: str = "auto"
-    """What a launcher inside of an allocation does: "auto" runs agents on its nodes, "submit" submits further jobs."""
+    """The mode inside an allocation: "auto" runs agents on its nodes, "submit" submits further jobs."""
     partition: str = ""
     account: str = ""
     qos: str = ""
@@ -72,7 +72,7 @@ class SlurmOptions:
     exclude: str = ""
     nodelist: str = ""
     gres: str = ""
-    """More of what nodes have, such as "nvme:1"; GPUs are asked for by the resources of processes."""
+    """Further generic resources, such as "nvme:1"; GPUs are requested by the resources of processes."""
     gpu_type: str = ""
     """The type of the GPUs, such as "a100"."""
     exclusive: bool = False
@@ -80,11 +80,11 @@ class SlurmOptions:
     mem: str = ""
     """Memory of a job when its processes ask for none, such as "8G"."""
     time: str = ""
-    """Time limit of a job when the run sets none, such as "2:00:00"; else the partition's default."""
+    """Time limit of a job when the run sets none, such as "2:00:00"; the partition's default if empty."""
     processes_per_job: int | None = None
     """The most processes in one job; None fills nodes."""
     notice_s: int = 60
-    """The agent is told by SIGUSR1 so many seconds before its job reaches the time limit; 0 for no notice."""
+    """Seconds before the time limit of a job at which its agent is notified by SIGUSR1; 0 for no notice."""
     folder: str = "~/.ropewalk/slurm"
     """A folder that all hosts share, for credentials and the output of jobs."""
     python: str = sys.executable
@@ -92,9 +92,9 @@ class SlurmOptions:
     setup: list[str] = field(default_factory=list[str])
     """Lines of shell before the agent starts, such as "module load python"; the script is then a login shell."""
     extra: list[str] = field(default_factory=list[str])
-    """More flags of sbatch, such as "--mail-type=END"."""
+    """Further flags of sbatch, such as "--mail-type=END"."""
     timeout_s: float = 20.0
-    """A command of Slurm may take so long."""
+    """The timeout of a Slurm command, in seconds."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -126,10 +126,10 @@ class SlurmOptions:
 
 
 def job_flags(options: SlurmOptions, spec: JobSpec) -> list[str]:
-    """The flags of sbatch that say what one job is and gets.
+    """Return the flags of sbatch for one job.
 
     Raises:
-        ValueError: the option `mem` is no size.
+        ValueError: the option `mem` is not a size.
     """
     wanted = {
         "nodes": "1",
@@ -156,14 +156,17 @@ def _gpus(options: SlurmOptions, spec: JobSpec) -> str:
 
 
 def step_flags(options: SlurmOptions, spec: JobSpec, allocation: str, node: str, gpus_there: int) -> list[str]:
-    """The flags of srun that say what one step of an allocation is and gets.
+    """Return the flags of srun for one step of an allocation.
 
     Args:
-        options: of the engine.
-        spec: what to run.
-        allocation: the id of its job.
-        node: where the step runs.
-        gpus_there: how many GPUs the allocation has on that node.
+        options: the options of the engine.
+        spec: the job.
+        allocation: the id of the allocation.
+        node: the node on which the step runs.
+        gpus_there: the number of GPUs that the allocation has on that node.
+
+    Returns:
+        The flags, without the command.
     """
     gpus = _gpus(options, spec) or ("none" if gpus_there and not options.gres else "")
     wanted = {
@@ -172,7 +175,7 @@ def step_flags(options: SlurmOptions, spec: JobSpec, allocation: str, node: str,
         "nodes": "1",
         "ntasks": "1",
         "cpus-per-task": str(math.ceil(spec.resources.cpus)),
-        # Without it a step takes all memory, and the next one waits; 0 shares it.
+        # Without this flag a step takes all memory, and the next step waits; 0 shares it.
         "mem": f"{mib_of(spec.resources)}M" if spec.resources.memory_bytes else options.mem or "0",
         "gres": ",".join(filter(None, [gpus, options.gres])),
         "time": write_time(spec.time_limit_s) if spec.time_limit_s is not None else options.time,
@@ -182,9 +185,9 @@ def step_flags(options: SlurmOptions, spec: JobSpec, allocation: str, node: str,
 
 
 def step_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) -> str:
-    """The script of each step of a request, which is told its number; as `batch_script`, and writes its own log.
+    """Return the script of each step of a request; as `batch_script`, but it takes its number and writes its own log.
 
-    The output does not flow through srun, so that nothing is lost where srun is.
+    The output does not flow through srun, so that no output is lost if srun ends.
     """
     header, *body = batch_script(options, spec, run_id, folder, number="$1").splitlines(keepends=True)
     return "".join([header, f'exec >>{shlex.quote(folder)}/"$1".log 2>&1\n', *body])
@@ -193,17 +196,20 @@ def step_script(options: SlurmOptions, spec: JobSpec, run_id: str, folder: str) 
 def batch_script(
     options: SlurmOptions, spec: JobSpec, run_id: str, folder: str, number: str = "${SLURM_ARRAY_TASK_ID:-0}"
 ) -> str:
-    """The script of each job of a request.
+    """Return the script of each job of a request.
 
     Args:
-        options: of the engine.
-        spec: what to run; its `stdin` does not appear.
-        run_id: for the job's environment.
-        folder: where the files with the standard inputs lie, if there is one to hand over.
-        number: how the shell knows the number of the job in its request.
+        options: the options of the engine.
+        spec: the job; its `stdin` does not appear in the script.
+        run_id: the run, for the job's environment.
+        folder: the folder with the files of standard inputs, if the job has one.
+        number: the shell expression for the number of the job in its request.
+
+    Returns:
+        The text of the script.
 
     Raises:
-        ValueError: the environment holds what no shell can set.
+        ValueError: the environment has a name or value that no shell can set.
     """
     lines = [
         "#!/bin/bash -l" if options.setup else "#!/bin/bash",
@@ -243,5 +249,5 @@ def _exports(environment: dict[str, str]) -> list[str]:
 
 
 def shown(flags: list[str], script: str) -> str:
-    """The whole as a command that could be typed."""
+    """Return flags and script as one command that could be typed."""
     return f"{shlex.join(['sbatch', *flags])} <<'END'\n{script}END\n"

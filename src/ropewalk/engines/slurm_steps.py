@@ -1,16 +1,17 @@
-"""The engine for Slurm inside of an allocation: agents are steps of it, on the nodes that the user has already.
+"""The engine for Slurm inside an allocation: agents are steps of it, on the nodes that the user already has.
 
     salloc / sbatch ─▶ launcher ── srun (one for each agent, in a session of its own) ──▶ step on a node ─▶ agent
                           │
-                          ├─ poll   ─▶ how srun ended, and what it said; squeue --steps for what others have started
+                          ├─ poll   ─▶ exit code and output of srun; squeue --steps for steps of other launchers
                           └─ cancel ─▶ scancel JOB.STEP: the rest of the allocation is not ours
 
-A step is named `ropewalk-<run>.<request>.<number>`, and what follows the prefix is its id here, so that the steps of a
-launcher that is gone can be found. Credentials wait in the shared folder, where the step's script takes them, and its
-output is written there by the step itself: nothing flows through srun, which only waits and says how its step ended.
+A step is named `ropewalk-<run>.<request>.<number>`, and the name without the prefix is its id here, so that the steps
+of a launcher that is gone can be found. Credentials are in the shared folder, where the step's script takes them, and
+the step itself writes its output there: nothing flows through srun, which only waits and reports how its step ended.
 
-Steps share nothing, so an agent waits while other steps of the user hold what it asks for (`srun --exact`). Only a
-launcher that is itself in a step, which may hold everything, lets its agents overlap with others (`--overlap`).
+Steps share nothing, so an agent waits while other steps of the user hold the resources that it asks for (`srun
+--exact`). Only a launcher that is itself in a step, which may hold all resources, lets its agents overlap with other
+steps (`--overlap`).
 """
 
 from __future__ import annotations
@@ -55,17 +56,17 @@ _ID = re.compile(r"(?P<run>[\w-][\w.-]*)\.(?P<request>[0-9a-f]{12})\.(?P<number>
 _JOB_ID = re.compile(r"\d+(_\d+)?")
 _IDS_AT_ONCE = 500
 _HOSTS_ASKED = 8
-#: The CPUs of more nodes than these are not told one by one.
+#: The CPUs of more nodes than this number are not listed one by one.
 _NUM_SHOWN = 8
 #: How long an srun may take to end with its step, before it is killed.
 _END_S = 5.0
 _PAUSE_S = 0.05
-#: srun itself is silent for its first minute.
+#: The reason that is shown for a waiting step; srun itself prints nothing in its first minute.
 _BUSY = "as long as other steps of the allocation hold what it asks for"
 
 
 def slurm_engine(options: Mapping[str, object] | None = None) -> Engine:
-    """The engine `slurm` for the place that the launcher is in: steps inside of an allocation, jobs everywhere else."""
+    """Make the engine `slurm`: for steps if the launcher is inside an allocation, for jobs otherwise."""
     read = read_options(SlurmEngine.name, SlurmOptions, options or {})
     is_inside = read.inside == "auto" and bool(allocation_of(os.environ))
     return SlurmSteps(options) if is_inside else SlurmEngine(options)
@@ -73,24 +74,24 @@ def slurm_engine(options: Mapping[str, object] | None = None) -> Engine:
 
 @dataclass(slots=True)
 class _Agent:
-    """A step that we have started."""
+    """A step that this launcher has started."""
 
     client: subprocess.Popen[bytes]
     node: str
     resources: Resources
     was_seen: bool = False
-    """Whether Slurm has told of the step."""
+    """Whether Slurm has listed the step."""
     is_cancelled: bool = False
     end: JobStatus | None = None
 
     @property
     def is_alive(self) -> bool:
-        """Whether its srun waits for it."""
+        """Whether its srun still runs."""
         return self.client.poll() is None
 
 
 class SlurmSteps(Engine):
-    """Speaks to Slurm through its commands; of `SlurmOptions` those count that are about a job and not its queue."""
+    """Speaks to Slurm through its commands; the options of `SlurmOptions` that concern a queue have no effect."""
 
     name = "slurm"
 
@@ -98,9 +99,9 @@ class SlurmSteps(Engine):
         self.options = read_options(self.name, SlurmOptions, options or {})
         self.python = self.options.python
         self.allocation = allocation_of(os.environ)
-        """Its id, for instance "8812"."""
+        """The id of the allocation, for instance "8812"."""
         self._jobs = SlurmEngine(options)
-        """For jobs that were submitted from elsewhere: `ropewalk ps` and `stop` know them here too."""
+        """For jobs that were submitted outside the allocation: `ropewalk ps` and `stop` find them here too."""
         self._is_in_step = "SLURM_STEP_ID" in os.environ
         self._folder = SharedFolder(self.options.folder, prefix="step-")
         self._agents: dict[str, _Agent] = {}
@@ -110,10 +111,10 @@ class SlurmSteps(Engine):
     # The allocation
 
     def _look(self) -> Allocation:
-        """The allocation as it is now.
+        """Return the current state of the allocation.
 
         Raises:
-            EngineError: it is over, or not ours to see.
+            EngineError: the allocation is over, or not visible to this user.
         """
         advice = "start the launcher in a new one, or outside of any with the option inside=submit"
         argv = ["scontrol", "--oneliner", "--details", "show", "job", self.allocation]
@@ -132,7 +133,7 @@ class SlurmSteps(Engine):
         return found
 
     def _nodes(self) -> list[SlurmNode]:
-        """The nodes of the allocation that the options leave."""
+        """Return the nodes of the allocation that the options allow."""
         nodes = self._look().nodes
         only, without = expand_names(self.options.nodelist), expand_names(self.options.exclude)
         left = [node for node in nodes if (not only or node.name in only) and node.name not in without]
@@ -160,7 +161,7 @@ class SlurmSteps(Engine):
         return HostSlots({node.name: node.room for node in nodes}, self._described(nodes), advice)
 
     def _described(self, nodes: Sequence[SlurmNode]) -> str:
-        """The allocation, in words: Slurm may give it more CPUs on one node than on another."""
+        """Describe the allocation in words; Slurm may give it more CPUs on one node than on another."""
         cpus = [str(node.cpus) for node in nodes]
         uneven = f", {' + '.join(cpus)} CPUs" if len(set(cpus)) > 1 and len(cpus) <= _NUM_SHOWN else ""
         count = f"{counted(len(nodes), 'node')}"
@@ -179,7 +180,7 @@ class SlurmSteps(Engine):
         ids = [f"{run_id}.{request}.{number}" for number in range(count)]
         if not _ID.fullmatch(ids[0]):
             raise EngineError(f"a run is named by letters, digits, dots and dashes, not {run_id!r}")
-        if self._folder.has_request(run_id, request):  # of an earlier launcher with this run
+        if self._folder.has_request(run_id, request):  # made by an earlier launcher of this run
             if taken := [id for id in self._steps() if id in ids]:
                 return sorted(taken, key=_place)
             self._folder.remove_request(run_id, request)
@@ -202,12 +203,12 @@ class SlurmSteps(Engine):
         return ids
 
     def _places(self, spec: JobSpec, count: int) -> list[SlurmNode]:
-        """A node for each agent; raises if the allocation is too small for all that run and these."""
+        """Choose a node for each agent; raises if the allocation is too small for these and the running agents."""
         nodes = self._nodes()
         by_name = {node.name: node for node in nodes}
         agents = [agent for agent in self._agents.values() if agent.is_alive and not agent.is_cancelled]
         taken = [(agent.node, agent.resources) for agent in agents]
-        if spec.place:  # by somebody who knows what is taken; what only ends now makes a step wait for a moment
+        if spec.place:  # chosen by the session, which knows what is taken; a step waits for agents that are ending
             nodes = [by_name[spec.place]] if spec.place in by_name else []
             taken = []
             if not nodes:
@@ -286,12 +287,12 @@ class SlurmSteps(Engine):
         return JobStatus(JobState.ENDED, status.exit_code, status.reason + words)
 
     def _said(self, id: str) -> str:
-        """What srun itself has said so far."""
+        """Return the output of srun itself so far."""
         run, request, number = _place(id)
         return self._folder.log(run, request, number, "srun")
 
     def _steps(self) -> dict[str, Step]:
-        """The steps of all launchers of this user that run, by our ids."""
+        """Return the running steps of all launchers of this user, by our ids."""
         argv = ["squeue", "--steps", "--noheader", f"--user={os.getuid()}", f"--format={STEPS_FORMAT}"]
         found = read_steps(ask(argv, timeout_s=self.options.timeout_s))
         steps = {step.name.removeprefix(PREFIX): step for step in found if step.name.startswith(PREFIX)}
@@ -321,7 +322,7 @@ class SlurmSteps(Engine):
                 self._folder.remove_run(run_id)
 
     def _alive(self) -> set[str]:
-        """The ids of all steps that run, and of those of ours that wait."""
+        """Return the ids of all running steps, and of our waiting ones."""
         return set(self._steps()) | {id for id, agent in self._agents.items() if agent.is_alive}
 
     def logs(self, id: str) -> str:
@@ -360,19 +361,19 @@ class SlurmSteps(Engine):
             self._folder.remove_credentials(*_place(id))
         foreign = ended - set(self._agents)
         self._cancelled |= foreign
-        # Nobody else tidies up after a launcher that is gone; after ourselves we do in `close`.
+        # Files of a launcher that is gone are removed here; `close` removes our own.
         runs = {_place(id)[0] for id in foreign} - {run for run, _ in self._requests}
         if runs:
             for run in runs - {_place(id)[0] for id in set(self._steps()) - ended}:
                 self._folder.remove_run(run)
 
     def _end(self, ids: Sequence[str]) -> set[str]:
-        """End steps, and the srun of those that are ours; returns those that Slurm knew of."""
+        """End steps, and the srun of our own; returns the steps that Slurm knew."""
         clients = [agent.client for id in ids if (agent := self._agents.get(id)) and agent.is_alive]
-        # 1. An srun that waits gives up, and one whose step runs kills it, without the controller.
+        # 1. A waiting srun gives up, and one with a running step kills the step without the controller.
         for client in clients:
             client.terminate()
-        # 2. What others have started, and what srun could not reach.
+        # 2. Steps of other launchers, and steps that srun could not reach.
         steps = self._steps()
         known = set(ids) & set(steps)
         self._scancel([steps[id].id for id in known])
@@ -382,7 +383,7 @@ class SlurmSteps(Engine):
         for client in clients:
             client.kill()
             client.wait()
-        # 3. A step that came to be while its srun was told, or whose node was too busy to hear of its end.
+        # 3. Steps that were created while srun was being ended, or whose node was too busy to end them.
         while clients and (left := [step.id for id, step in self._steps().items() if id in ids]):
             self._scancel(left)
             if time.monotonic() >= deadline:
@@ -396,17 +397,17 @@ class SlurmSteps(Engine):
                 argv = ["scancel", f"--signal={signal}", *steps[start : start + _IDS_AT_ONCE]]
                 ask(argv, timeout_s=self.options.timeout_s)
             except EngineError as error:
-                if is_passing(error):  # else it has ended in the meantime
+                if is_passing(error):  # any other error means that the step has ended in the meantime
                     raise
 
     def close(self) -> None:
-        """Remove the files of runs whose steps are all over, and what launchers left that are long gone."""
+        """Remove the files of runs whose steps are all over, and old files of launchers that are gone."""
         self._jobs.close()
         with self._lock:
             runs = {run for run, _ in self._requests} | set(self._folder.old_runs())
             if not runs:
                 return
-            with contextlib.suppress(EngineError):  # it cannot say what is over; a later launcher tidies up
+            with contextlib.suppress(EngineError):  # Slurm does not answer; a later launcher cleans up
                 for run in runs - {_place(id)[0] for id in self._alive()}:
                     self._folder.remove_run(run)
 
@@ -423,6 +424,6 @@ class SlurmSteps(Engine):
 
 
 def _place(id: str) -> tuple[str, str, int]:
-    """Run, request and number of a step, which say where its files are."""
+    """Return run, request and number of a step, which say where its files are."""
     run, request, number = id.rsplit(".", 2)
     return run, request, int(number)

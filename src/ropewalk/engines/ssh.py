@@ -1,13 +1,13 @@
-"""The ssh engine: a list of hosts, on which jobs are started over OpenSSH. Only port 22 is needed.
+"""The ssh engine: starts jobs over OpenSSH on the hosts of a list. Only port 22 is needed.
 
     launcher ── unix socket = door(id) ──┐                              ┌── unix socket = DOOR_VARIABLE ── agent
     engine ──── orders, news ────────────┴── ssh ══ port 22 ══ sshd ────┴── keeper ── starts and ends ──┘
 
-There is one `ssh` for each host, however many jobs and doors it has, and one keeper behind it (`keeper`), which
+There is one `ssh` for each host, for any number of jobs and doors, and one keeper at its other end (`keeper`), which
 ends every job when the connection ends or falls silent. So jobs do not outlive their launcher, and nothing is left on
-a host. A job goes to the host with the fewest; to one that can hold it, if there is one. A host that has never been
-reached is an error, as it stands in the user's list; one that was lost later is passed over, and tried again after a
-while, so that the others can take its jobs.
+a host. A job goes to the host with the fewest jobs that can hold it, if there is one. A host that has never been
+reached is an error, because the user listed it; a host that was lost later is skipped for `_AVOIDED_S`, so that the
+other hosts can take its jobs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from ropewalk.errors import EngineError, FileNotTrusted
 from ropewalk.quantities import shown_size
 from ropewalk.trusted_files import check_trusted
 
-#: A killed job is reported within this time, unless its host is out of reach; then `poll` tells later.
+#: A killed job is reported within this time, unless its host is out of reach; then `poll` reports it later.
 _END_S = 5.0
 #: A host that was lost is tried again after this time. Trying takes up to `connect_timeout`.
 _AVOIDED_S = 30.0
-#: So many hosts are connected to at the same time.
+#: The number of hosts that are connected to at the same time.
 _AT_ONCE = 32
 
 
@@ -48,7 +48,7 @@ class _SshJob:
     run_id: str
     spec: JobSpec
     socket: str = ""
-    """The path on its host at which it listens; told by the keeper, which has made the folder."""
+    """The path on its host at which it listens, as reported by the keeper, which has made the folder."""
     door: str = ""
     log: str = ""
 
@@ -63,7 +63,7 @@ class _SshJob:
 
 
 class SshEngine(Engine):
-    """Starts jobs on hosts of a list; see `ssh_command.SshOptions` for what it can be told."""
+    """Starts jobs on the hosts of a list; see `ssh_command.SshOptions` for the options."""
 
     name = "ssh"
     reach = Reach.CARRIED
@@ -108,7 +108,7 @@ class SshEngine(Engine):
         self._close_idle()
 
     def find(self, run_id: str) -> list[str]:
-        is_ours = any(run == run_id for run, _ in self._requests)  # then hosts that got no job have none of it
+        is_ours = any(run == run_id for run, _ in self._requests)  # if so, hosts that got no job have none of it
         return self._runs(self._connections if is_ours else self._hosts).get(run_id, [])
 
     def runs(self) -> dict[str, list[str]]:
@@ -133,7 +133,7 @@ class SshEngine(Engine):
         if job is None:
             return ""
         if job.is_alive:
-            with contextlib.suppress(EngineError):  # then what was heard last is all there is
+            with contextlib.suppress(EngineError):  # then only the last answer is known
                 job.log = str(job.connection.ask("log", job=job.name)) or job.log
         ending = job.connection.endings.get(job.name)
         return ending.log if ending else job.log
@@ -187,7 +187,7 @@ class SshEngine(Engine):
             return job.door
 
     def close(self) -> None:
-        """Close the connections on which no job lives; the others when theirs have ended."""
+        """Close the connections without jobs; the others are closed when their jobs have ended."""
         self._closed = True
         self._close_idle()
 
@@ -205,7 +205,7 @@ class SshEngine(Engine):
         if job is None:
             return self._status_of_found(id)
         connection = job.connection
-        gone = connection.gone  # asked for first: what has ended before is known by then
+        gone = connection.gone  # read first: the ends of jobs before it are known by then
         if ending := connection.endings.get(job.name):
             job.shut_door()
             return JobStatus(JobState.ENDED, ending.code, ending.reason)
@@ -219,20 +219,20 @@ class SshEngine(Engine):
         )
 
     def _status_of_found(self, id: str) -> JobStatus:
-        """The state of a job that another launcher started, if there is one; its exit code is not known here."""
+        """Return the state of a job that another launcher started; its exit code is not known here."""
         connection, name = self._host_of_found(id)
         if connection and name in _marked(connection):
             return JobStatus(JobState.RUNNING, reason="another launcher started it")
         return JobStatus(JobState.LOST, reason="this launcher has not started it, and it does not run")
 
     def _kill_found(self, id: str) -> None:
-        """End a job of another launcher, or of a connection that is gone, whose keeper does so too, but maybe later."""
+        """End a job of another launcher, or of a lost connection, whose keeper ends it too, but perhaps later."""
         connection, name = self._host_of_found(id)
         if connection:
             connection.ask("kill", job=name)
 
     def _host_of_found(self, id: str) -> tuple[SshConnection | None, str]:
-        """A connection to the host of a job, if its id names one that can be reached, and the job's name there."""
+        """Return a connection to the host of a job, if it can be reached, and the name of the job there."""
         entry, _, name = id.rpartition("/")
         is_there = name.startswith(keeper.MARK) and entry in self._hosts and not self._is_avoided(entry)
         return (self._connections[entry] if is_there and not self._connect([entry]) else None), name
@@ -240,7 +240,7 @@ class SshEngine(Engine):
     # Placing
 
     def _start(self, spec: JobSpec, count: int, run_id: str) -> list[str]:
-        """Start up to `count` jobs; fewer when a host is lost meanwhile."""
+        """Start up to `count` jobs; fewer if a host is lost meanwhile."""
         started: list[tuple[str, int]] = []
         for connection in self._places(spec.resources, count):
             name = keeper.MARK + secrets.token_hex(8)
@@ -267,7 +267,7 @@ class SshEngine(Engine):
                 ids.append(id)
             except EngineError as error:
                 del self._jobs[id]
-                connection.tell("end", job=id.rpartition("/")[2])  # if it gets through after all, nobody wants that job
+                connection.tell("end", job=id.rpartition("/")[2])  # in case the first order arrived
                 if not self._is_doubtful(connection):
                     refusal = error
                 else:
@@ -281,7 +281,7 @@ class SshEngine(Engine):
         failures: dict[str, str] = {}
         while True:
             chosen = self._choose(resources, count, failures)
-            # With nothing better left, all that were lost are tried at once: each may take as long as a connection may.
+            # If no other host is left, all lost hosts are tried at once: each may take up to `connect_timeout`.
             failures |= self._connect(self._hosts if all(map(self._is_avoided, self._hosts)) else chosen)
             if failures.keys().isdisjoint(chosen):
                 return [self._connections[entry] for entry in chosen]
@@ -290,7 +290,7 @@ class SshEngine(Engine):
                 raise EngineError("\n".join(new or failures.values()))
 
     def _choose(self, resources: Resources, count: int, failed: Container[str]) -> list[str]:
-        """The hosts for so many jobs, each as often as it gets one; those that failed only if nothing else is left."""
+        """Choose a host for each of `count` jobs; hosts that failed are used only if no other host is left."""
         loads = dict.fromkeys(self._hosts, 0)
         for job in self._jobs.values():
             loads[job.connection.host.entry] += job.is_alive
@@ -317,13 +317,13 @@ class SshEngine(Engine):
         return bool(connection.gone) or connection.silent_s > self._options.server_alive_interval
 
     def _is_avoided(self, entry: str) -> bool:
-        """Whether it was lost a moment ago, so that trying it may take long."""
+        """Return whether a host was lost within `_AVOIDED_S`, so that connecting may take long."""
         connection = self._connections.get(entry)
         lost_at = max(self._lost_at.get(entry, -math.inf), connection.gone_at if connection else -math.inf)
         return time.monotonic() - lost_at < _AVOIDED_S
 
     def _connect(self, entries: Iterable[str]) -> dict[str, str]:
-        """Connect to those of these hosts to which there is no connection; returns why some could not be."""
+        """Connect to the hosts that have no connection yet; returns the reasons of failures, by host."""
 
         def connect(entry: str) -> SshConnection | EngineError:
             try:
@@ -351,7 +351,7 @@ class SshEngine(Engine):
 
 
 def _room(connection: SshConnection, process: Resources) -> int:
-    """How many such processes its host can hold."""
+    """Return how many processes with this request the host can hold."""
     facts = connection.facts
     rooms = [int(facts["cpus"] / process.cpus)]
     if process.gpus:
@@ -362,7 +362,7 @@ def _room(connection: SshConnection, process: Resources) -> int:
 
 
 def _marked(connection: SshConnection) -> dict[str, str]:
-    """The jobs on its host with their runs, whoever started them; none if the connection breaks."""
+    """Return the runs of all jobs on the host, by job, of any launcher; none if the connection breaks."""
     with contextlib.suppress(EngineError):
         return {str(name): str(run_id) for run_id, name in connection.ask("find")}
     return {}
@@ -374,11 +374,11 @@ def _describe(connection: SshConnection) -> str:
 
 
 def _check_config(file: str) -> None:
-    """Refuse a configuration that others could have written: it may name commands to run here.
+    """Refuse a configuration that other users could have written: it may name commands to run here.
 
-    OpenSSH looks at the owner of ~/.ssh/config, and not of one that it is given.
+    OpenSSH checks the owner of ~/.ssh/config, but not of a configuration that is passed to it.
     """
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # ssh says so
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # ssh reports it
         try:
             check_trusted(os.path.expanduser(file))
         except FileNotTrusted as error:

@@ -1,4 +1,4 @@
-"""What `ropewalk doctor --engine ssh` looks at, and the trial of a door that precedes the first one of a host."""
+"""The checks of `ropewalk doctor --engine ssh`, and the test of forwarding before the first door of a host."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 from ropewalk.version import VERSION
 
-#: Certificates and leases bear a difference like this.
+#: The difference between clocks that certificates and leases tolerate.
 _SKEW_S = 60.0
 _ROOM_BYTES = 64 << 20
 _TRIAL_S = 10.0
-#: Runs on the host: answers one connection to a socket, then ends. Its parent ends it when nobody comes.
+#: Runs on the host: answers one connection to a socket, then ends. Its parent ends it if no connection comes.
 _ANSWERER = (
     "import os; from multiprocessing.connection import Listener\n"
     "with Listener(os.environ['ROPEWALK_DOOR'], 'AF_UNIX') as listener:\n"
@@ -31,7 +31,7 @@ _ANSWERER = (
 
 
 def client() -> EngineFinding:
-    """Whether there is an ssh here."""
+    """Check whether this machine has an ssh."""
     try:
         done = subprocess.run(["ssh", "-V"], capture_output=True, text=True, timeout=_TRIAL_S)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -40,7 +40,7 @@ def client() -> EngineFinding:
 
 
 def of_host(connection: SshConnection) -> list[EngineFinding]:
-    """What stands in the way on a host that we have a connection to."""
+    """Check a host that is connected."""
     facts, entry = connection.facts, connection.host.entry
     skew_s = connection.clock_skew_s
     free = facts["free"]
@@ -63,10 +63,10 @@ def of_host(connection: SshConnection) -> list[EngineFinding]:
 
 
 def require_forwarding(connection: SshConnection) -> None:
-    """Try once for each connection whether it carries a byte to a unix socket.
+    """Test once for each connection whether it carries a byte to a unix socket.
 
     Raises:
-        EngineError: it does not; says what to change on the host.
+        EngineError: it does not; the message says what to change on the host.
     """
     if not connection.carries:
         finding = _forwarding(connection)
@@ -75,7 +75,7 @@ def require_forwarding(connection: SshConnection) -> None:
 
 
 def _version(connection: SshConnection) -> EngineFinding:
-    """Its Python has our minor version, or there were no connection; so this is about Ropewalk."""
+    """Check the version of Ropewalk; Python has our minor version, or there would be no connection."""
     facts = connection.facts
     python, theirs = facts["executable"], connection.ask("version")
     detail = (

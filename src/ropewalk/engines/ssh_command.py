@@ -1,7 +1,7 @@
-"""What the ssh engine can be told, and the `ssh` command lines that follow from it.
+"""The options of the ssh engine, and the `ssh` command lines that follow from them.
 
-Command lines are lists of words, never a shell line. The one text that a shell reads is the line which `ssh` hands to
-the login shell on the host, and in that only the path of Python is not our own; it is quoted.
+Command lines are lists of words, never a shell line. The one text that a shell reads is the line that `ssh` passes to
+the login shell on the host; only the path of Python in it is not our own, and it is quoted.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import shlex
 import sys
 from dataclasses import dataclass, field
 
-#: [user@]host[:port]; an IPv6 address with a port in brackets. Nothing may begin with `-`: `ssh` would take it for
-#: an option; and nothing may hold what a shell treats specially: `ProxyCommand` puts the host into a shell line.
+#: [user@]host[:port]; an IPv6 address with a port is in brackets. No part may begin with `-`, which `ssh` would take
+#: for an option, or hold special characters of a shell: `ProxyCommand` puts the host into a shell line.
 _HOST = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.+-]*\$?)@)?"
     r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*|\[?(?P<ipv6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?)\]?)"
@@ -20,13 +20,13 @@ _HOST = re.compile(
 )
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\$?")
 #: Reads the keeper from its standard input and becomes it. Nothing in it needs quoting twice in any login shell; the
-#: current folder goes off the path, where a file of the user could hide a module of the standard library.
+#: current folder is removed from the path, because a file in it could hide a module of the standard library.
 _BOOT = (
     "import sys; del sys.path[0]; "
     'sys.stdout.write("{hello} %d.%d\\n" % sys.version_info[:2]); sys.stdout.flush(); '
     "sys.argv[1:] = [{silence}]; f = sys.stdin.buffer; exec(f.read(int(f.readline())))"
 )
-#: Begins the first line that is ours; before it a login shell may have greeted.
+#: Begins the first line of ours; a greeting of the login shell may come before it.
 HELLO = "ropewalk-keeper on python"
 
 
@@ -41,26 +41,26 @@ class SshOptions:
     port: int | None = None
     """The port of hosts that name none; OpenSSH's own choice if None."""
     identity_file: str = ""
-    """The private key to use; what the agent and the configuration of OpenSSH offer if empty."""
+    """The private key to use; if empty, those of the ssh agent and of OpenSSH's configuration."""
     config_file: str = ""
     """A configuration to read instead of ~/.ssh/config and the system's."""
     python: str = ""
-    """The interpreter on the hosts, of this minor version, with Ropewalk; `~/` is the home there.
+    """The interpreter on the hosts, of this minor version, with Ropewalk; `~/` is the home folder on the host.
 
-    The same path as here if empty: right for a shared home and for machines that are set up alike.
+    If empty, the path of the launcher's interpreter: right for a shared home and for machines that are set up alike.
     """
     connect_timeout: int = 10
     """Seconds in which a host has to answer."""
     server_alive_interval: int = 2
-    """Seconds between signs of life, which go both ways."""
+    """Seconds between heartbeats, which are sent in both directions."""
     server_alive_count_max: int = 5
-    """After so many without an answer the connection is given up here, and its jobs are ended there."""
+    """The number of unanswered heartbeats after which the connection is closed here, and its jobs end on the host."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be.
+        """Check the options.
 
         Raises:
-            ValueError: says which option, and what it has to be.
+            ValueError: an option is invalid; the message says which, and what it has to be.
         """
         if not self.hosts:
             raise ValueError('`hosts` is empty; list the machines to use, as in hosts = ["10.0.0.1", "user@10.0.0.2"]')
@@ -81,18 +81,18 @@ class SshOptions:
 
     @property
     def silence_s(self) -> float:
-        """How long a silent connection is kept."""
+        """Seconds of silence after which a connection is closed."""
         return float(self.server_alive_interval * self.server_alive_count_max)
 
     @property
     def interpreter(self) -> str:
-        """Python on the hosts."""
+        """The Python interpreter on the hosts."""
         return self.python or sys.executable
 
 
 @dataclass(frozen=True)
 class Host:
-    """A host as its user wrote it, taken apart."""
+    """An entry of the option `hosts`, parsed."""
 
     entry: str
     name: str
@@ -101,10 +101,10 @@ class Host:
 
     @classmethod
     def parse(cls, entry: str) -> Host:
-        """Take an entry of `hosts` apart.
+        """Parse an entry of `hosts`.
 
         Raises:
-            ValueError: it is not one, or could be taken for something else.
+            ValueError: the text is not a valid entry, or is ambiguous.
         """
         match = _HOST.fullmatch(entry)
         port = int(match["port"]) if match and match["port"] else None
@@ -114,7 +114,7 @@ class Host:
 
 
 def connection(host: Host, options: SshOptions, control: str) -> list[str]:
-    """The command that connects to a host, runs the keeper there, and listens at `control` for requests to forward."""
+    """Return the command that connects to a host, runs the keeper, and listens at `control` for forwarding requests."""
     words = ["ssh", "-T", "-a", "-x"]
     words += ["-F", options.config_file] if options.config_file else []
     words += ["-i", options.identity_file, "-o", "IdentitiesOnly=yes"] if options.identity_file else []
@@ -122,16 +122,16 @@ def connection(host: Host, options: SshOptions, control: str) -> list[str]:
     words += ["-l", user] if user else []
     words += ["-p", str(port)] if port else []
     for setting in (
-        "BatchMode=yes",  # never ask: nobody would see the question
+        "BatchMode=yes",  # never prompt: no user would see the question
         f"ConnectTimeout={options.connect_timeout}",
         f"ServerAliveInterval={options.server_alive_interval}",
         f"ServerAliveCountMax={options.server_alive_count_max}",
         "ControlMaster=yes",
-        "ControlPersist=no",  # it would outlive us
+        "ControlPersist=no",  # a master that persists would outlive this process
         f"ControlPath={control}",
         "StreamLocalBindUnlink=yes",
         "StreamLocalBindMask=0177",
-        # What an alias may have in its configuration for people who log in.
+        # Settings that an alias may have in its configuration for interactive logins.
         "ClearAllForwardings=yes",
         "RemoteCommand=none",
         "PermitLocalCommand=no",
@@ -141,7 +141,7 @@ def connection(host: Host, options: SshOptions, control: str) -> list[str]:
 
 
 def forward(control: str, local: str, remote: str, *, cancel: bool = False) -> list[str]:
-    """The command that asks a connection to carry what comes to a local unix socket to one on its host, or to stop."""
+    """Return the command that asks a connection to forward a local unix socket to one on its host, or to stop."""
     return [
         "ssh",
         "-F",
@@ -157,7 +157,7 @@ def forward(control: str, local: str, remote: str, *, cancel: bool = False) -> l
 
 
 def remote_line(options: SshOptions) -> str:
-    """What the login shell on the host runs."""
+    """Return the line that the login shell on the host runs."""
     python = options.interpreter
     home, rest = ("~/", python[2:]) if python.startswith("~/") else ("", python)
     boot = _BOOT.format(hello=HELLO, silence=f'"{options.silence_s:g}"')

@@ -1,10 +1,11 @@
-"""One connection to a host: an `ssh` process, and the keeper that it runs there.
+"""One connection to a host: an `ssh` process, and the keeper that it runs on the host.
 
     engine's threads ── orders ──► outgoing ─┐            ┌─► stdin of ssh ══ keeper
                      ◄─ answers, endings ────┴─ a thread ─┴── stdout of ssh
 
-The thread moves lines, and says something every `server_alive_interval`, as the keeper ends its jobs when it hears
-nothing. Everything private to the connection, such as the sockets of its doors, lies in a folder that goes with ssh.
+The thread moves lines, and sends a heartbeat every `server_alive_interval`, because the keeper ends its jobs when
+nothing arrives. Private files of the connection, such as the sockets of its doors, are in a folder that is removed when
+ssh ends.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ from ropewalk.engines.ssh_command import Host, SshOptions
 from ropewalk.engines.ssh_failures import explain, wrong_python
 from ropewalk.errors import EngineError
 
-#: Removes the folder of a connection when ssh is gone, also when we are gone by then. The words come as arguments.
+#: Removes the folder of a connection when ssh has ended, also if this process has. The words come as arguments.
 _SSH_THEN_CLEAN = 'folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit $code'
-#: A path of a socket has 107 bytes, of which ssh and the names of doors need some, and ssh replaces `%` in it.
+#: The path of a socket has at most 107 bytes, of which ssh and the names of doors need some; ssh replaces `%` in it.
 _SOCKET_FOLDER = re.compile(r"/[A-Za-z0-9_./-]{0,50}")
-#: What a host may say is the path of a socket there: ssh reads `:`, `%`, `$` and spaces in its own way.
+#: The socket paths that are accepted from a host: ssh gives `:`, `%`, `$` and spaces a meaning.
 _SOCKET = re.compile(r"/[A-Za-z0-9_./-]{1,106}")
 _CHUNK_BYTES = 64 * 1024
-#: A host is not trusted with our memory: a line of it is never longer.
+#: The longest line that is read from a host, which must not be able to fill our memory.
 _LINE_BYTES = 16 << 20
 _SAID_BYTES = 8 * 1024
-#: On top of `connect_timeout`: a key exchange, a login shell and the start of Python on a busy host.
+#: Added to `connect_timeout` for key exchange, login shell and the start of Python on a busy host.
 _START_S = 20.0
 _ANSWER_S = 10.0
 _END_S = 3.0
@@ -50,7 +51,7 @@ _NO_ANSWER = 0
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a job ended, in the words of its keeper."""
+    """How a job ended, as its keeper reports it."""
 
     code: int
     reason: str
@@ -58,31 +59,31 @@ class Ending:
 
 
 class SshConnection:
-    """Connects in the constructor, and is of use until `gone` says why it is not. Any thread may use it."""
+    """Connects in the constructor, and can be used until `gone` gives a reason. Any thread may use it."""
 
     def __init__(self, host: Host, options: SshOptions) -> None:
         """Connect.
 
         Raises:
-            EngineError: the host cannot be used, and what to do.
+            EngineError: the host cannot be used; the message says what to do.
         """
         self.host = host
         self.gone = ""
-        """Why it carries nothing any more; empty while it does."""
+        """Why the connection ended; empty while it works."""
         self.gone_at = -math.inf
-        """When, by the monotonic clock."""
+        """When it ended, by the monotonic clock."""
         self.endings: dict[str, Ending] = {}
         """The jobs that have ended on it, by name."""
         self.facts: dict[str, Any] = {}
-        """What the keeper said of its host; see `keeper`."""
+        """Facts about the host that the keeper reported; see `keeper`."""
         self.doors = threading.Lock()
-        """For opening doors: a session asks for them from a thread for each job."""
+        """Held while a door is opened: a session opens doors in one thread for each job."""
         self.clock_skew_s = 0.0
-        """How far the host's clock is ahead of ours; half a round trip is not known."""
+        """Seconds by which the host's clock is ahead of ours, accurate to half a round trip."""
         self.carries = False
-        """Whether it has been seen to carry a connection to a unix socket; see `ssh_checks`."""
+        """Whether it has carried a connection to a unix socket; see `ssh_checks`."""
         self._options = options
-        # Entered in the stead of the condition, which an interrupt between two of its steps would leave locked.
+        # Entered instead of the condition, which an interrupt between two of its steps would leave locked.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._outgoing = bytearray()
@@ -105,24 +106,24 @@ class SshConnection:
 
     @property
     def silent_s(self) -> float:
-        """How long nothing has been heard from the host."""
+        """Seconds since the last message from the host."""
         return time.monotonic() - self._silent_since
 
     @property
     def said(self) -> str:
-        """The last that ssh wrote to its standard error."""
+        """The end of ssh's standard error."""
         return self._said.decode(errors="replace")
 
     def ask(self, do: str, **order: object) -> Any:
-        """Give the keeper an order and return its answer.
+        """Send an order to the keeper and return its answer.
 
         Raises:
-            EngineError: it refused, or the connection broke or fell silent.
+            EngineError: the keeper refused, or the connection broke or timed out.
         """
         return self.answer(self.order(do, **order))
 
     def order(self, do: str, **order: object) -> int:
-        """Give the keeper an order, and return its number, for `answer`."""
+        """Send an order to the keeper, and return its number, for `answer`."""
         with self._lock:
             self._number += 1
             self._send(do=do, number=self._number, **order)
@@ -140,30 +141,34 @@ class SshConnection:
         return answer["answer"]
 
     def tell(self, do: str, **order: object) -> None:
-        """Give the keeper an order whose answer nobody wants."""
+        """Send an order to the keeper whose answer is dropped."""
         with self._lock:
             self._send(do=do, number=_NO_ANSWER, **order)
 
     def wait_for_end(self, job: str, timeout_s: float) -> None:
-        """Return when a job has ended, the connection is gone, or the time is over."""
+        """Wait until a job has ended, the connection is gone, or `timeout_s` seconds have passed."""
         with self._lock:
             self._changed.wait_for(lambda: job in self.endings or self.gone, timeout_s)
 
     def socket_of(self, answer: object) -> str:
-        """The path of a job's socket on the host, as the keeper answered to the order to start it.
+        """Return the path of a job's socket on the host, from the keeper's answer to the order to start it.
 
         Raises:
-            EngineError: it cannot be a word of a command line of ours.
+            EngineError: the path is not safe in a command line.
         """
         if not isinstance(answer, str) or not _SOCKET.fullmatch(answer):
             raise EngineError(f"{self.host.entry} sends what no keeper sends as the path of a socket: {answer!r}")
         return answer
 
     def open_door(self, name: str, remote: str) -> str:
-        """A unix socket here whose connections come out at one on the host; `name` is unique to this connection.
+        """Forward a unix socket on this machine to one on the host, and return its path.
 
-        The path on the host becomes visible to all users of this machine, so whoever listens there has made it before,
-        in a folder that nobody else may enter.
+        The path on the host becomes visible to all users of this machine, so the job there has to make the socket
+        first, in a folder that no other user may enter.
+
+        Args:
+            name: the name of the door, unique to this connection.
+            remote: the path of the socket on the host.
 
         Raises:
             EngineError: ssh refused.
@@ -180,7 +185,7 @@ class SshConnection:
         return local
 
     def shut_door(self, name: str, remote: str) -> None:
-        """Stop what `open_door` began; nothing if the connection is gone."""
+        """Stop the forwarding of `open_door`; does nothing if the connection is gone."""
         local = f"{self._folder}/{name}"
         if not self.gone:
             command = ssh_command.forward(self._control, local, remote, cancel=True)
@@ -190,14 +195,14 @@ class SshConnection:
             os.unlink(local)
 
     def hang_up(self) -> None:
-        """Begin to end the connection, and with it every job on it."""
+        """Begin to end the connection and every job on it."""
         with self._lock:
             self._closing = True
             if not self.gone:
                 os.write(self._wake, b".")
 
     def close(self) -> None:
-        """Hang up, and wait until nothing is left here; may be called twice."""
+        """End the connection, and wait until nothing is left of it here; may be called twice."""
         self.hang_up()
         self._thread.join(_END_S if self.silent_s < self._options.server_alive_interval * 2 else 0.1)
         if self._thread.is_alive():
@@ -207,7 +212,7 @@ class SshConnection:
     def _run(self) -> subprocess.Popen[bytes]:
         command = ssh_command.connection(self.host, self._options, self._control)
         try:
-            # Its own session: Ctrl-C in a terminal is for the launcher, which then ends its jobs in order.
+            # A session of its own: Ctrl-C in a terminal is for the launcher, which then ends its jobs in order.
             return subprocess.Popen(
                 ["/bin/sh", "-c", _SSH_THEN_CLEAN, "sh", self._folder, *command],
                 stdin=subprocess.PIPE,
@@ -235,7 +240,7 @@ class SshConnection:
         if not self.gone:
             os.write(self._wake, b".")
 
-    # What the thread does
+    # The thread
 
     def _carry(self) -> None:
         process = self._process
@@ -247,7 +252,7 @@ class SshConnection:
             selector.register(self._woken, selectors.EVENT_READ)
             try:
                 why = self._carry_until_gone(selector)
-            except BrokenPipeError:  # ssh knows why
+            except BrokenPipeError:  # ssh reports the reason
                 why = ""
         process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -271,7 +276,7 @@ class SshConnection:
             self._changed.notify_all()
 
     def _carry_until_gone(self, selector: selectors.BaseSelector) -> str:
-        """Move what comes and goes; returns why it ended, or nothing when ssh itself knows."""
+        """Move messages both ways; returns why the connection ended, or nothing if ssh itself reports it."""
         process = self._process
         assert process.stdin and process.stdout and process.stderr
         beaten = time.monotonic()
@@ -322,7 +327,7 @@ class SshConnection:
                 if theirs != ours:
                     return wrong_python(self.host, self._options, theirs, ours)
                 self._send_keeper()
-            else:  # a login shell that greets
+            else:  # the greeting of a login shell
                 self._said += line + b"\n"
         return ""
 
@@ -352,6 +357,6 @@ class SshConnection:
 
 
 def _private_folder() -> str:
-    """A folder for sockets, whose paths must be short and plain; only its owner may enter."""
+    """Make a folder for sockets, whose paths must be short and plain; only its owner may enter."""
     folder = tempfile.gettempdir()
     return tempfile.mkdtemp(prefix="rw-ssh-", dir=folder if _SOCKET_FOLDER.fullmatch(folder) else "/tmp")

@@ -1,4 +1,4 @@
-"""What `ssh` says when it fails, turned into what happened and what to do next."""
+"""Explains failures of `ssh`: what happened, and what to do next."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import shlex
 
 from ropewalk.engines.ssh_command import Host, SshOptions
 
-#: The exit status of a shell that does not find a program, or may not run it.
+#: The exit status of a shell that does not find a program, and of one that may not run it.
 _NOT_FOUND, _NOT_ALLOWED = 127, 126
 
-#: What ssh says, what it means, and what to do; the first that fits counts. Words in braces: see `explain`.
+#: A message of ssh, its meaning, and advice; the first match counts. For words in braces see `explain`.
 _MEANINGS = [
     (
         r"Could not resolve hostname",
@@ -62,13 +62,16 @@ _MEANINGS = [
 
 
 def explain(host: Host, options: SshOptions, code: int | None, said: str) -> str:
-    """Why a connection could not be made, or ended.
+    """Explain why a connection could not be made, or ended.
 
     Args:
-        host: where it led.
-        options: of the engine.
-        code: the exit status of ssh; None when it had to be ended because it fell silent.
-        said: the standard error of ssh, and of the host when Python did not start there.
+        host: the host of the connection.
+        options: the options of the engine.
+        code: the exit status of ssh; None if ssh was ended because the connection was silent.
+        said: the standard error of ssh, and of the host if Python did not start there.
+
+    Returns:
+        The explanation, with advice.
     """
     words = said.strip().splitlines()
     last = f" ssh said: {words[-1].strip()}" if words else ""
@@ -96,7 +99,7 @@ def explain(host: Host, options: SshOptions, code: int | None, said: str) -> str
 
 
 def wrong_python(host: Host, options: SshOptions, theirs: str, ours: str) -> str:
-    """Why a host with another minor version of Python is refused."""
+    """Explain why a host with another minor version of Python is refused."""
     return (
         f"{options.interpreter} on {host.entry} is Python {theirs}, and the launcher runs {ours}; objects do not "
         f"travel between them. Set `python` in [engines.ssh] to a Python {ours} there, or start the launcher "
@@ -105,7 +108,7 @@ def wrong_python(host: Host, options: SshOptions, theirs: str, ours: str) -> str
 
 
 def no_forwarding(host: Host, said: str) -> str:
-    """Why a host whose sshd does not forward unix sockets is refused."""
+    """Explain why a host whose sshd does not forward unix sockets is refused."""
     words = f" ssh said: {said.strip().splitlines()[-1].strip()}" if said.strip() else ""
     return (
         f"sshd on {host.entry} carries no connections to unix sockets, on which links of Ropewalk run. Put "

@@ -1,4 +1,4 @@
-"""For those who write engines, algorithms and test programs: conformance suites, fault injection, a problem for POET.
+"""Tools for testing engines, algorithms and programs: conformance suites, fault injection, a problem for POET.
 
 from ropewalk.testing import faults
 from ropewalk.testing.algorithm_conformance import AlgorithmConformance

@@ -1,10 +1,10 @@
-"""What every population method has to do, as a suite that any algorithm can be put through.
+"""The conformance suite of population methods.
 
     class TestMine(AlgorithmConformance):          # pytest runs its methods; pytest is not needed to import this
         def make_algorithm(self) -> Algorithm:
             return Mine(population=8, seed=1)
 
-The laws are those of `population.algorithm`: everything is decided by the seed and by what is told, in that order.
+The laws are those of `population.algorithm`: the seed and the outcomes told, in their order, decide everything.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ from ropewalk.population.trial import Trial
 
 
 class AlgorithmConformance:
-    """The suite. Subclass it, say how your algorithm is made, and let pytest or a loop over `all_tests()` run it."""
+    """The suite: subclass it, override `make_algorithm`, and run it by pytest or with the tests of `all_tests()`."""
 
-    #: Generations that are gone through.
+    #: The number of generations of a run.
     generations: int = 3
-    #: Ways in which it can be run.
+    #: The modes that the algorithm supports.
     modes: tuple[Mode, ...] = ("generation", "steady")
-    #: Whether it gives as good as the same result when told of a generation in several pieces, in order.
+    #: Whether the result is the same, up to rounding, if a generation is told in several pieces, in order.
     takes_pieces: bool = True
 
     def make_algorithm(self) -> Algorithm[Any]:
-        """A small algorithm, always the same."""
+        """Make a small algorithm, the same each time."""
         raise NotImplementedError("say how your algorithm is made: override make_algorithm()")
 
     def fitness(self, *arguments: Any) -> float | Outcome:
-        """A fitness function for it; the last argument is the trial. By default: near 1 is good, in any dimension."""
+        """Return the fitness of a candidate; the last argument is the trial. By default, values near 1 are best."""
         x, trial = np.asarray(arguments[0], np.float64), arguments[-1]
         return Outcome(-float(np.sum((x - 1) ** 2)) + 0.01 * float(trial.rng.normal()), behaviour=x[:2])
 
     def make_again(self, algorithm: Algorithm[Any]) -> Algorithm[Any]:
-        """The same algorithm, made in another process from what the first one left; override it if that is in files."""
+        """Make the same algorithm as in another process; override it if the algorithm keeps data in files."""
         return self.make_algorithm()
 
     def state_of(self, algorithm: Algorithm[Any]) -> bytes:
-        """What has to be equal where two runs are; override it if `state_dict` names something of its surroundings."""
+        """Return the state that equal runs share; override it if `state_dict` names paths or other local facts."""
         return pack_state(algorithm.state_dict())
 
     @classmethod
     def all_tests(cls) -> unittest.TestSuite:
-        """The suite for unittest, for where pytest is not at hand."""
+        """Return the suite for unittest, if pytest is not available."""
         names = [name for name in dir(cls) if name.startswith("test_")]
         return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
     def test_a_run_follows_from_its_seed_on_any_pool(self) -> None:
-        """The order in which evaluations end is nothing that a generation depends on."""
+        """A generation does not depend on the order in which evaluations end."""
         here = self._run()
         assert here.evaluations > 0 and here.algorithm.generation >= self.generations
         with ThreadPoolExecutor(3) as threads:
             self._assert_same(self._run(pool=threads), here)
 
     def test_a_log_is_repeated(self) -> None:
-        """In every mode; in steady state the order in which evaluations end decides, and is in the log."""
+        """This holds in every mode; in steady state the log has the order in which evaluations ended."""
         for mode in self.modes:
             with ThreadPoolExecutor(3) as threads:
                 run = self._run(pool=threads, mode=mode)
@@ -75,7 +75,7 @@ class AlgorithmConformance:
             self._assert_same(evaluate(algorithm, self._fitness(algorithm), replay=run.decisions), run)
 
     def test_it_goes_on_from_its_state(self) -> None:
-        """Between generations, through a file, into an object that was made anew."""
+        """The state is saved between generations, and loaded from a file into a new object."""
         one = self.make_algorithm()
         self._generation(one, 0)
         state = unpack_state(pack_state(one.state_dict()), "the state")
@@ -89,7 +89,7 @@ class AlgorithmConformance:
         assert one.figures() == again.figures() and one.generation == again.generation
 
     def test_candidates_and_evaluators_travel(self) -> None:
-        """What a worker gets by pickle gives the same outcome, and does not change the algorithm here."""
+        """Pickled candidates and evaluators give the same outcome, and evaluation does not change the algorithm."""
         algorithm = self.make_algorithm()
         candidates, evaluator = list(algorithm.ask(algorithm.population)), algorithm.evaluator()
         before = self.state_of(algorithm)
@@ -103,7 +103,7 @@ class AlgorithmConformance:
         assert self.state_of(algorithm) == before
 
     def test_pieces_are_as_good_as_a_whole(self) -> None:
-        """A generation that is told one by one, in order."""
+        """A generation may be told one outcome at a time, in order."""
         if not self.takes_pieces:
             return
         whole, pieces = self.make_algorithm(), self.make_algorithm()
@@ -117,7 +117,7 @@ class AlgorithmConformance:
         assert self.state_of(whole) == self.state_of(pieces)
 
     def test_candidates_may_be_missing_for_good(self) -> None:
-        """Stragglers, or evaluations that failed: one in four is dropped, and the run goes on."""
+        """One candidate in four is dropped, as a straggler or a failed evaluation, and the run continues."""
         algorithm = self.make_algorithm()
         for number in itertools.count():
             if algorithm.finished or algorithm.generation >= self.generations:
@@ -129,7 +129,7 @@ class AlgorithmConformance:
             algorithm.tell([candidate for candidate, _ in kept], [outcome for _, outcome in kept])
 
     def test_figures_are_numbers(self) -> None:
-        """They are columns of a table, and names that rows have already are not taken."""
+        """Figures become columns of a table, and do not use names of existing columns."""
         run = self._run()
         for name, value in run.algorithm.figures().items():
             assert isinstance(value, int | float), f"{name} is {value!r}"
@@ -138,7 +138,7 @@ class AlgorithmConformance:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def _fitness(self, algorithm: Algorithm[Any]) -> Any:
-        """As `evaluate` wants it: with as many parameters as the evaluator gives arguments, and the trial."""
+        """Return a fitness function for `evaluate`, with the evaluator's number of arguments, and the trial."""
 
         def of_one(x: Any, trial: Trial) -> float | Outcome:
             return self.fitness(x, trial)

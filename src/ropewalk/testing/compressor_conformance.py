@@ -1,10 +1,10 @@
-"""What every compressor has to do, as a suite that any compressor can be put through.
+"""The conformance suite of compressors.
 
     class TestMine(CompressorConformance):          # pytest runs its methods; pytest is not needed to import this
         def make_compressor(self) -> Compressor:
             return Mine()
 
-Three members with different gradients go through some rounds, with buckets of several parameters, of one, and of one
+Three members with different gradients run some rounds, with buckets of several parameters, of one parameter, and of one
 component, in float32, float64 and bfloat16. The laws are those of `exchange.compressors.compressor`.
 """
 
@@ -25,31 +25,31 @@ from ropewalk.testing.compressor_team import NUM_MEMBERS, Team, close, copied, d
 
 
 class CompressorConformance:
-    """The suite. Subclass it, say how your compressor is made, and let pytest or a loop over `all_tests()` run it."""
+    """The suite: subclass it, override `make_compressor`, and run it by pytest or with the tests of `all_tests()`."""
 
-    #: Of the gradients.
+    #: The dtypes of the gradients.
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64, torch.bfloat16)
     #: Shapes of the parameters of each bucket; the first is tried in every dtype, the others in float32.
     buckets: tuple[tuple[tuple[int, ...], ...], ...] = (((12, 10), (10,), (), (4, 3, 3, 3)), ((9,),), ((),))
-    #: Where gradients are: "cpu" or "cuda".
+    #: The device of the gradients: "cpu" or "cuda".
     device: str = "cpu"
-    #: Rounds that are gone through.
+    #: The number of rounds.
     num_rounds: int = 4
 
     def make_compressor(self) -> Compressor:
-        """A compressor as your users make it."""
+        """Make a compressor as your users do."""
         raise NotImplementedError("say how your compressor is made: override make_compressor()")
 
     @classmethod
     def all_tests(cls) -> unittest.TestSuite:
-        """The suite for unittest, for where pytest is not at hand."""
+        """Return the suite for unittest, if pytest is not available."""
         names = [name for name in dir(cls) if name.startswith("test_")]
         return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def test_messages_say_what_they_cost(self) -> None:
-        """`bits`, `layers` and `num_values` are those of the bytes that are sent."""
+        """`bits`, `layers` and `num_values` agree with the bytes that are sent."""
         for team in self._teams():
             for _ in range(self.num_rounds):
                 for rank, encoder in enumerate(team.encoders):
@@ -66,7 +66,7 @@ class CompressorConformance:
                 team.play()
 
     def test_who_has_nothing_to_say_costs_nothing(self) -> None:
-        """Without samples while nothing is kept, and in rounds without it, a member sends no byte."""
+        """A member sends no byte if it has no samples and no kept error, or does not take part in the round."""
         for team in self._teams():
             nothing = torch.zeros_like(team.gradients[0])
             first = team.encoders[0].encode(nothing, team.at(0, samples=0.0))
@@ -77,13 +77,13 @@ class CompressorConformance:
                 assert not message.data.size and not message.layers and not message.num_values
 
     def test_zero_gradients_say_zero(self) -> None:
-        """What nobody has is not made up."""
+        """If all gradients are zero, so is the result."""
         for team in self._teams():
             team.gradients = [torch.zeros_like(gradient) for gradient in team.gradients]
             assert not team.play().any()
 
     def test_a_gradient_is_not_changed(self) -> None:
-        """Neither gradients nor what was applied are written to."""
+        """The compressor writes neither to gradients nor to the applied mean."""
         for team in self._teams():
             for _ in range(self.num_rounds):
                 before = [gradient.clone() for gradient in team.gradients]
@@ -99,7 +99,7 @@ class CompressorConformance:
     # --- two phases ---------------------------------------------------------------------------------------------------
 
     def test_a_round_that_was_taken_back_can_be_repeated(self) -> None:
-        """Encoding and decoding change no state; after an abort the same comes out again."""
+        """Encoding and decoding change no state; after an abort they give the same result again."""
         for team in self._teams():
             for _ in range(self.num_rounds):
                 states = team.states()
@@ -131,7 +131,7 @@ class CompressorConformance:
     # --- decoders -----------------------------------------------------------------------------------------------------
 
     def test_replicas_of_the_decoder_compute_the_same_bits(self) -> None:
-        """In whatever order messages arrive, and whether or not silent members are listed."""
+        """This holds for any order of messages, and whether or not silent members are listed."""
         for team in self._teams():
             replica = team.compressor.decoder(team.layout)
             for step in range(self.num_rounds):
@@ -146,7 +146,7 @@ class CompressorConformance:
                 team.commit(one)
 
     def test_corrupt_bytes_are_refused_or_read(self) -> None:
-        """Never another error than MessageCorrupt with the rank, and nothing of them stays after an abort."""
+        """The only error is MessageCorrupt with the rank, and an abort leaves no trace of the bytes."""
         for team in self._teams(torch.float32):
             team.play()
             messages = team.encode()
@@ -163,7 +163,7 @@ class CompressorConformance:
     # --- state --------------------------------------------------------------------------------------------------------
 
     def test_state_goes_by_parameter(self) -> None:
-        """Saved, taken apart by parameter and put together again it goes on as if nothing had been."""
+        """A state that is saved, split by parameter and joined again gives the same rounds as before."""
         for team in self._teams():
             for _ in range(self.num_rounds):
                 team.play()
@@ -176,7 +176,7 @@ class CompressorConformance:
                 assert same(team.play(), other.play())
 
     def test_state_is_a_copy(self) -> None:
-        """What was saved does not change with the rounds that follow."""
+        """A saved state does not change in later rounds."""
         for team in self._teams():
             team.play()
             states = team.states()
@@ -185,7 +185,7 @@ class CompressorConformance:
             assert equal_states(states, copies)
 
     def test_the_configuration_says_everything(self) -> None:
-        """A copy from another process sends the same bytes: by seed, step and rank, and nothing else."""
+        """A copy in another process sends the same bytes, which depend only on seed, step and rank."""
         compressor = self.make_compressor()
         copy = copied(compressor)
         assert copy == compressor and hash(copy) == hash(compressor)
@@ -200,7 +200,7 @@ class CompressorConformance:
     # --- what is kept back --------------------------------------------------------------------------------------------
 
     def test_what_was_said_and_what_is_kept_is_all_there_was(self) -> None:
-        """With error feedback: sum of applied + errors = sum of gradients; who is silent keeps its gradient."""
+        """With error feedback, sum of applied + errors = sum of gradients; a silent member keeps its gradient."""
         for team in self._teams(has_errors=True):
             if team.encoders[0].error is None:
                 continue
@@ -218,7 +218,7 @@ class CompressorConformance:
             close(total + team.errors(), gradients, "an error was lost when it was handed over", team)
 
     def test_whole_gradients_leave_nothing_behind(self) -> None:
-        """`whole` says the gradients and all that was kept back, `decode_whole` hears it, and rounds go on."""
+        """`whole` sends gradients and kept errors, `decode_whole` receives them, and later rounds work."""
         for team in self._teams(has_errors=True):
             for step in range(self.num_rounds):
                 if step % 2:
@@ -263,7 +263,7 @@ class CompressorConformance:
                 close(total + team.errors(), gradients, "after a flush, rounds do not go on", team)
 
     def test_what_is_transparent_shows_nan_and_infinity_and_keeps_nothing(self) -> None:
-        """Who says so need not look for them: every receiver sees them, and no later round does."""
+        """A transparent compressor need not check for them: every receiver gets them, and no later round does."""
         for value in (float("nan"), float("inf")):
             for team in self._teams():
                 if not team.compressor.transparent:
@@ -286,7 +286,7 @@ class CompressorConformance:
                 assert team.play().isfinite().all()
 
     def test_the_receiver_remembers_what_workers_have_said(self) -> None:
-        """The decoder's memory is the sum of the encoders'."""
+        """The decoder's memory is the sum of the encoders' memories."""
         for team in self._teams():
             if not team.compressor.keeps_memory:
                 assert all(encoder.memory is None for encoder in team.encoders)
@@ -308,7 +308,7 @@ class CompressorConformance:
     # --- sums ---------------------------------------------------------------------------------------------------------
 
     def test_sums_say_the_same_to_everybody(self) -> None:
-        """Payloads that can be summed fit together, can be taken back, and their sum gives all the same bits."""
+        """Summable payloads have equal sizes, can be aborted, and their sum decodes to the same bits everywhere."""
         for team in self._teams(has_errors=True):
             assert team.compressor.summable == isinstance(team.encoders[0], SummableEncoder)
             if not team.compressor.summable:
@@ -337,7 +337,7 @@ class CompressorConformance:
                 yield Layout(tuple(BucketEntry(f"p{at}", shape, dtype, self.device) for at, shape in enumerate(shapes)))
 
     def _teams(self, *dtypes: torch.dtype, has_errors: bool = False) -> Iterator[Team]:
-        """Teams for every bucket; those that are to have errors with error feedback round the compressor, too."""
+        """Yield teams for every bucket; with `has_errors`, also with the compressor inside error feedback."""
         compressors = [self.make_compressor()]
         if has_errors:
             with contextlib.suppress(ExchangeInvalid):

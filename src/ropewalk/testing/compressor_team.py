@@ -1,4 +1,4 @@
-"""Members that go through rounds of an exchange in one thread, for the suite that compressors are put through."""
+"""Members that run rounds of an exchange in one thread, for the conformance suite of compressors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUM_MEMBERS = 3
 #: The weight of each member's gradient.
 _SAMPLES = (1.0, 2.0, 0.5)
 
-#: How far sums may be off for rounding, against the largest magnitude that was summed.
+#: The relative rounding error of sums that is allowed, against the largest magnitude that was summed.
 _TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
 
 
@@ -31,7 +31,7 @@ class Team:
         self.encoders = [compressor.encoder(layout) for _ in range(NUM_MEMBERS)]
         self.decoder = compressor.decoder(layout)
         self.applied: Tensor | None = None
-        #: The dtype of the last sum, which rounds, too.
+        #: The dtype of the last sum, which also rounds.
         self.summed_in = layout.dtype
         self._chance = torch.Generator().manual_seed(7)
         self._step = 0
@@ -43,19 +43,19 @@ class Team:
         return Round(self._step, rank, NUM_MEMBERS, samples, self.applied, participates=participates)
 
     def idle(self, rank: int) -> None:
-        """In this round a member has no samples."""
+        """Give a member no samples in this round."""
         self.samples[rank] = 0.0
         self.gradients[rank].zero_()
 
     def encode(self, quiet: int = -1) -> dict[int, memoryview]:
-        """Messages of all members, of which one may be silent."""
+        """Return the messages of all members, of which `quiet` is silent."""
         return {
             rank: memoryview(encoder.encode(gradient, self.at(rank, participates=rank != quiet)).data.tobytes())
             for rank, (encoder, gradient) in enumerate(zip(self.encoders, self.gradients, strict=True))
         }
 
     def encode_whole(self) -> Tensor:
-        """The sum of what members say that leave nothing out."""
+        """Return the sum of the members' whole gradients and kept errors."""
         whole = [
             encoder.whole(gradient, self.at(rank))
             for rank, (encoder, gradient) in enumerate(zip(self.encoders, self.gradients, strict=True))
@@ -63,7 +63,7 @@ class Team:
         return _sum([gradient if part is None else part for part, gradient in zip(whole, self.gradients, strict=True)])
 
     def sum_up(self, quiet: int = -1) -> list[Tensor]:
-        """What each member decodes of a sum."""
+        """Return the sum as each member decodes it."""
         encoders = [encoder for encoder in self.encoders if isinstance(encoder, SummableEncoder)]
         summands: list[Tensor | None] = [
             encoder.summand(gradient, self.at(rank, participates=rank != quiet))
@@ -76,7 +76,7 @@ class Team:
             total = _sum(present)
             for summand, gradient in zip(present, self.gradients, strict=True):
                 if summand.data_ptr() != gradient.data_ptr():
-                    # Summands are the caller's, but where they are its own gradient.
+                    # The caller owns summands, unless they are its own gradient.
                     summand.fill_(7)
             self.summed_in = total.dtype
             summands = [encoder.next_summand(total.clone()) for encoder in encoders]
@@ -86,13 +86,13 @@ class Team:
         return outs
 
     def play(self, quiet: int = -1) -> Tensor:
-        """A whole round; gives what is applied."""
+        """Run one round; returns the sum that is applied."""
         out = torch.full_like(self.gradients[0], 7)
         self.decoder.decode(self.encode(quiet), out)
         return self.commit(out)
 
     def play_whole(self) -> Tensor:
-        """A round in which nothing is left out; gives what is applied."""
+        """Run a round that leaves nothing out; returns the sum that is applied."""
         out = torch.full_like(self.gradients[0], 7)
         self.decoder.decode_whole(self.encode_whole(), out)
         return self.commit(out)
@@ -114,7 +114,7 @@ class Team:
         return [half.state_dict() for half in (*self.encoders, self.decoder)]
 
     def through_single_parameters(self) -> Team:
-        """A team that goes on from the state of this one, which went through buckets of one parameter each."""
+        """Return a team with this team's state, saved and loaded through buckets of one parameter each."""
         other = Team(self.compressor, self.layout)
         other.applied, other._step, other.gradients = self.applied, self._step, self.gradients
         other._chance.set_state(self._chance.get_state())
@@ -134,7 +134,7 @@ class Team:
         return other
 
     def errors(self) -> Tensor:
-        """All that is kept back."""
+        """Return the sum of all kept errors."""
         return self.zeros() + sum(encoder.error.double() for encoder in self.encoders if encoder.error is not None)
 
     def true_sum(self) -> Tensor:
@@ -144,7 +144,7 @@ class Team:
         return torch.zeros(self.layout.numel, dtype=torch.float64, device=self.layout.device)
 
     def _next_gradients(self) -> list[Tensor]:
-        """A common part, so that there is something to learn, and one of each member; some components are zero."""
+        """Draw gradients with a common part and one of each member; some components are zero."""
         common = torch.randn(self.layout.numel, generator=self._chance, dtype=torch.float64)
         own = torch.randn(NUM_MEMBERS, self.layout.numel, generator=self._chance, dtype=torch.float64)
         weights = torch.tensor(_SAMPLES, dtype=torch.float64).view(-1, 1)
@@ -157,14 +157,14 @@ def _sum(parts: list[Tensor]) -> Tensor:
 
 
 def same(one: Tensor | None, other: Tensor | None) -> bool:
-    """The same bits, or both absent."""
+    """Return whether two tensors have the same bits, or both are absent."""
     if one is None or other is None:
         return one is other
     return torch.equal(one, other)
 
 
 def equal_states(one: Any, other: Any) -> bool:
-    """States are tensors and plain values, in lists and mappings."""
+    """Return whether two states are equal: tensors and plain values, in lists and mappings."""
     if isinstance(one, Tensor):
         return torch.equal(one, other)
     if isinstance(one, Mapping):
@@ -179,12 +179,12 @@ T = TypeVar("T")
 
 
 def copied(thing: T) -> T:
-    """The same thing in another process, so to speak."""
+    """Return a copy by pickle, as another process would get it."""
     return pickle.loads(pickle.dumps(thing))  # noqa: S301 - its own bytes
 
 
 def refusal(decoder: Decoder, messages: Mapping[int, memoryview], out: Tensor) -> MessageCorrupt | None:
-    """Why a decoder does not take these messages; None if it does."""
+    """Return the error with which a decoder refuses messages; None if it accepts them."""
     try:
         decoder.decode(messages, out)
     except MessageCorrupt as error:
@@ -193,7 +193,7 @@ def refusal(decoder: Decoder, messages: Mapping[int, memoryview], out: Tensor) -
 
 
 def close(found: Tensor, expected: Tensor, complaint: str, team: Team) -> None:
-    """Fail with the complaint unless two sums are the same but for rounding."""
+    """Fail with the complaint unless two sums are equal up to rounding."""
     off = (found - expected).abs().max().item()
     size = 1 + expected.abs().max().item()
     assert off <= max(_TOLERANCE[team.layout.dtype], _TOLERANCE[team.summed_in]) * size, (
@@ -202,7 +202,7 @@ def close(found: Tensor, expected: Tensor, complaint: str, team: Team) -> None:
 
 
 def damaged(data: bytes) -> Iterator[bytes]:
-    """Bytes that are cut, longer, changed here or there, and bytes of nobody."""
+    """Yield bytes that are truncated, extended or changed, and random bytes."""
     chance = np.random.default_rng(11)
     for length in {0, 1, 2, 3, 7, len(data) // 2, len(data) - 1} & set(range(len(data))):
         yield data[:length]

@@ -1,4 +1,4 @@
-"""What every engine has to do, as a suite that any engine can be put through.
+"""The conformance suite of engines.
 
     class TestMyEngine(EngineConformance):          # pytest runs its methods; pytest is not needed to import this
         engine_name = "mine"
@@ -6,10 +6,9 @@
         def engine_options(self) -> Mapping[str, object]:
             return {"queue": "tests"}
 
-Each method starts real jobs on the engine and ends them again. They are small
-Python programs, so the engine's hosts need a Python; see `python`. An engine of
-a cluster may take long to start a job: raise `patience_s`. What else the suite
-can be told is in `EngineUnderTest`.
+Each method starts real jobs on the engine and ends them again. They are small Python programs, so the engine's hosts
+need a Python; see `python`. If a cluster takes long to start a job, raise `patience_s`. `EngineUnderTest` has all
+settings of the suite.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ with socket.socket(socket.AF_UNIX) as listener:
 
 
 class EngineConformance(EngineUnderTest):
-    """The suite. Subclass it, say how your engine is made, and let pytest or a loop over `all_tests()` run it."""
+    """The suite: subclass it, say how your engine is made, and run it by pytest or with the tests of `all_tests()`."""
 
-    # What is handed over
+    # Input and output
 
     def test_a_job_runs_its_command_and_its_output_is_kept(self) -> None:
-        """`logs` holds stdout and stderr; arguments arrive as they are, with spaces and quotes."""
+        """`logs` has stdout and stderr; arguments arrive unchanged, with spaces and quotes."""
         with self._engine() as (engine, run):
             text = "two words 'and' \"quotes\" $HOME ; *"
             id = engine.submit(
@@ -66,7 +65,7 @@ class EngineConformance(EngineUnderTest):
             assert text in logs, f"the arguments arrived differently: {logs!r}"
 
     def test_stdin_is_handed_over_whole_and_ends(self) -> None:
-        """Secrets travel on it, so it must arrive byte for byte, and end, however long it is."""
+        """Secrets are passed on the standard input, so it must arrive byte for byte, and end, at any length."""
         with self._engine() as (engine, run):
             code = "import sys, hashlib; d = sys.stdin.buffer.read(); print(len(d), hashlib.sha256(d).hexdigest()[:8])"
             for request, data in (("none", b""), ("short", b"\x00\xff secret\n"), ("long", bytes(range(256)) * 2000)):
@@ -76,14 +75,14 @@ class EngineConformance(EngineUnderTest):
                 assert logs.startswith(f"{len(data)} "), f"{len(data)} bytes were sent; the job says {logs!r}"
 
     def test_a_job_that_does_not_read_its_stdin_holds_up_nobody(self) -> None:
-        """`submit` returns although nobody reads the megabyte."""
+        """`submit` returns although the job does not read the megabyte."""
         with self._engine() as (engine, run):
             id = engine.submit(self._spec("import time; time.sleep(600)", stdin=bytes(1 << 20)), 1, run, "a")[0]
             engine.cancel([id])
             self._wait_until_over(engine, id)
 
     def test_the_environment_is_set_and_names_the_run(self) -> None:
-        """`JobSpec.environment` comes on top, and ROPEWALK_RUN_ID says which run a job belongs to."""
+        """`JobSpec.environment` is added, and ROPEWALK_RUN_ID names the run of a job."""
         with self._engine() as (engine, run):
             code = "import os; print(os.environ['CONFORMANCE'], os.environ['ROPEWALK_RUN_ID'], 'PATH' in os.environ)"
             id = engine.submit(self._spec(code, environment={"CONFORMANCE": "a b=$c"}), 1, run, "a")[0]
@@ -94,7 +93,7 @@ class EngineConformance(EngineUnderTest):
     # Ids and states
 
     def test_submit_is_idempotent(self) -> None:
-        """The same run and request: the same ids, and nothing new runs. Another request or run: new jobs."""
+        """The same run and request give the same ids and start nothing; another request or run gives new jobs."""
         with self._engine() as (engine, run):
             spec = self._spec("import time; time.sleep(600)")
             first = engine.submit(spec, 2, run, "a")
@@ -106,7 +105,7 @@ class EngineConformance(EngineUnderTest):
             assert engine.submit(spec, 2, run, "a") == first, "also after they have ended"
 
     def test_ids_are_unique_for_as_long_as_the_engine_lives(self) -> None:
-        """Also when jobs end and their process numbers are given out again."""
+        """This holds also if jobs end and their process numbers are reused."""
         with self._engine() as (engine, run):
             ids: list[str] = []
             for round in range(3):
@@ -116,7 +115,7 @@ class EngineConformance(EngineUnderTest):
             assert len(set(ids)) == 9, f"ids were given out twice: {ids}"
 
     def test_poll_knows_all_states_in_one_call(self) -> None:
-        """PENDING or RUNNING, then ENDED; LOST for what it has never heard of; an empty question is fine."""
+        """A job is PENDING or RUNNING, then ENDED; an unknown id is LOST; an empty list of ids is allowed."""
         with self._engine() as (engine, run):
             over = engine.submit(self._spec("pass"), 1, run, "over")[0]
             self._wait_until_over(engine, over)
@@ -131,7 +130,7 @@ class EngineConformance(EngineUnderTest):
             self._wait_for(lambda: engine.poll([alive])[alive].state is JobState.RUNNING, "the job to run")
 
     def test_exit_codes_and_signals_are_told_as_documented(self) -> None:
-        """0, a number, and minus the number of the signal; the same each time they are asked for."""
+        """The code is 0, a number, or minus the number of the signal, and the same at each poll."""
         with self._engine() as (engine, run):
             for code, expected in (
                 ("pass", 0),
@@ -145,7 +144,7 @@ class EngineConformance(EngineUnderTest):
                 assert engine.poll([id])[id].exit_code == expected
 
     def test_jobs_of_one_request_are_jobs_of_their_own(self) -> None:
-        """Each has its own id, output and end; ending one leaves the others alone."""
+        """Each job has its own id, output and end; ending one does not affect the others."""
         with self._engine() as (engine, run):
             code = "import time, uuid; print('I am', uuid.uuid4(), flush=True); time.sleep(600)"
             ids = engine.submit(self._spec(code), 3, run, "a")
@@ -160,7 +159,7 @@ class EngineConformance(EngineUnderTest):
             assert "I am" in engine.logs(ids[1]), "the output of a job is kept when it has ended"
 
     def test_many_jobs_at_once(self) -> None:
-        """They all run, one `poll` asks for all, and each is told its own end."""
+        """All jobs run, one `poll` returns all, and each has its own end."""
         with self._engine() as (engine, run):
             groups = {code: engine.submit(self._spec(f"raise SystemExit({code})"), self.num_jobs // 4, run, str(code))
                       for code in range(4)}  # fmt: skip
@@ -173,7 +172,7 @@ class EngineConformance(EngineUnderTest):
     # Finding and ending
 
     def test_find_knows_the_jobs_of_a_run_that_have_not_ended(self) -> None:
-        """Those, and no others."""
+        """`find` returns these jobs and no others."""
         with self._engine() as (engine, run), self._cleaned(engine, f"{run}-other"):
             spec = self._spec("import time; time.sleep(600)")
             mine = engine.submit(spec, 2, run, "a")
@@ -185,7 +184,7 @@ class EngineConformance(EngineUnderTest):
             assert engine.find("no-such-run") == []
 
     def test_a_job_that_is_asked_to_end_may_do_so_in_its_own_way(self) -> None:
-        """`ask_to_end` is a SIGTERM, where there is one; engines that end the job with it forget the exit code."""
+        """`ask_to_end` sends SIGTERM, if it can; an engine that ends the job with it may forget the exit code."""
         with self._engine() as (engine, run):
             code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(5)); "
             id = engine.submit(self._spec(f"{code}print('up', flush=True); time.sleep(600)"), 1, run, "a")[0]
@@ -195,7 +194,7 @@ class EngineConformance(EngineUnderTest):
                 assert engine.poll([id])[id].exit_code in (5, None)
 
     def test_cancel_ends_jobs_at_once_and_may_be_repeated(self) -> None:
-        """Also jobs that ignore polite signals; what has ended or is unknown is passed over, and keeps its code."""
+        """This includes jobs that ignore SIGTERM; ended and unknown jobs are ignored, and keep their exit code."""
         with self._engine() as (engine, run):
             over = engine.submit(self._spec("raise SystemExit(3)"), 1, run, "over")[0]
             self._wait_until_over(engine, over)
@@ -212,7 +211,7 @@ class EngineConformance(EngineUnderTest):
             engine.cancel([])
 
     def test_what_a_job_started_ends_with_it(self) -> None:
-        """Both when it is cancelled and when it ends by itself; also what left its process group."""
+        """This holds if the job is cancelled or ends by itself, also for processes that left its process group."""
         child = "import time; print('child', flush=True); time.sleep(600)"
         start = (
             "import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {!r}], start_new_session={}); "
@@ -233,7 +232,7 @@ class EngineConformance(EngineUnderTest):
                 self._wait_for(lambda run=run: not processes_of(run), f"what the job started to end: {logs}")
 
     def test_a_command_that_does_not_exist_is_an_error(self) -> None:
-        """`EngineError` where the engine can tell at once; else the job ends with a code that is not 0."""
+        """`submit` raises `EngineError` if the engine knows at once; else the job ends with a code that is not 0."""
         with self._engine() as (engine, run):
             ids: list[str] = []
             refusal = ""
@@ -246,10 +245,10 @@ class EngineConformance(EngineUnderTest):
             for id in ids:
                 assert self._wait_until_over(engine, id).exit_code != 0
 
-    # Words
+    # Texts
 
     def test_logs_are_text_of_limited_size_whatever_a_job_prints(self) -> None:
-        """Bytes that are no text do not hurt; the end of the output is what is kept; unknown jobs have none."""
+        """Bytes that are not text do no harm; the end of the output is kept; unknown jobs have no output."""
         with self._engine() as (engine, run):
             code = "import sys; sys.stdout.buffer.write(b'\\xff\\xfe' + b'x' * 1000000 + b'the end')"
             id = engine.submit(self._spec(code), 1, run, "a")[0]
@@ -259,7 +258,7 @@ class EngineConformance(EngineUnderTest):
             assert engine.logs("no-such-job") == ""
 
     def test_render_shows_the_job_and_no_secret_and_starts_nothing(self) -> None:
-        """What would be sent, for people and for tests."""
+        """`render` returns the request that would be sent, for users and for tests."""
         with self._engine() as (engine, run):
             secret = secrets.token_hex()
             spec = self._spec("print(1)", stdin=secret.encode(), environment={"CONFORMANCE": "shown"})
@@ -270,14 +269,14 @@ class EngineConformance(EngineUnderTest):
             assert engine.find(run) == []
 
     def test_check_says_what_it_looked_at(self) -> None:
-        """For `ropewalk doctor`: every finding has words."""
+        """Every finding has a text, for `ropewalk doctor`."""
         with self._engine() as (engine, _):
             for finding in engine.check():
                 assert finding.what and finding.detail
                 assert finding.ok in (True, False)
 
     def test_close_may_be_repeated_and_ends_no_job(self) -> None:
-        """What is closed is the engine, not the work."""
+        """`close` releases the engine and leaves its jobs running."""
         with self._engine() as (engine, run):
             id = engine.submit(self._spec("import time; time.sleep(600)"), 1, run, "a")[0]
             over = engine.submit(self._spec("pass"), 1, run, "b")[0]
@@ -288,7 +287,7 @@ class EngineConformance(EngineUnderTest):
             assert isinstance(engine.logs(over), str)
 
     def test_a_job_ends_when_its_time_is_over(self) -> None:
-        """And `reason` says that it was so."""
+        """`reason` then says that the time limit was reached."""
         if self.time_limit_s is None:
             raise unittest.SkipTest("no time limit was named that this engine can keep to in a test")
         with self._engine() as (engine, run):
@@ -298,10 +297,10 @@ class EngineConformance(EngineUnderTest):
             assert status.exit_code != 0, f"it did not end by itself: {status}"
             assert "time" in status.reason.lower() or "deadline" in status.reason.lower(), f"no word of it: {status}"
 
-    # What goes wrong
+    # Failures
 
     def test_a_job_taken_away_from_outside_is_reported_with_words(self) -> None:
-        """Killed by somebody else, or its machine was: it is over within a bound, and `reason` says what is known."""
+        """A job whose process or machine was killed is over within a time limit, and `reason` says what is known."""
         with self._engine() as (engine, run):
             code = "import time; print('up', flush=True); time.sleep(600)"
             lost, kept = engine.submit(self._spec(code), 2, run, "a")
@@ -317,7 +316,7 @@ class EngineConformance(EngineUnderTest):
             assert engine.poll([kept])[kept].state is JobState.RUNNING, "the other job has nothing to do with it"
 
     def test_jobs_of_a_killed_launcher_end_or_are_found(self) -> None:
-        """Within a bound its jobs are gone, or another process finds them by `runs`, and can end them."""
+        """Within a time limit its jobs are gone, or another process finds them by `runs`, and can end them."""
         run = new_run()
         other = self.make_engine()
         with self._cleaned(other, run):
@@ -344,7 +343,7 @@ class EngineConformance(EngineUnderTest):
             self._wait_for(lambda: not self.leftovers(), lambda: f"this to be removed: {self.leftovers()}")
 
     def test_runs_tells_which_runs_have_jobs(self) -> None:
-        """As `find` does for one run; or the engine tells of none, if its jobs end with their launcher."""
+        """`runs` agrees with `find`, or is empty if the engine's jobs end with their launcher."""
         with self._engine() as (engine, run):
             ids = engine.submit(self._spec("import time; time.sleep(600)"), 2, run, "a")
             self._wait_for(lambda: engine.poll(ids[:1])[ids[0]].state is JobState.RUNNING, "a job to run")
@@ -353,7 +352,7 @@ class EngineConformance(EngineUnderTest):
             self._wait_for(lambda: run not in engine.runs(), "the run to have no jobs")
 
     def test_no_secret_can_be_read_by_others(self) -> None:
-        """What is on stdin is in no command line, not even for a moment, and in no environment, text or log."""
+        """The standard input is in no command line, not even for a moment, and in no environment, text or log."""
         secret = secrets.token_hex()
         watch = CommandLineWatch(self.visible_command_lines, secret)
         watch.start()
@@ -371,7 +370,7 @@ class EngineConformance(EngineUnderTest):
         assert not watch.seen, f"the secret stood in a command line: {watch.seen}"
 
     def test_bad_options_are_refused_by_name(self) -> None:
-        """`SettingsError` names the option and the engine's options; before anything is asked of the cluster."""
+        """`SettingsError` names the option and the engine's options, before any request to the cluster."""
         engine = self.make_engine()
         engine.close()
         refusal = ""
@@ -382,10 +381,10 @@ class EngineConformance(EngineUnderTest):
         assert refusal, "an option that does not exist was accepted"
         assert "no_such_option" in refusal and engine.name in refusal, f"it should name both: {refusal}"
 
-    # What it says of itself
+    # Capacities and addresses
 
     def test_capacities_and_addresses_make_sense(self) -> None:
-        """`per_job`, `most_jobs`, `places` and `hosts`: numbers from 1, addresses to dial, errors with words."""
+        """`per_job`, `most_jobs`, `places` and `hosts` give numbers from 1, addresses to dial, or clear errors."""
         with self._engine() as (engine, _):
             per_job = engine.per_job(Resources())
             assert per_job is None or per_job >= 1
@@ -408,7 +407,7 @@ class EngineConformance(EngineUnderTest):
             assert engine.reach is not Reach.HERE or not engine.hosts(), "there is no network in between"
 
     def test_a_door_leads_to_the_job(self) -> None:
-        """Where connections are carried: to the unix socket of the job. Elsewhere there are no doors."""
+        """An engine that carries connections has a door to the unix socket of the job; other engines have no doors."""
         with self._engine() as (engine, run):
             if engine.reach is not Reach.CARRIED:
                 with contextlib.suppress(NotImplementedError):
@@ -428,8 +427,8 @@ class EngineConformance(EngineUnderTest):
                 raise AssertionError("a job that does not exist has no door")
 
     def test_nothing_of_the_engine_is_left_open(self) -> None:
-        """After `close` there are as many descriptors and threads in this process as before."""
-        self._use()  # libraries open some things once and keep them
+        """After `close` this process has as many descriptors and threads as before."""
+        self._use()  # libraries open some descriptors once and keep them
         descriptors, threads = _open_descriptors(), set(threading.enumerate())
         self._use()
         self._wait_for(lambda: _open_descriptors() <= descriptors, "the engine's descriptors to be closed", 5)
@@ -448,7 +447,7 @@ class EngineConformance(EngineUnderTest):
 
 
 def _answer(door: str, data: bytes) -> bytes:
-    """What the job says to some bytes that are sent through its door; empty while nobody is there."""
+    """Return the job's answer to bytes that are sent through its door; empty while no job listens."""
     received = bytearray()
     with socket.socket(socket.AF_UNIX) as link, contextlib.suppress(OSError):
         link.settimeout(5)

@@ -1,4 +1,4 @@
-"""An engine under test: how it is made, what may be done to it, and what can be seen of its jobs from here."""
+"""An engine under test: how it is made, how its jobs are lost, and which of their processes are visible here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
 
 OVER = (JobState.ENDED, JobState.LOST)
-#: Reads how to make an engine and what to submit, says which jobs it got, and ends by SIGKILL when it is told to.
+#: Reads how to make an engine and what to submit, prints the ids of its jobs, and kills itself when it is told to.
 _LAUNCHER = """
 import json, os, signal, sys, time
 from ropewalk.engines import make_engine
@@ -37,52 +37,52 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 class EngineUnderTest:
-    """What `EngineConformance` needs to know of an engine; a subclass sets and overrides what is different there."""
+    """The settings of `EngineConformance` for an engine; a subclass overrides those that differ."""
 
     engine_name: str = ""
-    """Its name in `ropewalk.engines.ENGINES` or in an entry point."""
+    """The name of the engine in `ropewalk.engines.ENGINES` or in an entry point."""
     python: str = sys.executable
     """A Python interpreter on the engine's hosts."""
     patience_s: float = 30.0
-    """How long the engine may take to start or to end a job."""
+    """The timeout for starting or ending a job, in seconds."""
     lost_s: float | None = None
-    """How long the engine may take to say that a job was lost; `patience_s` if None."""
+    """Seconds that the engine may take to report a lost job; `patience_s` if None."""
     time_limit_s: float | None = None
-    """A time limit that the engine can keep to; None leaves that test out."""
+    """A time limit that the engine can enforce; None skips that test."""
     num_jobs: int = 40
-    """How many jobs `test_many_jobs_at_once` submits."""
+    """The number of jobs that `test_many_jobs_at_once` submits."""
 
     def engine_options(self) -> Mapping[str, object]:
-        """The options it is made with; they must survive JSON, because the suite lets a launcher die that has them."""
+        """Return the engine's options; they must survive JSON, because the suite passes them to a launcher it kills."""
         return {}
 
     def make_engine(self) -> Engine:
-        """A new engine; called for each test."""
+        """Make a new engine; called for each test."""
         return make_engine(self.engine_name, self.engine_options())
 
     def launch(self, argv: Sequence[str], **popen_arguments: Any) -> subprocess.Popen[str]:
-        """Start a process that uses the engine; override it where that must happen on another machine."""
+        """Start a process that uses the engine; override it to start the process on another machine."""
         return subprocess.Popen(argv, **popen_arguments)
 
     def lose(self, engine: Engine, id: str) -> None:
-        """Take a running job away behind the engine's back: kill it, or the machine it runs on."""
+        """Kill a running job, or the machine it runs on, without the engine."""
         raise unittest.SkipTest(f"nobody said how to lose a job of {self.engine_name or type(self).__name__}")
 
     def leftovers(self) -> list[str]:
-        """What ended jobs have left that cannot be seen from here, such as containers or files on hosts, in words."""
+        """Describe leftovers of ended jobs that are not visible here, such as containers or files on hosts."""
         return []
 
     def visible_command_lines(self) -> Iterator[str]:
-        """The command lines that any user can read, on all machines of the engine that can be seen from here."""
+        """Yield the command lines that any user can read, on all machines of the engine that are visible here."""
         for folder in Path("/proc").glob("[0-9]*"):
             yield command_line(folder)
 
     @classmethod
     def all_tests(cls) -> list[str]:
-        """The names of the suite's methods."""
+        """Return the names of the suite's methods."""
         return sorted(name for name in dir(cls) if name.startswith("test_"))
 
-    # Means
+    # Helpers
 
     def _spec(
         self,
@@ -97,7 +97,7 @@ class EngineUnderTest:
 
     @contextlib.contextmanager
     def _engine(self) -> Generator[tuple[Engine, str]]:
-        """A new engine and the id of a run. In the end all jobs of the run are ended, and nothing of them is left."""
+        """Yield a new engine and the id of a run; afterwards all jobs of the run are ended, and no leftovers remain."""
         engine = self.make_engine()
         run = new_run()
         with self._cleaned(engine, run):
@@ -118,7 +118,7 @@ class EngineUnderTest:
 
     @contextlib.contextmanager
     def _launcher(self, run: str) -> Generator[tuple[subprocess.Popen[str], list[str]]]:
-        """A process that has submitted two jobs, with their ids; a line on its stdin makes it kill itself."""
+        """Yield a process that has submitted two jobs, and their ids; a line on its stdin makes it kill itself."""
         if not self.engine_name:
             raise unittest.SkipTest("only an engine with a name can be made in another process")
         code = "import time; print('up', flush=True); time.sleep(600)"
@@ -148,7 +148,7 @@ class EngineUnderTest:
     def _wait_for(
         self, condition: Callable[[], object], what: str | Callable[[], str], patience_s: float | None = None
     ) -> str:
-        """Wait until a condition is true, and return what it said if that is a text."""
+        """Wait until a condition is true, and return its value if that is a text."""
         patience_s = self.patience_s if patience_s is None else patience_s
         deadline = time.monotonic() + patience_s
         pause_s = 0.01
@@ -161,7 +161,7 @@ class EngineUnderTest:
 
 
 class CommandLineWatch(threading.Thread):
-    """Reads all command lines again and again, because those of short commands are seen only for a moment."""
+    """Reads all command lines continuously, because those of short commands are visible only for a moment."""
 
     def __init__(self, read: Callable[[], Iterator[str]], secret: str) -> None:
         super().__init__(name="command-line-watch")
@@ -177,21 +177,21 @@ class CommandLineWatch(threading.Thread):
             self._stopping.wait(0.005)
 
     def stop(self) -> None:
-        """Stop, and wait for the last look."""
+        """Stop, and wait for the last reading."""
         self._stopping.set()
         self.join()
 
 
 def processes_of(run_id: str) -> list[str]:
-    """The living processes of a run that can be seen from here: `pid: command line`.
+    """Return the visible processes of a run, as `pid: command line`.
 
-    A job's processes inherit ROPEWALK_RUN_ID. Seen are those of this machine, and as root those of its containers.
+    A job's processes inherit ROPEWALK_RUN_ID. Those of this machine are visible, and to root those of its containers.
     """
     return [f"{folder.name}: {command_line(folder)[:200]}" for folder in _folders_of(run_id)]
 
 
 def secrets_in_environment(run_id: str, secret: str) -> list[str]:
-    """Which processes of a run have a secret in their environment, where everything they start inherits it."""
+    """Return the processes of a run with a secret in their environment, which their children would inherit."""
     return [
         f"{folder.name}: {command_line(folder)[:200]}"
         for folder in _folders_of(run_id)
@@ -200,7 +200,7 @@ def secrets_in_environment(run_id: str, secret: str) -> list[str]:
 
 
 def command_line(folder: Path) -> str:
-    """The arguments of the process that a folder in /proc is of; empty if it is gone."""
+    """Return the arguments of the process of a folder in /proc; empty if it is gone."""
     return _read(folder / "cmdline").replace(b"\0", b" ").decode(errors="replace")
 
 
@@ -214,10 +214,10 @@ def _folders_of(run_id: str) -> Iterator[Path]:
 def _read(file: Path) -> bytes:
     try:
         return file.read_bytes()
-    except OSError:  # the process is gone, or somebody else's
+    except OSError:  # the process is gone, or another user's
         return b""
 
 
 def new_run() -> str:
-    """The id of a run that nobody else has."""
+    """Return a unique id of a run."""
     return f"conformance-{os.urandom(4).hex()}"

@@ -1,6 +1,6 @@
-"""Fault injection: real processes are killed, stopped and delayed, and real messages lost, where a test says so.
+"""Fault injection: kills, stops and delays real processes, and drops real messages, where a test says so.
 
-At named points, in processes that the test never sees:
+At named points, in processes that the test has no handle of:
 
     with faults.at("worker.before_flush", faults.kill()) as fault:
         with rw.Session() as session, rw.Pool(2, session=session) as pool:
@@ -13,9 +13,8 @@ From outside, at any moment:
     with faults.workers_killed_every(pool, 0.05): ...
     with faults.stopped(pid): ...
 
-A process learns of the faults when it starts, so enter `at` before the pool starts
-its workers (and for points of the agent, before the session starts its agent).
-The points are listed in `POINTS`; where no test is, each costs one look at a
+A process learns of the faults when it starts, so enter `at` before the pool starts its workers (and for points of the
+agent, before the session starts its agent). `POINTS` lists the points; outside of tests, each costs one check of a
 variable (`ropewalk/injection.py`).
 """
 
@@ -42,7 +41,7 @@ from ropewalk.injection import POINTS, VARIABLE, Fault
 from ropewalk.pool.pool import Pool
 
 _DEADLINE_S = 10.0
-#: Points where leaving out what stands there means something.
+#: Points whose step can be left out.
 _CAN_DROP = ("agent.before_exit_report", "link.send")
 
 
@@ -55,22 +54,26 @@ class FaultAction:
 
 
 def kill() -> FaultAction:
-    """The process ends itself with SIGKILL."""
+    """Return the action in which the process kills itself with SIGKILL."""
     return FaultAction("kill")
 
 
 def stop(seconds: float = 0.0) -> FaultAction:
-    """The process stops itself with SIGSTOP; it goes on after `seconds`, or, if 0, when somebody sends SIGCONT."""
+    """Return the action in which the process stops itself with SIGSTOP.
+
+    Args:
+        seconds: the process continues after this time; 0 leaves it stopped until it gets SIGCONT.
+    """
     return FaultAction("stop", seconds)
 
 
 def delay(seconds: float) -> FaultAction:
-    """The thread waits there."""
+    """Return the action in which the thread sleeps for `seconds` at the point."""
     return FaultAction("delay", seconds)
 
 
 def drop() -> FaultAction:
-    """What stands at the point is left out, as if it were lost on the way."""
+    """Return the action that leaves out the step at the point, as if a message were lost."""
     return FaultAction("drop")
 
 
@@ -85,7 +88,7 @@ class Injected:
 
     @property
     def fired(self) -> list[tuple[int, str]]:
-        """(pid, name) of the processes that it happened in, oldest first; also after the `with` block."""
+        """(pid, name) of the processes in which the fault happened, oldest first; also after the `with` block."""
         if not self.folder.exists():
             return list(self._after)
         found: list[tuple[int, str]] = []
@@ -97,14 +100,18 @@ class Injected:
 
     @property
     def num_fired(self) -> int:
-        """How often it has happened, in all processes together."""
+        """How many times the fault has happened, in all processes together."""
         return len(self.fired)
 
     def wait(self, times: int = 1, timeout_s: float = _DEADLINE_S) -> None:
-        """Wait until it has happened so often.
+        """Wait until the fault has happened a number of times.
+
+        Args:
+            times: the number of times, in all processes together.
+            timeout_s: seconds to wait.
 
         Raises:
-            TimeoutError: it has not.
+            TimeoutError: the fault has not happened `times` times within `timeout_s`.
         """
         deadline = time.monotonic() + timeout_s
         while self.num_fired < times:
@@ -123,16 +130,19 @@ class Injected:
 def at(
     point: str, action: FaultAction, *, times: int = 1, after: int = 0, process: str = "*", detail: str = "*"
 ) -> Generator[Injected]:
-    """Have something go wrong at a named point of the processes that start inside the block.
+    """Inject a fault at a named point of the processes that start inside the block.
 
     Args:
         point: one of `POINTS`.
         action: `kill()`, `stop()`, `delay()` or `drop()`.
-        times: how often, in all processes together; 0 for always.
-        after: how many visits of the point each process passes by first.
-        process: a pattern for the process: "agent", or the name of a worker such as "pool-1.0" or "*.0". This process
-            itself has to be named: "launcher".
-        detail: a pattern for what the point tells of itself, such as the type of a message.
+        times: how many times the fault happens, in all processes together; 0 for always.
+        after: the number of visits of the point that each process passes first.
+        process: a pattern for the process: "agent", or the name of a worker such as "pool-1.0" or "*.0". "*" does not
+            match this process, whose name is "launcher".
+        detail: a pattern for the detail that the point reports, such as the type of a message.
+
+    Yields:
+        The fault, which counts how many times it has happened.
 
     Raises:
         ValueError: there is no such point, or its step cannot be dropped.
@@ -167,7 +177,14 @@ def at(
 
 
 def kill_worker(pool: Pool, rank: int) -> int:
-    """End a running worker of a pool with SIGKILL, and return its process id.
+    """Kill a running worker of a pool with SIGKILL, and return its process id.
+
+    Args:
+        pool: the pool.
+        rank: the rank of the worker in the pool.
+
+    Returns:
+        The process id of the killed worker.
 
     Raises:
         LookupError: the pool has no running worker of that rank, and none came up within ten seconds.
@@ -185,9 +202,15 @@ def kill_worker(pool: Pool, rank: int) -> int:
 
 @contextlib.contextmanager
 def workers_killed_every(pool: Pool, seconds: float, *, seed: int = 0) -> Generator[list[int]]:
-    """End a worker of a pool, chosen at random, again and again while the block runs.
+    """Kill a random worker of a pool at regular intervals while the block runs.
 
-    Gives a list of the process ids that were ended, which grows meanwhile.
+    Args:
+        pool: the pool.
+        seconds: the time between two kills.
+        seed: the seed of the choice of workers.
+
+    Yields:
+        A list of the process ids that were killed, which grows meanwhile.
     """
     killed: list[int] = []
     over = threading.Event()
@@ -210,7 +233,7 @@ def workers_killed_every(pool: Pool, seconds: float, *, seed: int = 0) -> Genera
 
 @contextlib.contextmanager
 def stopped(pid: int) -> Generator[None]:
-    """Stop a process (SIGSTOP) while the block runs, and let it go on afterwards, if it is still there.
+    """Stop a process (SIGSTOP) while the block runs, and let it continue afterwards, if it still exists.
 
     Raises:
         ProcessLookupError: there is no such process.
@@ -223,7 +246,7 @@ def stopped(pid: int) -> Generator[None]:
             time.sleep(0.001)  # the signal is on its way
         yield
     finally:
-        # By the object, which remembers when the process began: the number may be another's by now.
+        # By the object, which knows when the process began: its number may have been reused.
         if process:
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Profiles in the shape of well-known models, made up: for tests and measurements of partitioners, without a model.
+"""Synthetic profiles in the shape of well-known models, for tests and measurements of partitioners without a model.
 
     line            layers in a row, with dense ones at the end (VGG)
     skips           blocks with a shortcut around them (ResNet)
@@ -55,12 +55,12 @@ class _Drawn:
         return id
 
     def profile(self, model: str) -> Profile:
-        """The profile of all operators that were added."""
+        """Return the profile of all operators that were added."""
         return Profile(tuple(self.operators), tuple(self.edges), model=model)
 
 
 def line(layers: int = 12, seed: int = 0) -> Profile:
-    """Convolutions whose values shrink and whose weights grow, then two dense layers that hold most of the weights."""
+    """Make convolutions whose values shrink and weights grow, then two dense layers with most of the weights."""
     drawn = _Drawn(seed)
     last = drawn.input()
     for number in range(layers):
@@ -73,7 +73,7 @@ def line(layers: int = 12, seed: int = 0) -> Profile:
 
 
 def skips(blocks: int = 8, seed: int = 0) -> Profile:
-    """Blocks of three convolutions, each with a shortcut around it."""
+    """Make blocks of three convolutions, each with a shortcut around it."""
     drawn = _Drawn(seed)
     last = drawn.add("Conv2d", [drawn.input()], 6, 50, 0.1)
     for number in range(blocks):
@@ -88,7 +88,7 @@ def skips(blocks: int = 8, seed: int = 0) -> Profile:
 
 
 def branches(modules: int = 6, seed: int = 0) -> Profile:
-    """Modules of four branches of one to four convolutions, whose values are joined behind them."""
+    """Make modules of four branches of one to four convolutions, whose values are then joined."""
     drawn = _Drawn(seed)
     last = drawn.add("Conv2d", [drawn.input()], 8, 80, 0.1)
     for number in range(modules):
@@ -105,7 +105,7 @@ def branches(modules: int = 6, seed: int = 0) -> Profile:
 
 
 def translation(layers: int = 3, seed: int = 0) -> Profile:
-    """Recurrent layers with shortcuts; the context of the attention in the middle is read by all layers behind it."""
+    """Make recurrent layers with shortcuts; all layers after the attention in the middle read its context."""
     drawn = _Drawn(seed)
     source, target = drawn.input(), drawn.input()
     last = drawn.add("Embedding", [source], 2, 6, 130)
@@ -134,5 +134,5 @@ def translation(layers: int = 3, seed: int = 0) -> Profile:
     return drawn.profile("translation")
 
 
-#: What makes each of them.
+#: The function that makes each profile, by name.
 MODEL_PROFILES = {"line": line, "skips": skips, "branches": branches, "translation": translation}

@@ -1,14 +1,12 @@
-"""What every partitioner has to do, as a suite that any partitioner can be put through.
+"""The conformance suite of partitioners.
 
     class TestMine(PartitionerConformance):         # pytest runs its methods; pytest is not needed to import this
         def make_partitioner(self) -> Partitioner:
             return Mine()
 
-Each method asks for stages of small graphs that are drawn at random, with branches, skips, inputs,
-tied parameters and operators that cost nothing. A partitioner may refuse what it cannot do, by
-`PlanInvalid` or `NoPlanFits`; what it returns must be a plan. It is asked again in a process with
-another hash seed, where it must say the same, so the subclass has to stand in a module that can be
-imported.
+Each method partitions small random graphs with branches, skips, inputs, tied parameters and operators that cost
+nothing. A partitioner may refuse a request by `PlanInvalid` or `NoPlanFits`; its results must be plans. It must give
+the same result in a process with another hash seed, so the subclass has to be in a module that can be imported.
 """
 
 from __future__ import annotations
@@ -40,43 +38,43 @@ _LEVELS = ((Level(1),), (Level(3, 50.0),), (Level(2, 200.0), Level(2, 20.0)))
 
 
 class PartitionerConformance:
-    """The suite. Subclass it, say how your partitioner is made, and let pytest or a loop over `all_tests()` run it."""
+    """The suite: subclass it, override `make_partitioner`, and run it by pytest or with the tests of `all_tests()`."""
 
     num_graphs: int = 6
-    """How many graphs each test draws."""
+    """The number of graphs that each test draws."""
     num_operators: int = 8
-    """How many operators they have, inputs aside."""
+    """The number of operators of each graph, without inputs."""
     seed: int = 0
-    """Draws other graphs."""
+    """The seed of the graphs."""
     schedules: tuple[str, ...] = ("one_f_one_b", "gpipe", "pipedream")
-    """Schedules for which it must find a plan on any devices; for the others it may refuse."""
+    """Schedules for which it must find a plan on any devices; for other schedules it may refuse."""
     keeps_memory: bool = True
-    """Whether its plans fit by what `ropewalk.pipeline.cost` counts; False for who counts by a model of its own."""
+    """Whether its plans fit by the memory model of `ropewalk.pipeline.cost`; False if it has a model of its own."""
 
     def make_partitioner(self) -> Partitioner:
-        """A new partitioner; called for each request."""
+        """Make a new partitioner; called for each request."""
         raise NotImplementedError("say how your partitioner is made: override make_partitioner()")
 
     def asked(self, request: PlanRequest) -> PlanRequest:
-        """The request that it gets in place of one of the suite's; override it if yours needs more, such as cuts."""
+        """Adapt a request of the suite; override it if your partitioner needs more facts, such as cuts."""
         return request
 
     @classmethod
     def all_tests(cls) -> list[str]:
-        """The names of the suite's methods."""
+        """Return the names of the suite's methods."""
         return sorted(name for name in dir(cls) if name.startswith("test_"))
 
-    # What is promised
+    # Guarantees
 
     def test_every_operator_is_in_one_stage_and_edges_lead_forward(self) -> None:
-        """Whatever the schedule, with devices in one level and in two."""
+        """This holds for each schedule, with devices on one level and on two."""
         for profile in self._profiles(tied=False):  # `pipedream` demands more of stages that share a parameter
             for levels in _LEVELS:
                 for schedule in self.schedules:
                     self._plan(self._request(profile, levels, schedule))
 
     def test_stages_take_devices_of_the_topology_and_share_none(self) -> None:
-        """A device runs one stage."""
+        """Each device runs one stage."""
         for profile in self._profiles():
             for levels in _LEVELS:
                 request = self._request(profile, levels)
@@ -87,13 +85,13 @@ class PartitionerConformance:
                 assert set(devices) <= set(known), f"there are devices {known}, and the stages take {devices}"
 
     def test_one_device_runs_everything(self) -> None:
-        """There is nothing to choose."""
+        """One device leaves no choice: all operators are in one stage."""
         for profile in self._profiles():
             plan, _ = self._plan(self._request(profile, (Level(1),)))
             assert [stage.devices for stage in plan.stages] == [(0,)], f"one stage on device 0, not {plan.stages}"
 
     def test_the_objective_is_a_time_and_no_less_than_its_bound(self) -> None:
-        """Seconds per mini-batch; a lower bound is optional."""
+        """The objective is in seconds per mini-batch; a lower bound is optional."""
         for profile in self._profiles():
             _, partition = self._plan(self._request(profile, (Level(3, 50.0),)))
             assert 0 < partition.objective_s < float("inf"), f"objective_s is {partition.objective_s}"
@@ -122,7 +120,7 @@ class PartitionerConformance:
         assert done.stdout.strip() == first, f"in a process with hash seed {seed} it says something else"
 
     def what_it_says(self) -> str:
-        """The answers to some requests, in words that can be compared."""
+        """Return the answers to some requests as text that can be compared."""
         answers: list[str] = []
         for profile in self._profiles():
             for levels in _LEVELS[1:]:
@@ -131,7 +129,7 @@ class PartitionerConformance:
         return "\n".join(answers)
 
     def test_plans_keep_to_the_memory(self) -> None:
-        """It finds a plan within the limit or says that there is none; `needed` and `available` are the two numbers."""
+        """It finds a plan within the limit or refuses; `needed` and `available` of the error are the two numbers."""
         if not self.keeps_memory:
             raise unittest.SkipTest("its plans keep to a memory model of its own")
         for profile in self._profiles():
@@ -153,17 +151,17 @@ class PartitionerConformance:
                     assert max(sizes) <= limit, f"devices have {limit} bytes, and the stages take {sizes}"
 
     def test_recomputation_is_as_asked(self) -> None:
-        """For all stages or for none, if the request says so."""
+        """All stages recompute, or none, if the request says so."""
         for profile in self._profiles():
             for recompute in (True, False):
                 plan, _ = self._plan(self._request(profile, (Level(3, 50.0),), recompute=recompute))
                 done = {stage.recompute for stage in plan.stages}
                 assert done == {recompute}, f"recompute={recompute} was asked, and it is {done}"
 
-    # What may be refused, but not done wrongly
+    # Requests that may be refused, but not answered wrongly
 
     def test_a_number_of_stages_is_kept_or_refused(self) -> None:
-        """`num_stages` is exact."""
+        """The plan has exactly `num_stages` stages."""
         for profile in self._profiles():
             for num_stages in (1, 2, 3):
                 request = self._request(profile, (Level(3, 50.0),), num_stages=num_stages)
@@ -171,7 +169,7 @@ class PartitionerConformance:
                     assert len(planned.stages) == num_stages, f"{num_stages} stages were asked for: {planned.stages}"
 
     def test_devices_of_two_kinds_are_used_as_they_are_or_refused(self) -> None:
-        """A replicated stage has one kind of devices, which each have the memory they have."""
+        """The devices of a replicated stage are of one kind, and each kind has its own memory limit."""
         kinds = (DeviceKind("slow"), DeviceKind("fast", speed=2.0, memory_bytes=10**6))
         topology = Topology((Level(4, 50.0),), kinds, (0, 0, 1, 1))
         for profile in self._profiles():
@@ -181,23 +179,23 @@ class PartitionerConformance:
                     assert len({topology.kind(device) for device in stage.devices}) == 1, f"{stage} mixes kinds"
 
     def test_any_schedule_gets_stages_that_it_can_run_or_a_refusal(self) -> None:
-        """Some need equal replicas, or several stages on each device."""
+        """Some schedules need equal replicas, or several stages on each device."""
         for profile in self._profiles(tied=False):
             for schedule in SCHEDULES:
                 self._plan_or_refusal(self._request(profile, (Level(2, 50.0),), schedule))
 
     def test_odd_profiles_are_planned_or_refused(self) -> None:
-        """One operator; no time at all; no edges; inputs alone; nobody reads the input."""
+        """The profiles have one operator, no time at all, no edges, only inputs, or an input that is not read."""
         one = Operator("a", forward_s=1.0, output_bytes=8)
         source = Operator("x", output_bytes=8, is_input=True)
         free = Operator("b")
         for operators in ((one,), (free,), (one, free), (source,), (source, one), (free, source)):
             self._plan_or_refusal(self._request(Profile(operators, ()), (Level(2, 50.0),)))
 
-    # Means
+    # Helpers
 
     def _plan(self, request: PlanRequest) -> tuple[Plan, Partition]:
-        """What it answers, as a plan, which checks operators, edges and devices; then by the schedule."""
+        """Return its answer as a plan, which checks operators, edges and devices, and check it by the schedule."""
         request = self.asked(request)
         partition = self.make_partitioner().partition(request)
         schedule = make_schedule(request.schedule.name)
@@ -206,7 +204,7 @@ class PartitionerConformance:
         return plan, partition
 
     def _plan_or_refusal(self, request: PlanRequest) -> Plan | None:
-        """The same, or None if it says that it cannot."""
+        """Return the plan, or None if the partitioner refuses the request."""
         try:
             request = self.asked(request)
             self.make_partitioner().partition(request)
@@ -243,7 +241,7 @@ class PartitionerConformance:
 
 
 def random_profile(draw: random.Random, num_operators: int, *, tied: bool = True) -> Profile:
-    """A graph with branches, skips, two inputs, operators that cost nothing, and perhaps a tied parameter."""
+    """Draw a graph with branches, skips, two inputs, operators that cost nothing, and perhaps a tied parameter."""
     inputs = [Operator(id, output_bytes=draw.randint(1, 99), is_input=True) for id in ("input.x", "input.mask")]
     operators: list[Operator] = []
     edges: list[tuple[str, str]] = [("input.x", "op0"), ("input.mask", f"op{draw.randrange(num_operators)}")]

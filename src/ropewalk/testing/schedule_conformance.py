@@ -1,12 +1,11 @@
-"""What every schedule has to do, as a suite that any schedule can be put through.
+"""The conformance suite of schedules.
 
     class TestMine(ScheduleConformance):            # pytest runs its methods; pytest is not needed to import this
         def make_schedule(self) -> Schedule:
             return Mine()
 
-Each method goes through plans of one to four groups of devices: with one replica, two, and
-unequal numbers of them, with skip connections, tied parameters and recomputation. A
-schedule may refuse a plan by `ScheduleInvalid`, but not all of them.
+Each method tries plans of one to four groups of devices, with one replica, two, and unequal numbers of replicas, with
+skip connections, tied parameters and recomputation. A schedule may refuse a plan by `ScheduleInvalid`, but not all.
 """
 
 from __future__ import annotations
@@ -31,32 +30,32 @@ Lists = dict[PlanWorker, list[Action]]
 
 
 class ScheduleConformance:
-    """The suite. Subclass it, say how your schedule is made, and let pytest or a loop over `all_tests()` run it."""
+    """The suite: subclass it, override `make_schedule`, and run it by pytest or with the tests of `all_tests()`."""
 
-    #: Micro-batches of the plans.
+    #: The numbers of micro-batches of the plans.
     micro_batches: tuple[int, ...] = (1, 3, 4, 8, 12)
-    #: Replicas of the groups of devices of the plans.
+    #: The replicas of each group of devices, for each plan.
     replicas: tuple[tuple[int, ...], ...] = ((1,), (1, 1), (1, 1, 1, 1), (2, 2, 2), (1, 2, 3), (3, 1))
 
     def make_schedule(self) -> Schedule:
-        """A schedule as your users make it."""
+        """Make a schedule as your users do."""
         raise NotImplementedError("say how your schedule is made: override make_schedule()")
 
     @classmethod
     def all_tests(cls) -> unittest.TestSuite:
-        """The suite for unittest, for where pytest is not at hand."""
+        """Return the suite for unittest, if pytest is not available."""
         names = [name for name in dir(cls) if name.startswith("test_")]
         return unittest.TestSuite(unittest.FunctionTestCase(getattr(cls(), name)) for name in names)
 
-    # --- what it must do ----------------------------------------------------------------------------------------------
+    # --- tests --------------------------------------------------------------------------------------------------------
 
     def test_its_lists_keep_every_law(self) -> None:
-        """`verify` has nothing to say about the actions of any plan that it takes."""
+        """`verify` finds no error in the actions of any plan that the schedule accepts."""
         for schedule, plan in self._plans():
             verify(plan, schedule.actions(plan), schedule)
 
     def test_it_refuses_in_the_same_way_everywhere(self) -> None:
-        """What `check` refuses is refused by `actions` and `stream` too, with a reason."""
+        """A plan that `check` refuses is also refused by `actions` and `stream`, with a reason."""
         for replicas in self.replicas:
             for micro_batches in self.micro_batches:
                 schedule = self.make_schedule()
@@ -66,7 +65,7 @@ class ScheduleConformance:
                 assert answers[0] != "", "a refusal must say why"
 
     def test_its_bounds_are_reached(self) -> None:
-        """`in_flight_at`, `held_at` and `held_by` are met exactly; what planners ask without a plan is not less."""
+        """`in_flight_at`, `held_at` and `held_by` are reached exactly; the bounds without a plan are not less."""
         for schedule, plan in self._plans():
             lists = _long_run(schedule, plan)
             in_flight, held, together = peaks(plan, lists)
@@ -82,7 +81,7 @@ class ScheduleConformance:
                 assert together[group] == bound, _said(schedule, plan, stages[0], together[group], bound)
 
     def test_portions_of_admission_make_no_difference(self) -> None:
-        """A stream gives the same in whatever portions micro-batches are admitted, and again after a drain."""
+        """A stream gives the same actions for any portions of admitted micro-batches, and again after a drain."""
         for schedule, plan in self._plans():
             whole = schedule.actions(plan)
             portions = [plan.micro_batches] if schedule.flushes else [1] * plan.micro_batches
@@ -94,7 +93,7 @@ class ScheduleConformance:
             assert _counted_anew(schedule, plan, again) == whole, f"{schedule.name} goes on differently for {plan}"
 
     def test_an_endless_order_repeats_itself(self) -> None:
-        """Without a flush: a long run in equal portions, most of which streams give from memory, is that in one."""
+        """Without a flush, a long run in equal portions, mostly from a cache, equals the run in one portion."""
         for schedule, plan in self._plans():
             if schedule.flushes or plan.micro_batches > 4:
                 continue
@@ -105,7 +104,7 @@ class ScheduleConformance:
             assert lists == whole, f"{schedule.name} does not repeat itself, {plan}"
 
     def test_it_goes_on_from_a_cut(self) -> None:
-        """A run that begins at a cut forwards again what was in flight there, and then does the rest of the run."""
+        """A run from a cut repeats the forwards that were in flight there, and then does the rest of the run."""
         for schedule, plan in self._plans():
             num = plan.micro_batches if schedule.flushes else 2 * round_of(plan, schedule)
             stream = schedule.stream(plan)
@@ -127,7 +126,7 @@ class ScheduleConformance:
                 )
 
     def test_its_lists_and_grids_can_be_read_back(self) -> None:
-        """What is printed says everything: full lists with versions, grids the order of computing."""
+        """The printed text is complete: lists have versions, grids the order of computing."""
         for schedule, plan in self._plans():
             lists = schedule.actions(plan)
             assert parse_actions(show_actions(lists)) == lists
@@ -138,7 +137,7 @@ class ScheduleConformance:
             assert parse_grid(draw_grid(plan, lists)) == computing
 
     def test_it_keeps_no_state(self) -> None:
-        """The same schedule gives the same lists again, whatever it was asked in between."""
+        """The same schedule gives the same lists again, after any other calls."""
         schedule = self.make_schedule()
         plans = [plan for _, plan in self._plans()]
         first = [schedule.actions(plan) for plan in plans]
@@ -159,15 +158,18 @@ class ScheduleConformance:
 
 
 def sample_plan(schedule: Schedule, replicas: Sequence[int], micro_batches: int, *, is_plain: bool = False) -> Plan:
-    """A plan for a schedule on groups of so many devices.
+    """Make a plan for a schedule on groups of devices.
 
     Args:
-        schedule: which says where stages run.
-        replicas: devices of each group.
-        micro_batches: of a step.
-        is_plain: only a chain of stages; else the first stage's value also goes to all later ones, one value has no
-            gradient, the second stage recomputes, and the first and last have a parameter in common, if they have
-            equally many replicas.
+        schedule: the schedule, which says where stages run.
+        replicas: the number of devices of each group.
+        micro_batches: the number of micro-batches of a step.
+        is_plain: whether the plan is only a chain of stages. Otherwise the first stage's value also goes to all later
+            stages, one value has no gradient, the second stage recomputes, and the first and last stages share a
+            parameter, if they have equally many replicas.
+
+    Returns:
+        The plan.
     """
     return sample(schedule, replicas, micro_batches, is_plain=is_plain)[1]
 
@@ -175,7 +177,7 @@ def sample_plan(schedule: Schedule, replicas: Sequence[int], micro_batches: int,
 def sample(
     schedule: Schedule, replicas: Sequence[int], micro_batches: int, *, is_plain: bool = False
 ) -> tuple[Profile, Plan]:
-    """`sample_plan` with its profile: forwards take 1 s on each group, backwards 2 s, their halves 1 s each."""
+    """Return `sample_plan` with its profile: forwards take 1 s on each group, backwards 2 s, their halves 1 s each."""
     num_groups, chunks = len(replicas), schedule.stages_per_worker
     num_stages = num_groups * chunks
     first_devices = list(accumulate(replicas, initial=0))
@@ -213,24 +215,24 @@ def sample(
 
 
 def joined(parts: Sequence[Lists]) -> Lists:
-    """The lists of each worker, one after the other."""
+    """Join the lists of each worker, one after the other."""
     return {worker: [action for part in parts for action in part[worker]] for worker in parts[0]}
 
 
 def without_receives(lists: Lists) -> Lists:
-    """The lists but for receives, which may stand elsewhere if their pieces were admitted later."""
+    """Return the lists without receives, whose place depends on when their pieces were admitted."""
     return {
         worker: [action for action in row if action.kind is not ActionKind.RECEIVE] for worker, row in lists.items()
     }
 
 
 def without_transfers(row: Sequence[Action]) -> list[Action]:
-    """A list but for sends and receives."""
+    """Return a list without sends and receives."""
     return [action for action in row if action.kind not in (ActionKind.SEND, ActionKind.RECEIVE)]
 
 
 def peaks(plan: Plan, lists: Lists) -> tuple[list[int], list[int], list[int]]:
-    """The most micro-batches that lie between F and B or I, between F and B or W, by stage, and the latter by group."""
+    """Return the most micro-batches between F and B or I, between F and B or W, by stage, and the latter by group."""
     in_flight, held, together = [0] * len(plan.stages), [0] * len(plan.stages), [0] * len(plan.groups)
     for worker, row in lists.items():
         started, open_now, open_until_w = Counter[int](), Counter[int](), Counter[int]()
@@ -247,12 +249,12 @@ def peaks(plan: Plan, lists: Lists) -> tuple[list[int], list[int], list[int]]:
 
 
 def _beyond(first: int, actions: Sequence[Action]) -> list[Action]:
-    """What is done for this micro-batch and those after it."""
+    """Return the actions of this micro-batch and of later ones."""
     return [action for action in actions if action.micro_batch is not None and action.micro_batch >= first]
 
 
 def _long_run(schedule: Schedule, plan: Plan) -> Lists:
-    """One step; without a flush as many pieces as it takes until every stage is full."""
+    """Return one step; without a flush, enough pieces to fill every stage."""
     if schedule.flushes:
         return schedule.actions(plan)
     stream = schedule.stream(plan)
@@ -261,7 +263,7 @@ def _long_run(schedule: Schedule, plan: Plan) -> Lists:
 
 
 def _counted_anew(schedule: Schedule, plan: Plan, lists: Lists) -> Lists:
-    """Lists of a second run, with numbers, versions and replicas as if it were the first."""
+    """Renumber the lists of a second run, with micro-batches, versions and replicas as in a first one."""
     start = 0 if schedule.flushes else plan.micro_batches
     found: Lists = {}
     for worker, row in lists.items():

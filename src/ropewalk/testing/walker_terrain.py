@@ -1,4 +1,4 @@
-"""BipedalWalker on terrain by parameters: roughness, pits, stumps and stairs, for POET.
+"""BipedalWalker on parametrised terrain, with roughness, pits, stumps and stairs, for POET.
 
 Wang, Lehman, Clune, Stanley: Paired Open-Ended Trailblazer (POET), 2019 (https://arxiv.org/abs/1901.01753), section 4.1
 and table 1, on Gymnasium's walker. Heights and lengths are in terrain steps of 0.47 m; `[least, most]` is the range
@@ -37,26 +37,26 @@ from numpy.typing import NDArray
 #: The parameters that are ranges.
 Range = Literal["pit_gap", "stump_height", "stump_float", "stair_height", "stair_steps", "stair_width"]
 
-#: Box2D takes corners that are closer than 2.5 mm for one, and refuses a polygon that is left without an area.
+#: Box2D merges corners that are closer than 2.5 mm, and refuses a polygon without an area.
 _LEAST_STUMP_M = 0.01
 _PIT_DEPTH = 4  # steps: out of reach of the legs, as in Gymnasium
 
 
 class Terrain(TypedDict):
-    """The record of an environment: all that travels to workers and into checkpoints."""
+    """The parameters of an environment, as they are sent to workers and saved in checkpoints."""
 
     roughness: float
     """0 is flat, 1 is as rough as the plain BipedalWalker."""
     pit_gap: list[float]
     stump_height: list[float]
     stump_float: list[float]
-    """How far stumps are above the ground; the paper leaves it at 0."""
+    """The height of stumps above the ground; 0 in the paper."""
     stair_height: list[float]
-    """Of one stair."""
+    """The height of one stair."""
     stair_steps: list[float]
-    """Stairs of a staircase, whole numbers."""
+    """The number of stairs of a staircase, whole numbers."""
     stair_width: list[float]
-    """Of one stair, whole numbers."""
+    """The width of one stair, whole numbers."""
 
 
 FLAT: Terrain = {
@@ -72,7 +72,7 @@ FLAT: Terrain = {
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How one range of a terrain begins and changes: a row of table 1."""
+    """The initial value and the changes of one range of a terrain: a row of table 1."""
 
     first: tuple[float, float]
     step: float
@@ -85,7 +85,7 @@ GROWTHS: dict[Range, Growth] = {
     "stair_height": Growth((0.0, 0.4), 0.2, 5.0),
     "stair_steps": Growth((1.0, 2.0), 1.0, 9.0),
 }
-#: The ranges that change, by the obstacle of which they are a part; the roughness is a number.
+#: The ranges that change, by the obstacle that they belong to; the roughness is a number.
 OBSTACLES: dict[str, list[Range]] = {
     "roughness": [],
     "pit": ["pit_gap"],
@@ -99,10 +99,10 @@ class WalkerTerrains:
     """The environments of the paper, from flat ground on: an `EnvironmentSpace`.
 
     A child differs from its parent in the roughness and in each kind of obstacle with probability 1/2, and in at least
-    one of them.
+    one of these.
 
     Args:
-        obstacles: which kinds may appear: "roughness", "pit", "stump", "stair".
+        obstacles: the kinds that may appear: "roughness", "pit", "stump", "stair".
     """
 
     def __init__(self, obstacles: tuple[str, ...] = ("roughness", "pit", "stump", "stair")) -> None:
@@ -112,11 +112,11 @@ class WalkerTerrains:
         self._obstacles = obstacles
 
     def initial(self) -> Terrain:
-        """Flat ground."""
+        """Return flat ground."""
         return copy.deepcopy(FLAT)
 
     def mutate(self, environment: Terrain, rng: np.random.Generator) -> Terrain:
-        """A child: obstacles appear, or become a step of table 1 higher, lower, wider or narrower."""
+        """Return a child: obstacles appear, or become a step of table 1 higher, lower, wider or narrower."""
         child = copy.deepcopy(environment)
         chosen = [kind for kind in self._obstacles if rng.random() < 0.5]
         for kind in chosen or [self._obstacles[rng.integers(len(self._obstacles))]]:
@@ -128,12 +128,12 @@ class WalkerTerrains:
         return child
 
     def vector(self, environment: Terrain) -> NDArray[np.float64]:
-        """Where a terrain lies among others; what is not there counts as 0."""
+        """Return the parameters as a vector, for distances between terrains; absent obstacles count as 0."""
         ranges = [environment[name] or [0.0, 0.0] for name in GROWTHS]
         return np.array([environment["roughness"], *(value for bounds in ranges for value in bounds)])
 
     def describe(self, environment: Terrain) -> str:
-        """A short name, such as "rough 0.6, pit 0.8"; for each kind of obstacle the most that it can be."""
+        """Return a short name, such as "rough 0.6, pit 0.8", with the largest value of each kind of obstacle."""
         ranges = [(kind, environment[names[0]]) for kind, names in OBSTACLES.items() if names]
         parts = [f"{kind} {bounds[1]:g}" for kind, bounds in ranges if bounds]
         if environment["roughness"]:
@@ -179,7 +179,7 @@ class _Builder:
         self.boxes: list[tuple[float, float, float, float]] = []
 
     def go(self, right: float, up: float = 0.0) -> None:
-        """The ground goes on so many steps to the right, then upright."""
+        """Extend the ground by a number of steps to the right, then upwards."""
         self.x += right * TERRAIN_STEP
         if right:
             self.ground.append((self.x, self.y))
@@ -228,7 +228,7 @@ class _Builder:
 
 
 def lay_course(terrain: Terrain, rng: np.random.Generator) -> Course:
-    """The course of one episode: a flat start, then by turns some ground and one obstacle, at random."""
+    """Draw the course of one episode: a flat start, then alternately some ground and one obstacle."""
     builder = _Builder(terrain, rng)
     builder.flat(TERRAIN_STARTPAD)
     kinds: dict[Range, Callable[[], None]] = {
@@ -244,19 +244,19 @@ def lay_course(terrain: Terrain, rng: np.random.Generator) -> Course:
     return Course(builder.ground, builder.boxes)
 
 
-#: Gymnasium is typed in part only, and Box2D not at all.
+#: Gymnasium is only partly typed, and Box2D not at all.
 _Untyped: Any = BipedalWalker
 
 
 class TerrainWalker(_Untyped):
     """Gymnasium's BipedalWalker on a terrain; a seed gives the same course and episode in any process.
 
-    Unlike its parent it begins each episode in a new Box2D world: the order of the contacts in an old one depends on
-    the episodes before, and with it the last bits of the physics.
+    Unlike its parent it begins each episode in a new Box2D world: the order of the contacts in an old world depends on
+    earlier episodes, and with it the last bits of the physics.
 
     Args:
-        terrain: where it walks.
-        render_mode: as of Gymnasium.
+        terrain: the terrain.
+        render_mode: as in Gymnasium.
     """
 
     def __init__(self, terrain: Terrain, render_mode: str | None = None) -> None:
