@@ -37,12 +37,12 @@ from typing import Self
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _STAGED = re.compile(r"([0-9a-f]{8})-[0-9a-f]{8}")
 _NO_BOOT = "00000000"
-#: Limit for the final name, in bytes: with the prefix and suffix of a staged file it must stay within 255 bytes.
 _MOST_NAME_BYTES = 200
-#: How many random names are tried; one is nearly always enough.
+"""Limit for the final name, in bytes: with the prefix and suffix of a staged file it must stay within 255 bytes."""
 _NAME_ATTEMPTS = 16
-#: Seconds after which a staged file from another kernel counts as abandoned.
+"""How many random names are tried; one is nearly always enough."""
 _OLD_S = 24 * 3600.0
+"""Seconds after which a staged file from another kernel counts as abandoned."""
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -174,8 +174,8 @@ class StagedFile:
             except FileExistsError:
                 continue
             with contextlib.suppress(BlockingIOError):
-                #: Whether the file was locked before it became visible under `path`; the file system may lack locks.
                 self.is_locked = _lock(self.file.fileno())
+                """Whether the file was locked before it became visible under `path`; the file system may lack locks."""
                 if _is_at(self.file.fileno(), self._staged):
                     break
             self.file.close()  # another writer removed it as abandoned, before it was locked

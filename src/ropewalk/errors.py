@@ -193,8 +193,8 @@ class LinkClosed(TransportError):
 class FrameError(TransportError):
     """Received bytes are not a valid frame, or a frame is larger than its limit."""
 
-    #: The protocol version of the peer if it differs from the version of this side; else 0.
     peer_protocol: int = 0
+    """The protocol version of the peer if it differs from the version of this side; else 0."""
 
 
 class EngineError(RopewalkError):

@@ -20,13 +20,12 @@ from collections.abc import Callable
 
 import msgspec
 
-#: The variable that names the folder with the faults. It does not start with ROPEWALK_, because such variables are
-#: settings, and unknown settings are errors.
 VARIABLE = "_ROPEWALK_FAULTS"
-#: The name of the user's own process.
+"""The variable that names the folder with the faults. It does not start with ROPEWALK_, because such variables are
+settings, and unknown settings are errors."""
 LAUNCHER = "launcher"
+"""The name of the user's own process."""
 
-#: Every point, with its place in the code. A fault at any other name is an error.
 POINTS = {
     "worker.before_task": "a worker is about to call the user's function",
     "worker.after_task": "the function has returned; its result is nowhere yet",
@@ -41,6 +40,7 @@ POINTS = {
     "stage.before_saving": "a stage of a trainer is about to write its part of a checkpoint; detail: the part",
     "link.send": "a message is about to be sent; detail: its type, such as Done (can be dropped)",
 }
+"""Every point, with its place in the code. A fault at any other name is an error."""
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -64,8 +64,8 @@ class Fault(msgspec.Struct, frozen=True):
     """A pattern for the detail that the point reports."""
 
 
-#: Called at each point with its name and detail; True if the operation there is to be skipped. None: no faults.
 visit: Callable[[str, str], bool] | None = None
+"""Called at each point with its name and detail; True if the operation there is to be skipped. None: no faults."""
 
 
 def load(process: str) -> None:

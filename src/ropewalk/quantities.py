@@ -21,8 +21,8 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 _WORDS = re.compile(r"(?:(?P<d>\d+)d)?(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m)?(?:(?P<s>\d+)s)?", re.ASCII)
-#: The format of Slurm and `squeue`: optional days first.
 _CLOCK = re.compile(r"(?:(?P<d>\d+)-)?(?P<h>\d+):(?P<m>[0-5]\d):(?P<s>[0-5]\d)", re.ASCII)
+"""The format of Slurm and `squeue`: optional days first."""
 
 
 def parse_memory(size: str | int) -> int:

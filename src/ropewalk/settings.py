@@ -34,8 +34,8 @@ from ropewalk.trusted_files import check_trusted, read_trusted
 
 PREFIX = "ROPEWALK_"
 
-#: Variables that Ropewalk itself sets for the processes of a run. They are not settings; add new ones here.
 OWN_VARIABLES = frozenset({"ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"})
+"""Variables that Ropewalk itself sets for the processes of a run. They are not settings; add new ones here."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -212,8 +212,8 @@ def refused_files(environ: Mapping[str, str]) -> list[FileNotTrusted]:
     return refused
 
 
-#: Files that a warning has already named; each process warns once.
 _warned: set[str] = set()
+"""Files that a warning has already named; each process warns once."""
 
 
 def _warn(refused: FileNotTrusted) -> None:
@@ -254,8 +254,8 @@ def _unknown(name: str, origin: str, known: Iterable[str]) -> SettingsError:
     return SettingsError(f"unknown setting {name} ({origin}){hint} Known: {', '.join(known)}", name=name, origin=origin)
 
 
-#: The table in a file that holds one table of options for each engine.
 _ENGINES = "engines"
+"""The table in a file that holds one table of options for each engine."""
 
 
 def _options_by_engine(value: object, place: SettingOrigin) -> list[tuple[str, dict[str, object]]]:

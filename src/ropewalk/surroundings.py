@@ -12,10 +12,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-#: A variable that every process of a run inherits.
 _STARTED_BY_US = "ROPEWALK_RUN_ID"
-#: Where Kubernetes mounts the token of a pod's account; missing in a pod with automountServiceAccountToken: false.
+"""A variable that every process of a run inherits."""
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+"""Where Kubernetes mounts the token of a pod's account; missing in a pod with automountServiceAccountToken: false."""
 
 
 def engine_here(environ: Mapping[str, str], account: Path = _ACCOUNT) -> tuple[str, str]:

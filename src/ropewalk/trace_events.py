@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-#: One event, as a JSON object.
 Event = dict[str, Any]
+"""One event, as a JSON object."""
 _MICROSECONDS = 1e6
 
 

@@ -27,8 +27,8 @@ from ropewalk.errors import FileNotTrusted
 
 _GROUP_WRITES, _OTHERS_WRITE = stat.S_IWGRP, stat.S_IWOTH
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not blocking: a pipe would wait for its writer
-#: The number of symbolic links that the kernel itself follows.
 _MOST_LINKS = 40
+"""The number of symbolic links that the kernel itself follows."""
 _UID_MAP = Path("/proc/self/uid_map")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 

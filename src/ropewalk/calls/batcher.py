@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from ropewalk.calls.rpc_connection import RpcConnection
     from ropewalk.transport.loop import Loop
 
-#: Maximum items and bytes in one call: the receiver can begin with these while the next ones are made.
 _MOST_ITEMS, _MOST_BYTES = 64, 64 * 1024
-#: Maximum number of calls under way; at this number the sender waits until half of them are answered.
+"""Maximum items and bytes in one call: the receiver can begin with these while the next ones are made."""
 _MOST_CALLS = 16
-#: Maximum time in seconds for which gathered items wait.
+"""Maximum number of calls under way; at this number the sender waits until half of them are answered."""
 _WAIT_S = 0.001
+"""Maximum time in seconds for which gathered items wait."""
 
 
 class Batcher:

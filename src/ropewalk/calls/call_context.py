@@ -110,9 +110,9 @@ class _Block(CallContext):
 
 current: ContextVar[CallContext | None] = ContextVar("ropewalk_call", default=None)
 
-#: Callbacks for calls that end while they still run, by the keys of the calls. They are stored beside the calls,
-#: because few calls are watched and a field would cost memory in all of them.
 _watchers: dict[int, list[Callable[[], object]]] = {}
+"""Callbacks for calls that end while they still run, by the keys of the calls. They are stored beside the calls,
+because few calls are watched and a field would cost memory in all of them."""
 
 
 def watch(frame: CallContext, callback: Callable[[], object]) -> None:

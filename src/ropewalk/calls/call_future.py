@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ropewalk.calls.replica import CallRequest, ReplicaClient
     from ropewalk.calls.resolver import ServiceRoute
 
-#: The names that `concurrent.futures` gives to its states.
 _PENDING, _CANCELLED, _FINISHED = "PENDING", "CANCELLED", "FINISHED"
-#: Held briefly while a future is finished or gets its condition.
+"""The names that `concurrent.futures` gives to its states."""
 _finishing = threading.Lock()
+"""Held briefly while a future is finished or gets its condition."""
 
 
 class CallFuture(PendingCall, Future[Any]):

@@ -22,9 +22,9 @@ from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 
-#: Seconds by which the last answers of a process on another host, and the end of its link, may arrive later than the
-#: news that it has ended: TCP resends lost packets after 0.2 s and after 0.6 s. The link of a lost host never ends.
 LAST_WORDS_S = 1.0
+"""Seconds by which the last answers of a process on another host, and the end of its link, may arrive later than the
+news that it has ended: TCP resends lost packets after 0.2 s and after 0.6 s. The link of a lost host never ends."""
 
 
 class Caller:

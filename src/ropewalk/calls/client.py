@@ -28,8 +28,8 @@ from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.remote_method import MethodOfAll, RemoteMethod
 from ropewalk.calls.replica import ReplicaClient
 
-#: Public attributes of clients themselves, which cannot be names of methods.
 CLIENT_NAMES = ("all", "any")
+"""Public attributes of clients themselves, which cannot be names of methods."""
 
 
 class Client:

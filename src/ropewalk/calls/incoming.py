@@ -28,8 +28,8 @@ from ropewalk.transport.link import Link, Received
 if TYPE_CHECKING:
     from ropewalk.calls.batching import Gathering
 
-#: A call, the message that answers it (None if it was given up), and the parts of that message.
 Reply = tuple["Incoming", Any, PackedValue | None]
+"""A call, the message that answers it (None if it was given up), and the parts of that message."""
 
 
 @dataclass(slots=True, eq=False)
@@ -281,8 +281,8 @@ class HeldTurn(Turn):
         return not self.dropped
 
 
-#: Modules that are left out of the tracebacks that callers see.
 _OUR_FRAMES = (__name__, "ropewalk.calls.streams", "ropewalk.calls.batching", "ropewalk.sharing.manager_server")
+"""Modules that are left out of the tracebacks that callers see."""
 
 
 __all__ = ["CallPolicy", "HeldTurn", "Incoming", "OnceIncoming", "Reply", "Served", "Turn"]

@@ -24,30 +24,32 @@ R = TypeVar("R")
 F = TypeVar("F")
 R_co = TypeVar("R_co", covariant=True)
 
-#: The attribute of a function that holds its marks.
 MARK = "__ropewalk__"
+"""The attribute of a function that holds its marks."""
 
 
 class MethodFacts(msgspec.Struct, frozen=True, array_like=True):
     """How one method is called."""
 
     name: str
-    #: Whether it is a generator function, so that a call returns an iterator.
     streams: bool = False
-    #: Maximum number of calls at once, beside those of other methods; 0: one at a time with all other such methods.
+    """Whether it is a generator function, so that a call returns an iterator."""
     concurrency: int = 0
-    #: Maximum number of calls, or of rows, in one batch; 0: calls are not batched.
+    """Maximum number of calls at once, beside those of other methods; 0: one at a time with all other such methods."""
     batch_size: int = 0
-    #: Seconds for which the first call of a batch waits for others.
+    """Maximum number of calls, or of rows, in one batch; 0: calls are not batched."""
     batch_wait_s: float = 0.0
-    #: Whether it may be called again when it is not known whether the first call ran.
+    """Seconds for which the first call of a batch waits for others."""
     idempotent: bool = False
-    #: Whether any number of calls may run at once, short ones on the loop's thread; the object does its own locking.
+    """Whether it may be called again when it is not known whether the first call ran."""
     free: bool = False
-    #: Whether arguments and results carry the code that they need from `__main__`, which the other side may not have.
+    """Whether any number of calls may run at once, short ones on the loop's thread; the object does its own locking."""
     with_code: bool = False
-    #: Whether the calls of a batch bring rows, which are joined; otherwise each call is an entry of a new first axis.
+    """Whether arguments and results carry the code that they need from `__main__`, which the other side may not have.
+    """
     concatenates: bool = False
+    """Whether the calls of a batch bring rows, which are joined; otherwise each call is an entry of a new first axis.
+    """
 
 
 class BoundMethod(Generic[P, R_co]):

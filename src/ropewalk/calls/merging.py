@@ -14,15 +14,15 @@ from typing import Any
 from ropewalk.calls.trees import inner_path, kind_of, parts_of, words_of
 from ropewalk.quantities import counted
 
-#: Positional and keyword arguments.
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
 
 
 class Merging(abc.ABC):
     """A way to merge several calls into one."""
 
-    #: Told to the caller of a call that does not fit.
     advice: str
+    """Told to the caller of a call that does not fit."""
 
     @abc.abstractmethod
     def form(self, value: Any) -> Hashable:

@@ -24,8 +24,8 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import Payload, dumps, loads
 
-#: Called with the pickled values that come with an answer.
 Keep = Callable[[Sequence[Part]], object]
+"""Called with the pickled values that come with an answer."""
 
 _ATOMS = frozenset([int, float, bool, str, bytes])
 
@@ -40,8 +40,8 @@ class _Bytes:
         return bytes, (pickle.PickleBuffer(self._content),)
 
 
-#: The pickle of any bytes object whose content is its only buffer.
 _BYTES_OF_BUFFER = pickle.dumps(_Bytes(b""), 5, buffer_callback=lambda _buffer: None)
+"""The pickle of any bytes object whose content is its only buffer."""
 
 
 class PackedValue:

@@ -38,8 +38,8 @@ class PendingCall:
 
     __slots__ = ("answered", "arrived", "due", "locks", "number", "received", "where", "why_lost")
 
-    #: Whether no thread waits for it, or perhaps only later: then the loop reads its answer.
     alone = False
+    """Whether no thread waits for it, or perhaps only later: then the loop reads its answer."""
 
     def __init__(self, where: str) -> None:
         self.where: str = where

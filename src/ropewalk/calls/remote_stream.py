@@ -17,8 +17,8 @@ from typing import Any, Self
 from ropewalk.calls.pending import Lost, NotServed, PendingCall, value_of
 from ropewalk.calls.resolver import ReplicaResolver, ServiceRoute
 
-#: Maximum number of items of a stream that may be under way before the reader asks for more.
 STREAM_CREDIT = 16
+"""Maximum number of items of a stream that may be under way before the reader asks for more."""
 
 
 class RemoteStream(Iterator[Any]):

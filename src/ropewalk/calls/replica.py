@@ -33,8 +33,8 @@ from ropewalk.errors import CallError, DeadlineExceeded
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.transport.link import Link
 
-#: Dial timeout of a future, in seconds; a service that has just died may be restarted only minutes later.
 _FUTURE_DIAL_S = 0.2
+"""Dial timeout of a future, in seconds; a service that has just died may be restarted only minutes later."""
 
 
 class CallRequest:

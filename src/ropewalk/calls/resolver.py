@@ -15,11 +15,11 @@ from ropewalk.calls.rpc_connection import RpcConnection
 from ropewalk.errors import DeadlineExceeded, ProgramStopped, ServiceLost, TransportError
 from ropewalk.transport.client import DIAL_S
 
-#: Seconds for which the directory is waited for after a link ended, to learn what happened to the service.
 _NEWS_S = 2.0
-#: The same if nothing listens at its address: its process has ended, and on a busy machine its agent may not have
-#: reported it yet (2 s were too short about once in a hundred runs beside eight busy processes).
+"""Seconds for which the directory is waited for after a link ended, to learn what happened to the service."""
 _LATE_NEWS_S = 30.0
+"""The same if nothing listens at its address: its process has ended, and on a busy machine its agent may not have
+reported it yet (2 s were too short about once in a hundred runs beside eight busy processes)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,22 +51,22 @@ from ropewalk.transport.barriers import can_fence
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
 
-#: Maximum number of calls under way over one link for which no thread waits; a further call waits, which slows callers
-#: down to the speed of the service. Waiting threads limit themselves, and may depend on the effect of a further call.
 MAX_IN_FLIGHT = 1024
-#: Seconds after which calls for which no thread waits are read, and sent if they were held.
+"""Maximum number of calls under way over one link for which no thread waits; a further call waits, which slows callers
+down to the speed of the service. Waiting threads limit themselves, and may depend on the effect of a further call."""
 _ALONE_S = 0.001
-#: Interval in seconds at which the loop looks while it is armed; after the same time without such calls it disarms.
+"""Seconds after which calls for which no thread waits are read, and sent if they were held."""
 _ARMED_S = 0.02
-#: Interval in seconds at which a waiting thread checks whether the link was closed here.
+"""Interval in seconds at which the loop looks while it is armed; after the same time without such calls it disarms."""
 _LOOK_UP_S = 1.0
+"""Interval in seconds at which a waiting thread checks whether the link was closed here."""
 _LOOK_UP_MS = 1000
-#: Maximum number of small calls sent together: the server can begin with these while the next ones are made.
 _MOST_HELD = 16
-#: The holder of the reading role is the number of a call whose thread reads, or this.
+"""Maximum number of small calls sent together: the server can begin with these while the next ones are made."""
 _LOOP = 0
-#: A target that no server serves, so that it answers at once.
+"""The holder of the reading role is the number of a call whose thread reads, or this."""
 _NOBODY = -1
+"""A target that no server serves, so that it answers at once."""
 
 
 class RpcConnection:

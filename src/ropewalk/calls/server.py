@@ -47,10 +47,10 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import DEPUTY_S, Loop
 
-#: Maximum time in seconds for which waiting calls are begun in one turn of the loop.
 _TURN_S = 0.001
-#: Maximum number of small answers sent together: the caller can go on with these while the next ones are made.
+"""Maximum time in seconds for which waiting calls are begun in one turn of the loop."""
 _MOST_HELD = 16
+"""Maximum number of small answers sent together: the caller can go on with these while the next ones are made."""
 
 
 class WaitlessHandler(Protocol):

@@ -6,8 +6,8 @@ import queue
 import threading
 from collections.abc import Callable
 
-#: Seconds after which an idle thread ends.
 _IDLE_S = 10.0
+"""Seconds after which an idle thread ends."""
 
 
 class Threads:

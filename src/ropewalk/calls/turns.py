@@ -20,8 +20,8 @@ from typing import Generic, Protocol, TypeVar
 from ropewalk.calls.messages import Origin
 from ropewalk.errors import CallCycle
 
-#: A chain of calls longer than this is taken for an endless recursion.
 MAX_CHAIN = 64
+"""A chain of calls longer than this is taken for an endless recursion."""
 
 
 class Waiting(Protocol):
@@ -35,8 +35,8 @@ class Waiting(Protocol):
 W = TypeVar("W", bound=Waiting)
 
 
-#: The limit of a lane in which any number of calls may run.
 FREE = sys.maxsize
+"""The limit of a lane in which any number of calls may run."""
 
 
 class CallLane(Generic[W]):

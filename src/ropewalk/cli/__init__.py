@@ -14,10 +14,10 @@ from typer.core import TyperGroup
 
 from ropewalk.version import VERSION
 
-#: Each command is one file with one function of its name, imported when the command is called or its help is shown.
 COMMANDS = ("run", "submit", "plan", "checkpoint", "ps", "logs", "attach", "stop", "stack", "doctor")
-#: Those that take the arguments of a script.
+"""Each command is one file with one function of its name, imported when the command is called or its help is shown."""
 _RUN_SCRIPTS = ("run", "submit")
+"""Those that take the arguments of a script."""
 
 
 class _Commands(TyperGroup):

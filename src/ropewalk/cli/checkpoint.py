@@ -34,10 +34,10 @@ class SavedTensor:
     dtype: str
     shape: tuple[int, ...]
     size_bytes: int
-    #: The bytes of the tensors that its optimizer keeps for it.
     optimizer_bytes: int
-    #: The part of the checkpoint that has it.
+    """The bytes of the tensors that its optimizer keeps for it."""
     part: str
+    """The part of the checkpoint that has it."""
 
 
 def checkpoint(

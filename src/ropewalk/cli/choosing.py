@@ -20,12 +20,12 @@ from ropewalk.program.launchers import (
     usual_parents,
 )
 
-#: A running program of this machine, or a run that was submitted from it.
 Run = Launcher | Submission
+"""A running program of this machine, or a run that was submitted from it."""
 
 
-#: The number of submitted runs that are listed, the latest.
 _NUM_LISTED = 10
+"""The number of submitted runs that are listed, the latest."""
 
 
 class NotChosen(Exception):

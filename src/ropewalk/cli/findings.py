@@ -287,13 +287,13 @@ def network() -> Iterator[Finding]:
     )
 
 
-#: Cluster managers: the command, and the arguments with which it reports whether its server answers.
 _CLUSTERS = {
     "Slurm": ("scontrol", "ping"),
     "Kubernetes": ("kubectl", "version", "--request-timeout=5s"),
     "Docker": ("docker", "version", "--format", "version {{.Server.Version}}"),
     "Ray": ("ray", "status"),
 }
+"""Cluster managers: the command, and the arguments with which it reports whether its server answers."""
 _ANSWER_S = 10.0
 
 
@@ -387,7 +387,6 @@ def round_trip() -> Iterator[Finding]:
     yield _ok("pool", "round trip", f"one task out and back in {shown_duration(statistics.median(trips_s))} (median)")
 
 
-#: A new subject is one function and one line here; the report keeps this order.
 PROBES: dict[str, Probe] = {
     "versions": versions,
     "machine": machine,
@@ -399,3 +398,4 @@ PROBES: dict[str, Probe] = {
     "settings": configuration,
     "pool": round_trip,
 }
+"""A new subject is one function and one line here; the report keeps this order."""

@@ -27,11 +27,11 @@ from ropewalk.program.left_folders import is_ours, sweep
 from ropewalk.quantities import counted
 from ropewalk.transport.probe import is_answered
 
-#: A folder that is younger, in seconds, may belong to a run that is just starting.
 _YOUNG_S = 60.0
+"""A folder that is younger, in seconds, may belong to a run that is just starting."""
 _CLAIM = "threads.claim"
-#: The number of jobs, and of other leftovers, of a run that are listed by name.
 _NUM_SHOWN = 5
+"""The number of jobs, and of other leftovers, of a run that are listed by name."""
 
 
 @dataclass(frozen=True, slots=True)

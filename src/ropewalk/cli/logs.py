@@ -21,8 +21,8 @@ from ropewalk.program.control import LogFiles, LogFilesAre
 from ropewalk.program.launchers import LauncherConnection, LauncherGone
 from ropewalk.program.log_files import LogFile
 
-#: Seconds between two checks for new lines, and between two checks for new replicas.
 _LOOK_S = 0.2
+"""Seconds between two checks for new lines, and between two checks for new replicas."""
 _ASK_S = 1.0
 
 

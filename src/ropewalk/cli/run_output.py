@@ -19,10 +19,10 @@ from ropewalk.errors import EngineError
 from ropewalk.escaping import escaped_line
 from ropewalk.program.log_files import LogFile
 
-#: Seconds between two checks for new lines, in a file and at a cluster manager, which serves other users as well.
 _LOOK_HERE_S, _LOOK_S = 0.2, 2.0
-#: The number of characters at the end of an earlier log that are searched in a later one, to find the new part.
+"""Seconds between two checks for new lines, in a file and at a cluster manager, which serves other users as well."""
 _OVERLAP = 4096
+"""The number of characters at the end of an earlier log that are searched in a later one, to find the new part."""
 
 
 class OutputSource(Protocol):

@@ -21,8 +21,8 @@ from typing import Any, cast
 
 from ropewalk.errors import EngineError, RopewalkError
 
-#: The folders of Python's library and of installed packages.
 _LIBRARIES = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "purelib", "platlib")})
+"""The folders of Python's library and of installed packages."""
 
 
 class NotAProgram(Exception):

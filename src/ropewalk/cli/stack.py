@@ -12,8 +12,8 @@ from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.program.control import Stacks, StacksAre
 from ropewalk.program.launchers import ANSWER_S
 
-#: The timeout for the stacks of nodes, in seconds.
 _STACK_S = 5.0
+"""The timeout for the stacks of nodes, in seconds."""
 
 
 def stack(

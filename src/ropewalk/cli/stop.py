@@ -17,8 +17,8 @@ from ropewalk.program.launchers import Launcher, LauncherConnection, LauncherGon
 from ropewalk.program.status import ProgramStatus
 from ropewalk.quantities import counted
 
-#: The longest grace that a program may set itself, and the extra time that its end may take.
 _OWN_GRACE_S = 60.0
+"""The longest grace that a program may set itself, and the extra time that its end may take."""
 _BEYOND_S = 15.0
 _RUN_ID = re.compile("[0-9a-f]{16}")
 

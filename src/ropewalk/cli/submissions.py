@@ -36,10 +36,10 @@ from ropewalk.errors import RopewalkError
 from ropewalk.settings import state_folder
 from ropewalk.trusted_files import make_private_folder, read_trusted
 
-#: Seconds after their end for which runs are kept; the next submission removes older ones.
 _KEEP_S = 30 * 86_400.0
-#: Seconds between two polls of a job that was asked to end, and the timeout of its engine for killing it.
+"""Seconds after their end for which runs are kept; the next submission removes older ones."""
 _ASK_S, _CANCEL_S = 0.5, 30.0
+"""Seconds between two polls of a job that was asked to end, and the timeout of its engine for killing it."""
 _LIVE = ("pending", "running", "unknown")
 
 

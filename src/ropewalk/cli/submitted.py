@@ -25,12 +25,12 @@ from ropewalk.cli.submissions import RunEnd, RunSpec, write
 from ropewalk.processes.code_bundle import remap, unpack
 from ropewalk.processes.project_files import MARKERS
 
-#: The `ropewalk` command as its script runs it: the first entry of the import path is the folder of that script, which
-#: `run` replaces by the user's. `-m` would import from the current folder first, and `-P` would leave the user's out.
 _ROPEWALK = (
     "import sys; sys.path[:1] = sys.path[:1] if sys.flags.safe_path else [sys.executable.rpartition('/')[0]]; "
     "from ropewalk.cli import main; main()"
 )
+"""The `ropewalk` command as its script runs it: the first entry of the import path is the folder of that script, which
+`run` replaces by the user's. `-m` would import from the current folder first, and `-P` would leave the user's out."""
 
 
 def main(stdin: BinaryIO) -> int:

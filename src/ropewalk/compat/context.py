@@ -34,8 +34,8 @@ from ropewalk.sharing.synchronize import Barrier, BoundedSemaphore, Condition, E
 if TYPE_CHECKING:
     import logging
 
-#: The start methods of `multiprocessing` whose promise Ropewalk keeps: a new process that inherits nothing.
 START_METHODS = ("spawn", "forkserver")
+"""The start methods of `multiprocessing` whose promise Ropewalk keeps: a new process that inherits nothing."""
 
 
 _Process = Process  # inside the class, its attribute of the same name hides it

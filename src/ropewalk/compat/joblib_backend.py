@@ -34,11 +34,11 @@ try:
 except ImportError as error:
     raise ImportError(f"the joblib backend needs joblib ({error}): pip install joblib") from error
 
-#: Options that joblib passes to all backends, although only backends that map memory or fork use them.
 _NOT_FOR_US = frozenset({"max_nbytes", "mmap_mode", "temp_folder", "verbose", "context"})
-#: Default of joblib's option `idle_worker_timeout`: seconds after which idle workers are ended. (loky's default is five
-#: minutes; these workers may be on a cluster, where idle time costs money.)
+"""Options that joblib passes to all backends, although only backends that map memory or fork use them."""
 _IDLE_S = 60.0
+"""Default of joblib's option `idle_worker_timeout`: seconds after which idle workers are ended. (loky's default is five
+minutes; these workers may be on a cluster, where idle time costs money.)"""
 
 
 class _Idle:
@@ -112,8 +112,8 @@ class RopewalkBackend(_backends.AutoBatchingMixin, _backends.ParallelBackendBase
     supports_sharedmem = False
     supports_inner_max_num_threads = True
     uses_threads = False
-    #: A user who selects this backend without a number of jobs gets all workers.
     default_n_jobs = -1
+    """A user who selects this backend without a number of jobs gets all workers."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)  # pyright: ignore[reportUnknownMemberType]  # joblib has no types

@@ -28,8 +28,8 @@ from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_fac
 from ropewalk.transport.pickle_rollback import PickleAttempt
 from ropewalk.transport.serialization import Payload, dumps_code, loads
 
-#: Private attributes of a process, whose underscore is removed in messages.
 _ARGUMENT = re.compile(r"\._(args|kwargs|target)\b")
+"""Private attributes of a process, whose underscore is removed in messages."""
 
 
 class Up(msgspec.Struct, tag=0, array_like=True, frozen=True):

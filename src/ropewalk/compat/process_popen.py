@@ -26,8 +26,8 @@ from ropewalk.transport.link import Link, Received
 
 logger = logging.getLogger(__name__)
 
-#: Polling interval in seconds for a process that connects before its agent has reported its start.
 _LOOK_S = 0.001
+"""Polling interval in seconds for a process that connects before its agent has reported its start."""
 
 
 class Popen:

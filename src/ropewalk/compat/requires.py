@@ -20,8 +20,8 @@ from ropewalk.quantities import shown_size
 F = TypeVar("F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
 
 _NAMES = ("cpus", "gpus", "memory")
-#: Memory of an interpreter with this package and one or two small libraries; a smaller limit has the wrong unit.
 _LEAST_BYTES = 64 << 20
+"""Memory of an interpreter with this package and one or two small libraries; a smaller limit has the wrong unit."""
 
 
 def requires(
@@ -75,8 +75,8 @@ def requires(
     return decorate
 
 
-#: The name of `requires` in Fiber.
 meta = requires
+"""The name of `requires` in Fiber."""
 
 
 def resources_of(*functions: object) -> Resources | None:

@@ -13,7 +13,6 @@ from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, UnknownEngine
 from ropewalk.families import Family
 
-#: A new engine is one file and one line here: `module:Class`, or a function that chooses a class; either takes options.
 ENGINES: Family[str] = Family(
     "engine",
     {
@@ -29,6 +28,8 @@ ENGINES: Family[str] = Family(
     unknown=UnknownEngine,
     broken=EngineError,
 )
+"""A new engine is one file and one line here: `module:Class`, or a function that chooses a class; either takes options.
+"""
 
 
 def known_engines() -> dict[str, str]:

@@ -45,10 +45,10 @@ from ropewalk.errors import EngineError
 
 _LOG_LINES = 1000
 _LOG_TAIL_BYTES = 64 * 1024
-#: The length of ids that Docker itself prints.
 _ID_LENGTH = 12
-#: Seconds for which the ended containers of a launcher that is gone are kept, for `docker logs`.
+"""The length of ids that Docker itself prints."""
 _KEPT_S = 3600.0
+"""Seconds for which the ended containers of a launcher that is gone are kept, for `docker logs`."""
 _KILLED = JobStatus(JobState.ENDED, -9, "cancelled")
 
 

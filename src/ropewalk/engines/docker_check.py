@@ -17,13 +17,13 @@ from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 from ropewalk.version import VERSION
 
-#: Certificates of a run are valid from a short time before its start.
 _MOST_SKEW_S = 60.0
+"""Certificates of a run are valid from a short time before its start."""
 _TRIAL_S = 60
-#: Without -P, which only Python 3.11 and newer know; the current folder is removed from the import path instead.
 _VERSIONS = (
     "import sys; del sys.path[0]; from ropewalk.version import VERSION; print('%d.%d' % sys.version_info[:2], VERSION)"
 )
+"""Without -P, which only Python 3.11 and newer know; the current folder is removed from the import path instead."""
 
 
 def findings(daemon: Daemon, options: DockerOptions, image: str) -> list[EngineFinding]:

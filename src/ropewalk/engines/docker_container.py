@@ -17,15 +17,15 @@ from ropewalk.engines.engine import JobSpec, JobState, JobStatus
 from ropewalk.engines.resources import parse_memory
 from ropewalk.errors import EngineError
 
-#: Labels by which containers and networks are found again.
 RUN, REQUEST, INDEX = "ropewalk.run", "ropewalk.request", "ropewalk.index"
+"""Labels by which containers and networks are found again."""
 USER, LAUNCHER = "ropewalk.user", "ropewalk.launcher"
 TIME_LIMIT, GPUS = "ropewalk.time-limit", "ropewalk.gpus"
 
-#: Seconds that a job has to clean up after its time limit.
 _GRACE_S = 10
-#: The exit code of `timeout` after its time limit.
+"""Seconds that a job has to clean up after its time limit."""
 _TIMED_OUT = 124
+"""The exit code of `timeout` after its time limit."""
 _KILLED = -int(signal.SIGKILL)
 _NOT_FOUND = 127
 _STATES = {

@@ -16,13 +16,12 @@ from urllib.parse import urlsplit
 from ropewalk.errors import EngineError
 
 _TIMEOUT_S = 60
-#: Bytes that a new socket accepts without a reader.
 _SOCKET_BYTES = 16 * 1024
-#: `socket.SHUT_WR` and `socket.SHUT_RDWR`: engines do not import sockets, and this one comes from the SDK.
+"""Bytes that a new socket accepts without a reader."""
 _NO_MORE_WRITING, _NO_MORE = 1, 2
+"""`socket.SHUT_WR` and `socket.SHUT_RDWR`: engines do not import sockets, and this one comes from the SDK."""
 
 _SOCKET = "/var/run/docker.sock"
-#: Advice for messages of the daemon, of the SDK or of the operating system; the first match counts.
 _NEXT_STEPS = (
     (
         r"permission denied",
@@ -65,6 +64,7 @@ _NEXT_STEPS = (
     (r"memory limit", "ask for more memory per process"),
     (r"docker-init|catatonit|tini", "install the daemon's init: the package `tini`, or `catatonit` for Podman"),
 )
+"""Advice for messages of the daemon, of the SDK or of the operating system; the first match counts."""
 
 
 class Daemon:
@@ -206,8 +206,8 @@ class StandardInput:
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        #: The SDK returns a file object around the socket, except over ssh.
         self._socket: Any = getattr(stream, "_sock", stream)
+        """The SDK returns a file object around the socket, except over ssh."""
         self._thread: threading.Thread | None = None
 
     def hand_over(self, data: bytes) -> None:

@@ -20,8 +20,8 @@ from typing import Any, Self
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.errors import EngineError
 
-#: The environment variable with the path of the socket at which a job listens.
 DOOR_VARIABLE = "ROPEWALK_DOOR"
+"""The environment variable with the path of the socket at which a job listens."""
 
 
 class Reach(enum.Enum):
@@ -113,8 +113,8 @@ class Engine(abc.ABC):
 
     name: str
     reach: Reach = Reach.NETWORK
-    #: The Python interpreter on the hosts of this engine; agents are started with it.
     python: str = sys.executable
+    """The Python interpreter on the hosts of this engine; agents are started with it."""
 
     _lock: threading.RLock
     """Held while jobs are submitted; the engine may hold it for other changes of its tables."""

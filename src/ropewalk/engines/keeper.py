@@ -31,18 +31,18 @@ from pathlib import Path
 from typing import Any
 
 RUN, JOB, DOOR = "ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_DOOR"
-#: Begins the value of `JOB`, and distinguishes the jobs of this engine from those of others on the same host.
 MARK = "ssh-"
-#: The folder of agents' sockets; another folder may have a path that is too long for a socket.
+"""Begins the value of `JOB`, and distinguishes the jobs of this engine from those of others on the same host."""
 FOLDER = "/tmp"
+"""The folder of agents' sockets; another folder may have a path that is too long for a socket."""
 _TAIL_BYTES = 16 * 1024
 _CHUNK_BYTES = 64 * 1024
-#: Free space that a job needs for its socket and its log; with less it would fail soon, with a worse message.
 _ROOM_BYTES = 1 << 20
-#: Killed processes end within this time, unless they are stuck in the kernel.
+"""Free space that a job needs for its socket and its log; with less it would fail soon, with a worse message."""
 _END_S = 2.0
-#: The user id that owns the folders of the machine's root as seen inside a user namespace.
+"""Killed processes end within this time, unless they are stuck in the kernel."""
 _UNMAPPED_UID = 65534
+"""The user id that owns the folders of the machine's root as seen inside a user namespace."""
 _SET_CHILD_SUBREAPER, _SET_PDEATHSIG = 36, 1
 
 

@@ -35,18 +35,18 @@ from ropewalk.engines.resources import Resources
 from ropewalk.engines.side_by_side import side_by_side
 from ropewalk.errors import EngineError
 
-#: The grace for a process that ignores SIGTERM; a cancelled agent needs no time to clean up.
 _CANCEL_GRACE_S = 1
-#: A node that is alive ends a pod within this time; a lost node never does.
+"""The grace for a process that ignores SIGTERM; a cancelled agent needs no time to clean up."""
 _CANCEL_WAIT_S = 4.0
+"""A node that is alive ends a pod within this time; a lost node never does."""
 _LAST_WORDS_S = 1.5
-#: The timeout for a log, which the pod's node sends if it is alive.
 _LOG_S = 5.0
+"""The timeout for a log, which the pod's node sends if it is alive."""
 _FIRST_LIST_S = 10.0
-#: Older states are not reported: the error of the watch says more.
 _STALE_S = 30.0
-#: A launcher that is alive has polled an ended pod within this time.
+"""Older states are not reported: the error of the watch says more."""
 _FORGOTTEN_S = 3600.0
+"""A launcher that is alive has polled an ended pod within this time."""
 _KILLED = -9
 
 

@@ -23,10 +23,9 @@ from typing import Any, TypeVar
 
 from ropewalk.errors import EngineError
 
-#: An object of the API, as JSON writes it.
 Manifest = dict[str, Any]
+"""An object of the API, as JSON writes it."""
 
-#: The permissions that the engine needs: verb and resource. deploy/kubernetes/rbac.yaml grants exactly these.
 RIGHTS = (
     ("create", "pods"),
     ("delete", "pods"),
@@ -36,13 +35,14 @@ RIGHTS = (
     ("create", "secrets"),
     ("delete", "secrets"),
 )
-#: A permission that the engine can do without: reading the sizes of the nodes.
+"""The permissions that the engine needs: verb and resource. deploy/kubernetes/rbac.yaml grants exactly these."""
 NICE_RIGHTS = (("list", "nodes"),)
+"""A permission that the engine can do without: reading the sizes of the nodes."""
 
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECT_S, _READ_S = 5.0, 20.0
-#: The reason of an error of our own: the configuration does not trust the server's certificate.
 DISTRUST = "Distrust"
+"""The reason of an error of our own: the configuration does not trust the server's certificate."""
 _AGAIN = (0, 429, 500, 502, 503, 504)
 _LOG_LINES = 1000
 _LOG_TAIL_BYTES = 64 * 1024
@@ -287,8 +287,8 @@ class KubernetesApi:
             raise ApiError(f"{self._core.api_client.configuration.host} does not answer: {error}") from error
 
 
-#: Responses as the server sends them, with timeouts.
 _RAW: dict[str, Any] = {"_preload_content": False, "_request_timeout": (_CONNECT_S, _READ_S)}
+"""Responses as the server sends them, with timeouts."""
 
 
 class _Calls:

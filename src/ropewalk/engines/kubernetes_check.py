@@ -13,8 +13,8 @@ from ropewalk.engines.kubernetes_nodes import nodes_for
 from ropewalk.engines.kubernetes_options import KubernetesOptions
 from ropewalk.errors import EngineError
 
-#: Certificates of a run are valid from a short time before its start.
 _MOST_SKEW_S = 60.0
+"""Certificates of a run are valid from a short time before its start."""
 _PATIENCE_S = 3.0
 
 

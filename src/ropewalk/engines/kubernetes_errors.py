@@ -5,7 +5,6 @@ from __future__ import annotations
 from ropewalk.engines.kubernetes_api import DISTRUST, ApiError, KubernetesApi
 from ropewalk.errors import EngineError
 
-#: Refusals are distinguished by the server's own messages, which have been stable for years; the first match wins.
 _FORBIDDEN = (
     (
         "exceeded quota",
@@ -33,6 +32,7 @@ _FORBIDDEN = (
         "`kubectl -n {namespace} auth can-i --list` shows yours",
     ),
 )
+"""Refusals are distinguished by the server's own messages, which have been stable for years; the first match wins."""
 
 
 def explain(error: ApiError, doing: str, api: KubernetesApi) -> EngineError:

@@ -23,8 +23,8 @@ from ropewalk.errors import EngineError
 MANAGED_BY = "app.kubernetes.io/managed-by"
 RUN, REQUEST, USER = "ropewalk/run", "ropewalk/request", "ropewalk/user"
 CONTAINER = "agent"
-#: The most bytes that a Secret may hold.
 MOST_STDIN_BYTES = 1 << 20
+"""The most bytes that a Secret may hold."""
 
 _STDIN = "stdin"
 _STDIN_FOLDER = "/run/ropewalk"

@@ -13,8 +13,9 @@ from ropewalk.engines.resources import Resources, parse_memory
 from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 
-#: The part of a node that we count on: the requests of the cluster's own pods (network, logs, metrics) are not visible.
 _FREE = 0.9
+"""The part of a node that we count on: the requests of the cluster's own pods (network, logs, metrics) are not visible.
+"""
 _QUANTITY = re.compile(r"([0-9.]+)(m?)")
 
 

@@ -14,7 +14,6 @@ from ropewalk.engines.engine import JobState, JobStatus
 from ropewalk.engines.kubernetes_api import Manifest
 from ropewalk.engines.kubernetes_manifests import CONTAINER
 
-#: Advice for a container that does not start, by the cluster's reason.
 _ADVICE = {
     "ErrImagePull": "check the option image, and image_pull_secrets if its registry is private",
     "ImagePullBackOff": "check the option image, and image_pull_secrets if its registry is private",
@@ -26,17 +25,18 @@ _ADVICE = {
     "Evicted": "its node ran out of something: ask for as much memory as it uses",
     "Unschedulable": "compare what it asks for, node_selector and tolerations with `kubectl describe nodes`",
 }
-#: The cluster retries these for ever, so a job would wait for ever.
+"""Advice for a container that does not start, by the cluster's reason."""
 _HOPELESS = {
     "ImagePullBackOff",
     "ErrImageNeverPull",
     "InvalidImageName",
     "CreateContainerConfigError",
 }
-#: Messages of a registry that answered; one that did not answer may do so at the next try.
+"""The cluster retries these for ever, so a job would wait for ever."""
 _NO_IMAGE = re.compile("not found|denied|unauthorized|forbidden", re.IGNORECASE)
-#: A program that was ended by a signal is reported with 128 + its number; higher signals do not exist.
+"""Messages of a registry that answered; one that did not answer may do so at the next try."""
 _LAST_SIGNAL = 64
+"""A program that was ended by a signal is reported with 128 + its number; higher signals do not exist."""
 
 
 def status(pod: Manifest) -> JobStatus:

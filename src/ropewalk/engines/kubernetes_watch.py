@@ -20,12 +20,12 @@ from ropewalk.engines.kubernetes_api import ApiError, KubernetesApi, Manifest, P
 
 logger = logging.getLogger(__name__)
 
-#: An idle watch sends nothing; after this many seconds it is renewed, so that a cut connection is noticed.
 _WATCH_S = 25
+"""An idle watch sends nothing; after this many seconds it is renewed, so that a cut connection is noticed."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _GONE = 410
-#: HTTP statuses that a retry does not help against.
 _HOPELESS = (401, 403, 404)
+"""HTTP statuses that a retry does not help against."""
 
 
 @dataclass(slots=True)

@@ -34,13 +34,13 @@ from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 
-#: A variable that all descendants of a job inherit; its value names the job.
 _MARK = "ROPEWALK_JOB"
+"""A variable that all descendants of a job inherit; its value names the job."""
 _LOG_TAIL_BYTES = 64 * 1024
-#: Bytes that an empty pipe certainly accepts without a reader.
 _PIPE_BYTES = 16 * 1024
-#: A killed process ends within this time, unless it is stuck in the kernel; then `poll` reports its end later.
+"""Bytes that an empty pipe certainly accepts without a reader."""
 _END_S = 5.0
+"""A killed process ends within this time, unless it is stuck in the kernel; then `poll` reports its end later."""
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,14 @@ from ropewalk.trusted_files import open_own
 from ropewalk.version import VERSION
 
 _ID = re.compile(r"(?P<run>[\w.-]+)\.(?P<request>[0-9a-f]{12})\.(?P<rank>\d+)")
-#: Ranks check for cancellation every 0.1 s; after this time mpiexec itself is ended, and ends the ranks it can reach.
 _CANCEL_S = 2.0
-#: Variables of batch systems from whose allocation mpiexec takes its hosts.
+"""Ranks check for cancellation every 0.1 s; after this time mpiexec itself is ended, and ends the ranks it can reach.
+"""
 _ALLOCATIONS = ("SLURM_JOB_NODELIST", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE", "COBALT_NODEFILE")
+"""Variables of batch systems from whose allocation mpiexec takes its hosts."""
 _LAST_WORDS = 600
-#: The timeout for the ranks of a check; after it, mpiexec waits for something that does not come.
 _CHECK_S = 30.0
+"""The timeout for the ranks of a check; after it, mpiexec waits for something that does not come."""
 _VERSIONS = (
     "import platform, sys; from ropewalk.version import VERSION; "
     "print('ropewalk-rank', platform.node(), 'Python %d.%d' % sys.version_info[:2], 'with ropewalk', VERSION)"

@@ -25,7 +25,6 @@ import psutil
 
 from ropewalk.atomic_files import replace_file
 
-#: In order of precedence: MPICH and Intel, Open MPI, MVAPICH, PMIx, srun.
 _RANK_VARIABLES = (
     "PMI_RANK",
     "OMPI_COMM_WORLD_RANK",
@@ -33,8 +32,9 @@ _RANK_VARIABLES = (
     "PMIX_RANK",
     "SLURM_PROCID",
 )
-#: Variables that mark a program as a rank, which the job is not, and the token with which a launcher asks Slurm.
+"""In order of precedence: MPICH and Intel, Open MPI, MVAPICH, PMIx, srun."""
 _NOT_FOR_JOBS = re.compile(r"(PMI|PMIX|OMPI|HYDI|HYDRA|MPI|MV2)_|SLURM_JWT$")
+"""Variables that mark a program as a rank, which the job is not, and the token with which a launcher asks Slurm."""
 _LOOK_S = 0.1
 
 

@@ -30,8 +30,9 @@ from ropewalk.engines.options import read_options
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import EngineError
 
-#: The timeout for an answer of the driver, also while a part of the cluster is cut off; it waits up to 3 s for actors.
 _ANSWER_S = 15.0
+"""The timeout for an answer of the driver, also while a part of the cluster is cut off; it waits up to 3 s for actors.
+"""
 _END_S = 5.0
 _PLACEMENTS = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
 _TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")

@@ -15,8 +15,8 @@ import threading
 import time
 from typing import BinaryIO, cast
 
-#: Secrets of Ray that are removed from the job's environment.
 _SECRET_VARIABLES = ("RAY_AUTH_TOKEN",)
+"""Secrets of Ray that are removed from the job's environment."""
 
 
 class JobActor:

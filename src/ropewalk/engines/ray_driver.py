@@ -42,12 +42,12 @@ from ropewalk.engines.ray_jobs import (
     signal_words,
 )
 
-#: Seconds that a call for news waits in the actor.
 _PATIENCE_S = 1.0
-#: Seconds after which an actor that could not be reached is tried again.
+"""Seconds that a call for news waits in the actor."""
 _PAUSE_S = 0.5
-#: The timeout for a request to an actor on behalf of the user, such as its job's output.
+"""Seconds after which an actor that could not be reached is tried again."""
 _ANSWER_S = 3.0
+"""The timeout for a request to an actor on behalf of the user, such as its job's output."""
 
 
 class Driver:

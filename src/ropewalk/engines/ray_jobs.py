@@ -8,10 +8,10 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any
 
-#: Begins the names of our actors: PREFIX run / request / number.
 PREFIX = "ropewalk-"
-#: Seconds without an answer after which an actor counts as lost.
+"""Begins the names of our actors: PREFIX run / request / number."""
 _LOST_S = 4.0
+"""Seconds without an answer after which an actor counts as lost."""
 
 
 @dataclasses.dataclass(eq=False)

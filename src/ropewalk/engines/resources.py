@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 
 from ropewalk.quantities import parse_memory
 
-#: A function that reads a limit of a control group from its folder.
 _Reader = Callable[[Path], float | None]
+"""A function that reads a limit of a control group from its folder."""
 _MIB = 2**20
 
 
@@ -185,11 +185,12 @@ def _ratio(quota_us: int, period_us: int) -> float | None:
     return quota_us / period_us if quota_us > 0 and period_us > 0 else None
 
 
-#: Variables that numerical libraries read at import; the libraries of the first line fall back to its first variable.
 _THREADS = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
     *("VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"),
 )
+"""Variables that numerical libraries read at import; the libraries of the first line fall back to its first variable.
+"""
 _NUM_THAT_FALL_BACK = 5
 
 

@@ -29,8 +29,8 @@ PREFIX = "ropewalk-"
 _LOG_TAIL_BYTES = 64 * 1024
 _OLD_S = 24 * 3600.0
 _LEAST_FREE = 64 << 20
-#: Kinds of file systems that hosts do not share with each other.
 _LOCAL_KINDS = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "tmpfs", "ramfs", "overlay"])
+"""Kinds of file systems that hosts do not share with each other."""
 
 
 class SharedFolder:

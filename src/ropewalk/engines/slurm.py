@@ -42,13 +42,13 @@ from ropewalk.engines.slurm_nodes import (
 from ropewalk.engines.slurm_script import SlurmOptions, batch_script, job_flags, shown
 from ropewalk.errors import EngineError
 
-#: Slurm's default limit of an array (MaxArraySize) is 1001.
 _LARGEST_ARRAY = 1000
+"""Slurm's default limit of an array (MaxArraySize) is 1001."""
 _PAUSE_S = 0.5
-#: The most ids in one command, because its length is limited.
 _IDS_AT_ONCE = 500
-#: The number of nodes that are looked up to find out which of our addresses they can reach.
+"""The most ids in one command, because its length is limited."""
 _HOSTS_ASKED = 8
+"""The number of nodes that are looked up to find out which of our addresses they can reach."""
 _ID = re.compile(r"\d+(_\d+)?")
 _JOB_NAME = re.compile(re.escape(PREFIX) + r"(?P<run>.+)\.(?P<request>[0-9a-f]{12})")
 

@@ -16,12 +16,11 @@ from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm_jobs import SlurmJob, expand_tasks, read_scontrol
 from ropewalk.engines.slurm_nodes import SlurmNode, count_gpus, expand_names
 
-#: `--format` of squeue --steps, as `read_steps` expects it.
 STEPS_FORMAT = "%i|%j|%N"
+"""`--format` of squeue --steps, as `read_steps` expects it."""
 
 _SHARE = re.compile(r"(?<!\S)Nodes=(\S+) CPU_IDs=(\S+) Mem=(\d+) GRES=(\S*)")
 _STEP_ID = re.compile(r"\d+\.\d+")
-#: Messages of srun about the end of a step, and Slurm's state for each.
 _ENDS = (
     ("out of memory|oom.kill", "OUT_OF_MEMORY"),
     ("due to time limit", "TIMEOUT"),
@@ -29,6 +28,7 @@ _ENDS = (
     ("due to preemption", "PREEMPTED"),
     ("cancelled at", "CANCELLED"),
 )
+"""Messages of srun about the end of a step, and Slurm's state for each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from ropewalk.engines.slurm_script import SlurmOptions
 from ropewalk.errors import EngineError
 
 _COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol")
-#: Credentials of Slurm (munge) are invalid between clocks that differ by more than five minutes.
 _MOST_SKEW_S = 60.0
+"""Credentials of Slurm (munge) are invalid between clocks that differ by more than five minutes."""
 
 
 def check_cluster(

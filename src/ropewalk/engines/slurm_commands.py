@@ -15,9 +15,8 @@ from pathlib import Path
 from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import EngineError
 
-#: The variables of the launcher that commands, and through `sbatch --export=ALL` jobs, get.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT")
-#: Messages of a controller that is busy, starting, or briefly unreachable: the same command may succeed later.
+"""The variables of the launcher that commands, and through `sbatch --export=ALL` jobs, get."""
 _PASSING = (
     "unable to contact slurm controller",
     "socket timed out",
@@ -32,7 +31,7 @@ _PASSING = (
     "in standby mode",
     "invalid protocol version: uninitialized",
 )
-#: Advice for the messages with which sbatch refuses a job.
+"""Messages of a controller that is busy, starting, or briefly unreachable: the same command may succeed later."""
 _ADVICE = (
     ("invalid account", "choose an account of yours with the option account (sacctmgr show associations lists them)"),
     ("invalid partition", "choose a partition with the option partition (sinfo lists them)"),
@@ -46,6 +45,7 @@ _ADVICE = (
     ("node configuration", "no node has what is asked for; compare it with sinfo --Node --long"),
     ("group not permitted", "you may not use this partition; choose another with the option partition"),
 )
+"""Advice for the messages with which sbatch refuses a job."""
 _PAUSE_S = 0.5
 _MOST_WORDS = 2000
 

@@ -21,13 +21,13 @@ from typing import Any, cast
 
 from ropewalk.engines.engine import JobState, JobStatus
 
-#: `--parsable2 --format` of sacct, as `read_sacct` expects it.
 SACCT_FIELDS = "JobID,JobName,User,State,ExitCode,NodeList"
+"""`--parsable2 --format` of sacct, as `read_sacct` expects it."""
 
 _PENDING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT", "CONFIGURING"}
 _ALIVE = {"RUNNING", "SUSPENDED", "COMPLETING", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING", "EXPEDITING"}
-#: The signal that Slurm reports instead of an exit code when it could not even open the job's files.
 _NO_FILES = 53
+"""The signal that Slurm reports instead of an exit code when it could not even open the job's files."""
 
 _WORDS_OF_STATES = {
     "SUSPENDED": "it is stopped for the moment, by the administrator or to make room for others",

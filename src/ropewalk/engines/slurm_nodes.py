@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.quantities import counted
 
-#: `--format` of sinfo, as `read_sinfo` expects it; no field contains a vertical bar.
 SINFO_FORMAT = "%N|%P|%o|%c|%m|%T|%a|%l|%h|%f|%G"
+"""`--format` of sinfo, as `read_sinfo` expects it; no field contains a vertical bar."""
 
 _GPU = re.compile(r"gpu(?::([^:,(]+))??:(\d+)(?:\([^)]*\))?(?:,|$)")
 _UNUSABLE = ("down", "drain", "fail", "maint", "unk", "inval", "perfctrs", "future", "error")

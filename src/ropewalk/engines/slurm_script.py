@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from ropewalk.engines.engine import JobSpec
 from ropewalk.engines.slurm_nodes import expand_names, mib_of, read_time, write_time
 
-#: Flags of sbatch that the engine itself sets; another value would break its guarantees.
 _OURS = frozenset(
     [
         "--array",
@@ -53,9 +52,10 @@ _OURS = frozenset(
         "--version",
     ]
 )
+"""Flags of sbatch that the engine itself sets; another value would break its guarantees."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h).
 _NO_CREDENTIALS = 78
+"""The exit code of a job that finds no credentials (EX_CONFIG of sysexits.h)."""
 
 
 @dataclass(frozen=True)

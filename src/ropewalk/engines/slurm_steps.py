@@ -56,13 +56,13 @@ _ID = re.compile(r"(?P<run>[\w-][\w.-]*)\.(?P<request>[0-9a-f]{12})\.(?P<number>
 _JOB_ID = re.compile(r"\d+(_\d+)?")
 _IDS_AT_ONCE = 500
 _HOSTS_ASKED = 8
-#: The CPUs of more nodes than this number are not listed one by one.
 _NUM_SHOWN = 8
-#: How long an srun may take to end with its step, before it is killed.
+"""The CPUs of more nodes than this number are not listed one by one."""
 _END_S = 5.0
+"""How long an srun may take to end with its step, before it is killed."""
 _PAUSE_S = 0.05
-#: The reason that is shown for a waiting step; srun itself prints nothing in its first minute.
 _BUSY = "as long as other steps of the allocation hold what it asks for"
+"""The reason that is shown for a waiting step; srun itself prints nothing in its first minute."""
 
 
 def slurm_engine(options: Mapping[str, object] | None = None) -> Engine:

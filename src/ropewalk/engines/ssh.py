@@ -33,12 +33,12 @@ from ropewalk.errors import EngineError, FileNotTrusted
 from ropewalk.quantities import shown_size
 from ropewalk.trusted_files import check_trusted
 
-#: A killed job is reported within this time, unless its host is out of reach; then `poll` reports it later.
 _END_S = 5.0
-#: A host that was lost is tried again after this time. Trying takes up to `connect_timeout`.
+"""A killed job is reported within this time, unless its host is out of reach; then `poll` reports it later."""
 _AVOIDED_S = 30.0
-#: The number of hosts that are connected to at the same time.
+"""A host that was lost is tried again after this time. Trying takes up to `connect_timeout`."""
 _AT_ONCE = 32
+"""The number of hosts that are connected to at the same time."""
 
 
 @dataclass(slots=True)

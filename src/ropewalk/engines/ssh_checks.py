@@ -16,11 +16,10 @@ from ropewalk.errors import EngineError
 from ropewalk.quantities import shown_size
 from ropewalk.version import VERSION
 
-#: The difference between clocks that certificates and leases tolerate.
 _SKEW_S = 60.0
+"""The difference between clocks that certificates and leases tolerate."""
 _ROOM_BYTES = 64 << 20
 _TRIAL_S = 10.0
-#: Runs on the host: answers one connection to a socket, then ends. Its parent ends it if no connection comes.
 _ANSWERER = (
     "import os; from multiprocessing.connection import Listener\n"
     "with Listener(os.environ['ROPEWALK_DOOR'], 'AF_UNIX') as listener:\n"
@@ -28,6 +27,7 @@ _ANSWERER = (
     "    with listener.accept() as connection:\n"
     "        connection.send_bytes(b'carried')\n"
 )
+"""Runs on the host: answers one connection to a socket, then ends. Its parent ends it if no connection comes."""
 
 
 def client() -> EngineFinding:

@@ -11,23 +11,23 @@ import shlex
 import sys
 from dataclasses import dataclass, field
 
-#: [user@]host[:port]; an IPv6 address with a port is in brackets. No part may begin with `-`, which `ssh` would take
-#: for an option, or hold special characters of a shell: `ProxyCommand` puts the host into a shell line.
 _HOST = re.compile(
     r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.+-]*\$?)@)?"
     r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*|\[?(?P<ipv6>[0-9A-Fa-f]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?)\]?)"
     r"(?::(?P<port>[0-9]{1,5}))?"
 )
+"""[user@]host[:port]; an IPv6 address with a port is in brackets. No part may begin with `-`, which `ssh` would take
+for an option, or hold special characters of a shell: `ProxyCommand` puts the host into a shell line."""
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\$?")
-#: Reads the keeper from its standard input and becomes it. Nothing in it needs quoting twice in any login shell; the
-#: current folder is removed from the path, because a file in it could hide a module of the standard library.
 _BOOT = (
     "import sys; del sys.path[0]; "
     'sys.stdout.write("{hello} %d.%d\\n" % sys.version_info[:2]); sys.stdout.flush(); '
     "sys.argv[1:] = [{silence}]; f = sys.stdin.buffer; exec(f.read(int(f.readline())))"
 )
-#: Begins the first line of ours; a greeting of the login shell may come before it.
+"""Reads the keeper from its standard input and becomes it. Nothing in it needs quoting twice in any login shell; the
+current folder is removed from the path, because a file in it could hide a module of the standard library."""
 HELLO = "ropewalk-keeper on python"
+"""Begins the first line of ours; a greeting of the login shell may come before it."""
 
 
 @dataclass(frozen=True)

@@ -32,18 +32,18 @@ from ropewalk.engines.ssh_command import Host, SshOptions
 from ropewalk.engines.ssh_failures import explain, wrong_python
 from ropewalk.errors import EngineError
 
-#: Removes the folder of a connection when ssh has ended, also if this process has. The words come as arguments.
 _SSH_THEN_CLEAN = 'folder=$1; shift; "$@"; code=$?; rm -rf -- "$folder"; exit $code'
-#: The path of a socket has at most 107 bytes, of which ssh and the names of doors need some; ssh replaces `%` in it.
+"""Removes the folder of a connection when ssh has ended, also if this process has. The words come as arguments."""
 _SOCKET_FOLDER = re.compile(r"/[A-Za-z0-9_./-]{0,50}")
-#: The socket paths that are accepted from a host: ssh gives `:`, `%`, `$` and spaces a meaning.
+"""The path of a socket has at most 107 bytes, of which ssh and the names of doors need some; ssh replaces `%` in it."""
 _SOCKET = re.compile(r"/[A-Za-z0-9_./-]{1,106}")
+"""The socket paths that are accepted from a host: ssh gives `:`, `%`, `$` and spaces a meaning."""
 _CHUNK_BYTES = 64 * 1024
-#: The longest line that is read from a host, which must not be able to fill our memory.
 _LINE_BYTES = 16 << 20
+"""The longest line that is read from a host, which must not be able to fill our memory."""
 _SAID_BYTES = 8 * 1024
-#: Added to `connect_timeout` for key exchange, login shell and the start of Python on a busy host.
 _START_S = 20.0
+"""Added to `connect_timeout` for key exchange, login shell and the start of Python on a busy host."""
 _ANSWER_S = 10.0
 _END_S = 3.0
 _NO_ANSWER = 0

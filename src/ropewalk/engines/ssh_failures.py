@@ -7,10 +7,9 @@ import shlex
 
 from ropewalk.engines.ssh_command import Host, SshOptions
 
-#: The exit status of a shell that does not find a program, and of one that may not run it.
 _NOT_FOUND, _NOT_ALLOWED = 127, 126
+"""The exit status of a shell that does not find a program, and of one that may not run it."""
 
-#: A message of ssh, its meaning, and advice; the first match counts. For words in braces see `explain`.
 _MEANINGS = [
     (
         r"Could not resolve hostname",
@@ -59,6 +58,7 @@ _MEANINGS = [
         "mend {config}",
     ),
 ]
+"""A message of ssh, its meaning, and advice; the first match counts. For words in braces see `explain`."""
 
 
 def explain(host: Host, options: SshOptions, code: int | None, said: str) -> str:

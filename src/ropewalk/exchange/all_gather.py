@@ -58,8 +58,8 @@ class AllGather(LanedExchange):
         self._mode = None if mode == "auto" else Mode(mode)
         self._probe_every = probe_every
         self._crossovers: dict[int, Crossover] = {}
-        #: What this member measured in the last step, and what all members agreed on, by bucket.
         self._measured: dict[int, Figures] = {}
+        """What this member measured in the last step, and what all members agreed on, by bucket."""
         self._told: dict[int, Figures] = {}
         self._agreed: dict[int, Figures] = {}
 

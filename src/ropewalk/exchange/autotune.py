@@ -22,11 +22,11 @@ import torch
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.groups.group import Group
 
-#: Bucket sizes in bytes that are tried, 256 KiB to 128 MiB.
 BUCKET_SIZES = tuple(float(1 << power) for power in range(18, 28))
+"""Bucket sizes in bytes that are tried, 256 KiB to 128 MiB."""
 
-#: Factors of GD-SEC's threshold that are tried.
 FACTORS = (1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Factors of GD-SEC's threshold that are tried."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from torch import Tensor
 from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.open_step import Bucket
 
-#: State by its kind and then by parameter; a kind that is no mapping is the same for all parameters.
 State = dict[str, Any]
+"""State by its kind and then by parameter; a kind that is no mapping is the same for all parameters."""
 
 
 class BucketKeeper(Protocol):

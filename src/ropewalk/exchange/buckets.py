@@ -18,8 +18,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-#: As in DDP: large enough for the bandwidth of a link, small enough to overlap with the backward.
 BUCKET_BYTES = 25 << 20
+"""As in DDP: large enough for the bandwidth of a link, small enough to overlap with the backward."""
 FIRST_BUCKET_BYTES = 1 << 20
 
 

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-#: Begins a transfer; returns the function that completes it, or None if it is complete already.
 Job = Callable[[], Callable[[], None] | None]
+"""Begins a transfer; returns the function that completes it, or None if it is complete already."""
 
 
 class CommunicationThread:

@@ -22,17 +22,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-#: Number of rounds that the medians cover.
 _WINDOW = 5
-#: The first round after a change sends everything, because nothing is remembered: it tells how fast the links are, and
-#: nothing about later rounds.
+"""Number of rounds that the medians cover."""
 _SPARSE_PROBE, _DENSE_PROBE = 4, 2
-#: Number of rounds in dense mode, with the state kept, before sparse is tried again.
+"""The first round after a change sends everything, because nothing is remembered: it tells how fast the links are, and
+nothing about later rounds."""
 _DENSE_ROUNDS = 20
-#: A change of mode must promise to reduce the time to this fraction, or noise would cause changes.
+"""Number of rounds in dense mode, with the state kept, before sparse is tried again."""
 _GAIN = 0.9
-#: Where dense is predicted to take this many times longer than sparse, it is not tried.
+"""A change of mode must promise to reduce the time to this fraction, or noise would cause changes."""
 _HOPELESS = 2.0
+"""Where dense is predicted to take this many times longer than sparse, it is not tried."""
 
 
 class Mode(StrEnum):

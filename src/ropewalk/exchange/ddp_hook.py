@@ -148,8 +148,8 @@ class CommHookHandle:
         return self._layouts[key]
 
 
-#: DDP accepts one hook per model for good, so that hook calls the handle that is attached to the model now.
 _ATTACHED: weakref.WeakKeyDictionary[DistributedDataParallel, list[CommHookHandle]] = weakref.WeakKeyDictionary()
+"""DDP accepts one hook per model for good, so that hook calls the handle that is attached to the model now."""
 
 
 def attach(

@@ -24,8 +24,8 @@ from ropewalk.errors import DescentViolated, ExchangeInvalid
 
 OnUnstable = Literal["warn", "clamp", "raise"]
 
-#: The largest beta that is chosen by default, however small c is.
 FASTEST_BETA = 0.03
+"""The largest beta that is chosen by default, however small c is."""
 
 
 def stable_limit(momentum: float = 0.0) -> float:

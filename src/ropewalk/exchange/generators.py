@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-#: Generator states by device; all states are in the CPU's memory.
 States = Mapping[torch.device, Tensor]
+"""Generator states by device; all states are in the CPU's memory."""
 
 
 def state_of(device: torch.device) -> Tensor:

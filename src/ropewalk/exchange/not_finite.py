@@ -19,9 +19,9 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid, GradientNotFinite
 from ropewalk.exchange.buckets import Layout
 
-#: raise: GradientNotFinite on every member. skip: no member takes this step. zero: such components count as 0.
-#: pass: the gradients are NaN on every member, and the caller has to check them.
 NanPolicy = Literal["raise", "skip", "zero", "pass"]
+"""raise: GradientNotFinite on every member. skip: no member takes this step. zero: such components count as 0. pass:
+the gradients are NaN on every member, and the caller has to check them."""
 
 
 def check_policy(policy: str) -> NanPolicy:

@@ -13,8 +13,8 @@ from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
 
-#: Stands for the bucket where a phase belongs to the whole step.
 WHOLE_STEP = -1
+"""Stands for the bucket where a phase belongs to the whole step."""
 
 
 class Observer:

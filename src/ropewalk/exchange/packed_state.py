@@ -13,8 +13,8 @@ import torch
 
 from ropewalk.errors import ExchangeInvalid
 
-#: The errors of torch's reader, depending on the place of the damage.
 _DAMAGED = (pickle.UnpicklingError, RuntimeError, ValueError, TypeError, LookupError, EOFError, AttributeError, OSError)
+"""The errors of torch's reader, depending on the place of the damage."""
 
 
 def pack(state: object) -> bytes:

@@ -71,7 +71,6 @@ def qgd(levels: int = 7) -> GDSEC:
     return GDSEC(density=1.0, beta=0.0, error_correction=False, values=f"levels({levels})")
 
 
-#: The presets by name, GD-SEC itself among them.
 PRESETS: dict[str, Callable[..., GDSEC]] = {
     "gradient_descent": gradient_descent,
     "gd_sec": GDSEC,
@@ -81,3 +80,4 @@ PRESETS: dict[str, Callable[..., GDSEC]] = {
     "top_j": top_j,
     "qgd": qgd,
 }
+"""The presets by name, GD-SEC itself among them."""

@@ -22,11 +22,11 @@ from ropewalk.exchange.observer import Observer
 from ropewalk.exchange.traffic import ring_bytes
 from ropewalk.quantities import counted, shown_duration, shown_size
 
-#: Number of notes that are kept, the latest ones.
 _NOTES = 100
+"""Number of notes that are kept, the latest ones."""
 
-#: Number of parameters that a table shows, those with the most bytes sent.
 _LAYERS = 10
+"""Number of parameters that a table shows, those with the most bytes sent."""
 
 
 class _Sums:

@@ -25,8 +25,8 @@ from ropewalk.exchange.observer import Observer
 
 log = logging.getLogger(__name__)
 
-#: Number of gradient names that a message shows for each rank.
 _SHOWN = 5
+"""Number of gradient names that a message shows for each rank."""
 
 
 class ProgressNote(msgspec.Struct, frozen=True):

@@ -26,8 +26,8 @@ from ropewalk.exchange.observer import WHOLE_STEP
 from ropewalk.exchange.observers import Observers
 from ropewalk.exchange.open_step import Agreement, Bucket, OpenStep
 
-#: Called when a bucket is done, with the error of its step or None.
 Done = Callable[[BaseException | None], None]
+"""Called when a bucket is done, with the error of its step or None."""
 
 
 class BucketReducer(Protocol):

@@ -26,34 +26,34 @@ from ropewalk.exchange.tree_nodes import DataclassNode, DictNode, SequenceNode
 from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import loads
 
-#: Alignment of tensors in bytes: that of torch's own allocator.
 ALIGN = 64
+"""Alignment of tensors in bytes: that of torch's own allocator."""
 _LENGTHS = struct.Struct("<III")
-#: A tensor with more than this many elements of memory per element is made dense.
 _MOST_SPREAD = 2
-#: Number of kinds of trees that are remembered. A program has a few, unless its shapes change all the time.
+"""A tensor with more than this many elements of memory per element is made dense."""
 _MOST_KINDS = 1024
+"""Number of kinds of trees that are remembered. A program has a few, unless its shapes change all the time."""
 _ATOMS = frozenset([int, float, bool, str, bytes, complex])
 _NONE, _TENSOR, _VALUE = 0, 1, 2
 
 
 class _TensorFacts(NamedTuple):
     dtype: torch.dtype
-    #: Number of elements from the first to the last in memory.
     span: int
+    """Number of elements from the first to the last in memory."""
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     requires_grad: bool
-    #: Its distance from the first tensor, and its size, in bytes.
     offset: int
+    """Its distance from the first tensor, and its size, in bytes."""
     size_bytes: int
-    #: Whether it has one dimension and no gaps.
     is_row: bool
+    """Whether it has one dimension and no gaps."""
 
 
 class _Structure(NamedTuple):
-    #: The kind of the leaf, or the function that makes the node of its children, and these.
     root: Any
+    """The kind of the leaf, or the function that makes the node of its children, and these."""
     tensors: tuple[_TensorFacts, ...]
 
 
@@ -63,8 +63,8 @@ class _TreeKind:
 
     encoded: bytes
     tensors: tuple[_TensorFacts, ...]
-    #: Indices of the tensors that have to be made dense.
     sparse: tuple[int, ...]
+    """Indices of the tensors that have to be made dense."""
     body_bytes: int
 
 

@@ -27,8 +27,8 @@ from ropewalk.trace_events import Event
 
 log = logging.getLogger(__name__)
 
-#: Number of events that are kept in memory before they are written.
 _FLUSH_EVERY = 1000
+"""Number of events that are kept in memory before they are written."""
 
 
 class ExchangeTimeline(Observer):

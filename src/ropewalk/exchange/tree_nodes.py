@@ -19,8 +19,8 @@ class DictNode(NamedTuple):
 
     kind: Any
     keys: tuple[Any, ...]
-    #: True equals 1 as a key, but is of another type.
     types: tuple[type, ...]
+    """True equals 1 as a key, but is of another type."""
 
     def __call__(self, values: list[Any]) -> Any:
         return self.kind(zip(self.keys, values, strict=True))

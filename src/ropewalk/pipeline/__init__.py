@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from ropewalk.lazy_names import LazyNames
 
-#: The extra of `pip install 'ropewalk[...]'` that brings each optional package.
 EXTRAS = {"torch": "torch", "numpy": "plan"}
+"""The extra of `pip install 'ropewalk[...]'` that brings each optional package."""
 _lazy = LazyNames(globals(), EXTRAS)
 
 with _lazy:

@@ -50,15 +50,16 @@ class Action:
     kind: ActionKind
     stage: int
     replica: int = 0
-    #: Number of the micro-batch, counted from 0 in each step; for schedules without a flush, from the start of the run.
     micro_batch: int | None = None
-    #: F, B, I, W, C: the version of the weights that the action uses. STEP: the version that it makes. REDUCE: the
-    #: version that the reduced gradients will make.
+    """Number of the micro-batch, counted from 0 in each step; for schedules without a flush, from the start of the run.
+    """
     version: int | None = None
-    #: SEND, RECEIVE: id of the operator whose value (or gradient) is transferred.
+    """F, B, I, W, C: the version of the weights that the action uses. STEP: the version that it makes. REDUCE: the
+    version that the reduced gradients will make."""
     edge: str | None = None
-    #: SEND, RECEIVE: the stage at the other end. Values go to later stages, gradients to earlier ones.
+    """SEND, RECEIVE: id of the operator whose value (or gradient) is transferred."""
     peer: int | None = None
+    """SEND, RECEIVE: the stage at the other end. Values go to later stages, gradients to earlier ones."""
     group: ReduceGroup | None = None
 
     @property

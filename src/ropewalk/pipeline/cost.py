@@ -45,8 +45,8 @@ from ropewalk.pipeline.plans import Stage
 from ropewalk.pipeline.prediction import MemoryUse
 from ropewalk.pipeline.topology import Level, Topology
 
-#: One number, or an array with one float64 number for each candidate.
 Amount = TypeVar("Amount", float, NDArray[np.float64])
+"""One number, or an array with one float64 number for each candidate."""
 
 
 # --- formulas, for one stage or for arrays of candidates -------------------------------------------------------------
@@ -109,15 +109,15 @@ class StageShare:
     """The cost of one stage of a plan on its devices, for one micro-batch."""
 
     forward_s: float
-    #: Includes the second forward if the stage recomputes.
     backward_s: float
-    #: Seconds of its devices' busiest port.
+    """Includes the second forward if the stage recomputes."""
     link_s: float
-    #: Seconds for the transfer of the values that it receives, and of their gradients.
+    """Seconds of its devices' busiest port."""
     transit_s: float
+    """Seconds for the transfer of the values that it receives, and of their gradients."""
     reduce_s: float
-    #: The part of `reduce_s` that no backward of an earlier stage hides.
     exposed_s: float
+    """The part of `reduce_s` that no backward of an earlier stage hides."""
     in_flight: int
     memory: MemoryUse
 
@@ -132,12 +132,12 @@ class PlanCost:
     """The cost of stages on devices by the planner's objective."""
 
     stages: tuple[StageShare, ...]
-    #: The slowest device's seconds per micro-batch, and the first stage that it runs.
     bottleneck_s: float
+    """The slowest device's seconds per micro-batch, and the first stage that it runs."""
     bottleneck: int
     objective_s: float
-    #: For each stage, the bytes that each of its devices needs for all stages that the device runs.
     device_bytes: tuple[int, ...] = field(default=())
+    """For each stage, the bytes that each of its devices needs for all stages that the device runs."""
 
 
 def plan_cost(request: PlanRequest, stages: Sequence[Stage]) -> PlanCost:

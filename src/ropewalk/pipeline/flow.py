@@ -50,8 +50,8 @@ class _Flow:
         self.plan, self.actions = plan, actions
         self.at = dict.fromkeys(plan.workers, 0)
         self.members: dict[tuple[ReduceGroup, int], tuple[PlanWorker, ...]] = {}
-        #: For each link (tensor, from stage, to stage, from replica, to replica) the micro-batch in its slot.
         self.slots: dict[tuple[str | None, int, int, PlanWorker, PlanWorker], int] = {}
+        """For each link (tensor, from stage, to stage, from replica, to replica) the micro-batch in its slot."""
 
     def advance(self, worker: PlanWorker) -> bool:
         """Advance a worker as far as possible; return whether it performed any action."""

@@ -24,8 +24,8 @@ from ropewalk.pipeline.transfers import UNITS
 
 Actions = Mapping[PlanWorker, Sequence[Action]]
 
-#: Columns that are drawn around a marked action.
 _NUM_AROUND = 12
+"""Columns that are drawn around a marked action."""
 
 
 def draw_grid(

@@ -128,11 +128,11 @@ class LocalExecutor:
         check_plan(self.graph, plan)
         programs = [self.graph.stage_program(stage.operators) for stage in plan.stages]
         wiring = wire(plan, [id for id, program in enumerate(programs) if program.is_random])
-        #: The plan with all edges that are carried out.
         self.plan: Plan = wiring.plan
+        """The plan with all edges that are carried out."""
         self.schedule.check(self.plan)
-        #: The actions of all workers, and the position of the run.
         self.stream: ActionStream = self.schedule.stream(self.plan)
+        """The actions of all workers, and the position of the run."""
         self.links: InMemoryLinks = InMemoryLinks(self.plan, slots)
         self.workers: dict[PlanWorker, StageWorker] = {}
         self._seed = seed
@@ -141,21 +141,21 @@ class LocalExecutor:
             worker: {id: maker.stage(id, worker.replica, programs[id]) for id in self.plan.groups[worker.group]}
             for worker in self.plan.workers
         }
-        #: The exchanges of stages that have replicas.
         self.exchanges: Mapping[Contributor, ReplicaExchange] = {}
+        """The exchanges of stages that have replicas."""
         self._end_exchanges: Callable[[], object] = lambda: None
         sums = self._sums([one for own in stages.values() for one in own.values()], exchange)
         for worker, own in stages.items():
             self.workers[worker] = StageWorker(worker, self.plan, own, self.links, sums)
         self._rates = maker.rates
-        #: The newest 65,536 actions that were carried out, oldest first.
         self.recorded: deque[Performed] = deque(maxlen=1 << 16)
-        #: Steps of the whole run, including those before a state that was loaded.
+        """The newest 65,536 actions that were carried out, oldest first."""
         self.num_steps: int = 0
-        #: Called after each action, with its worker.
+        """Steps of the whole run, including those before a state that was loaded."""
         self.on_performed: Callable[[PlanWorker, Action], object] = lambda worker, action: None
-        #: Where and why a step or a drain failed.
+        """Called after each action, with its worker."""
         self._failure: tuple[str, BaseException] | None = None
+        """Where and why a step or a drain failed."""
         self._queues: dict[PlanWorker, deque[Action]] = {worker: deque() for worker in self.plan.workers}
         self._metrics: dict[int, tuple[StepMetrics, int]] = {}
 

@@ -16,20 +16,20 @@ class StageCost:
 
     forward_s: float = 0.0
     backward_s: float = 0.0
-    #: Values of earlier stages that the set reads, and the gradients that it sends back for them.
     in_bytes: float = 0.0
+    """Values of earlier stages that the set reads, and the gradients that it sends back for them."""
     in_gradient_bytes: float = 0.0
-    #: Values of the set that later stages read, and the gradients that come back.
     out_bytes: float = 0.0
+    """Values of the set that later stages read, and the gradients that come back."""
     out_gradient_bytes: float = 0.0
-    #: Values needed to run the forward again: `in_bytes`, and the model's inputs among the operators.
     kept_bytes: float = 0.0
+    """Values needed to run the forward again: `in_bytes`, and the model's inputs among the operators."""
     weight_bytes: float = 0.0
     buffer_bytes: float = 0.0
-    #: Bytes kept from forward to backward, each value once.
     saved_bytes: float = 0.0
-    #: Bytes kept from the first half of a split backward to the second.
+    """Bytes kept from forward to backward, each value once."""
     held_bytes: float = 0.0
+    """Bytes kept from the first half of a split backward to the second."""
 
 
 @dataclass(frozen=True)

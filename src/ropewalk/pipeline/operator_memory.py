@@ -31,8 +31,8 @@ class Bytes:
     gradient_bytes: int = 0
     saved_bytes: int = 0
     saved: tuple[SavedValue, ...] = ()
-    #: Bytes that a split backward keeps from I to W.
     held_bytes: int = 0
+    """Bytes that a split backward keeps from I to W."""
 
 
 def measure_bytes(runs: OperatorRuns) -> dict[str, Bytes]:

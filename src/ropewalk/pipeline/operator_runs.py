@@ -44,10 +44,11 @@ class OperatorRun:
     """One operator whose forward has run, and whose backward has not."""
 
     id: str
-    #: The tensors read that need a gradient: id of the source operator, index in its value, and the leaf used instead.
     leaves: list[tuple[str, int, Tensor]]
-    #: The tensors of its value that have a gradient: index in the value, and the edge where the backward begins.
+    """The tensors read that need a gradient: id of the source operator, index in its value, and the leaf used instead.
+    """
     outputs: list[tuple[int, GradientEdge]]
+    """The tensors of its value that have a gradient: index in the value, and the edge where the backward begins."""
     parameters: list[Tensor]
     queue: WeightQueue | None
 
@@ -90,8 +91,8 @@ class OperatorRuns:
         self.buffers = {name: held[name].clone() for name in graph.buffers if name in held}
         self.clock = _synchronised(clock, {tensor.device for tensor in tensors_of(list(inputs.values()))})
         self.times = {id: Times() for id in self.programs}
-        #: Times of empty calls.
         self.empty = Times()
+        """Times of empty calls."""
         self._last_reader = {source: id for id, program in self.programs.items() for source in program.inputs}
         self._first_gradients: dict[str, list[Tensor]] = {}
         self._empty_program = graph.stage_program([graph.model_inputs.ids[0]])

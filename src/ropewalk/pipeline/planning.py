@@ -28,14 +28,15 @@ from ropewalk.pipeline.topology_text import load_topology, parse_bandwidth, pars
 from ropewalk.pipeline.verifier import verify
 from ropewalk.quantities import parse_memory
 
-#: Bytes per second of links without a description: the value that PipeDream's optimizer uses, about 10 Gbit/s Ethernet.
 DEFAULT_BANDWIDTH = 1e9
+"""Bytes per second of links without a description: the value that PipeDream's optimizer uses, about 10 Gbit/s Ethernet.
+"""
 
-#: Two simulated times count as equal if they differ by less than this share.
 _SAME = 1e-9
+"""Two simulated times count as equal if they differ by less than this share."""
 
-#: For a partitioner that comes from a paper, the schedule of that paper.
 _SUITING = {"pipedream": "pipedream", "balanced": "gpipe"}
+"""For a partitioner that comes from a paper, the schedule of that paper."""
 
 
 def plan(

@@ -42,12 +42,12 @@ class Stage:
     """Operators that run together."""
 
     id: int
-    #: Ids of operators, in the profile's topological order.
     operators: tuple[str, ...]
-    #: One device per replica; the same operators run on each.
+    """Ids of operators, in the profile's topological order."""
     devices: tuple[int, ...]
-    #: Whether the stage keeps only its inputs, and runs its forward again before its backward.
+    """One device per replica; the same operators run on each."""
     recompute: bool = False
+    """Whether the stage keeps only its inputs, and runs its forward again before its backward."""
 
     @property
     def replicas(self) -> int:
@@ -59,14 +59,14 @@ class Stage:
 class Edge:
     """A value that crosses from one stage to later ones."""
 
-    #: Id of the operator whose value crosses.
     tensor: str
+    """Id of the operator whose value crosses."""
     source: int
     targets: tuple[int, ...]
-    #: Bytes of the value, sent to each target for one micro-batch.
     size_bytes: int
-    #: Bytes of the gradient that each target sends back; 0 if the value has no gradient.
+    """Bytes of the value, sent to each target for one micro-batch."""
     gradient_bytes: int
+    """Bytes of the gradient that each target sends back; 0 if the value has no gradient."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class Plan:
     edges: tuple[Edge, ...] = ()
     tied: tuple[Tie, ...] = ()
     schedule: str = "one_f_one_b"
-    #: Micro-batches in one step.
     micro_batches: int = 1
-    #: Predicted times and memory, if `plan` made this plan.
+    """Micro-batches in one step."""
     prediction: Prediction | None = field(default=None, compare=False)
+    """Predicted times and memory, if `plan` made this plan."""
 
     def __post_init__(self) -> None:
         _check(self)

@@ -37,8 +37,8 @@ class OwnCosts(Protocol):
         ...
 
 
-#: Micro-batches for each worker that are simulated if the schedule has no flush, to measure the steady rate.
 _ROUNDS = 12
+"""Micro-batches for each worker that are simulated if the schedule has no flush, to measure the steady rate."""
 
 
 def predict(

@@ -13,11 +13,11 @@ class MemoryUse:
     weights: int = 0
     gradients: int = 0
     optimizer: int = 0
-    #: Weights of earlier versions that backwards still need.
     stashed: int = 0
+    """Weights of earlier versions that backwards still need."""
     buffers: int = 0
-    #: Activations that forwards in flight keep for their backwards.
     activations: int = 0
+    """Activations that forwards in flight keep for their backwards."""
 
     @property
     def total(self) -> int:
@@ -30,17 +30,17 @@ class StagePrediction:
     """The prediction for one stage, for one micro-batch on one of its devices."""
 
     forward_s: float
-    #: Includes the second forward if the stage recomputes.
     backward_s: float
-    #: Seconds of its busiest port.
+    """Includes the second forward if the stage recomputes."""
     link_s: float
-    #: Seconds to sum gradients over its replicas, once per update.
+    """Seconds of its busiest port."""
     reduce_s: float
-    #: Most micro-batches on each device whose forward is done and whose backward is not.
+    """Seconds to sum gradients over its replicas, once per update."""
     in_flight: int
+    """Most micro-batches on each device whose forward is done and whose backward is not."""
     memory: MemoryUse
-    #: Share of the step in which its devices compute, from 0 to 1.
     busy: float
+    """Share of the step in which its devices compute, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ class LinkLoad:
 
     source: int
     target: int
-    #: Bytes of values, from `source` to `target`.
     forward_bytes: int
-    #: Bytes of gradients, from `target` to `source`.
+    """Bytes of values, from `source` to `target`."""
     backward_bytes: int
+    """Bytes of gradients, from `target` to `source`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +61,39 @@ class Prediction:
 
     partitioner: str
     cost_model: str
-    #: Description of the topology.
     topology: str
+    """Description of the topology."""
     num_devices: int
-    #: Seconds per mini-batch of `micro_batches` micro-batches, by the partitioner's cost model.
     objective_s: float
-    #: Lower bound of the objective over all plans that meet the request; None: the partitioner has no bound.
+    """Seconds per mini-batch of `micro_batches` micro-batches, by the partitioner's cost model."""
     lower_bound_s: float | None
-    #: The least objective of all plans that were found; less than `objective_s` if the simulator preferred this plan.
+    """Lower bound of the objective over all plans that meet the request; None: the partitioner has no bound."""
     least_objective_s: float
-    #: Seconds that the search took, without loading files and modules.
+    """The least objective of all plans that were found; less than `objective_s` if the simulator preferred this plan.
+    """
     planning_s: float
-    #: Seconds per mini-batch in the simulator.
+    """Seconds that the search took, without loading files and modules."""
     step_s: float
+    """Seconds per mini-batch in the simulator."""
     samples_per_s: float
-    #: Share of all devices' time in which they are idle, from 0 to 1, in the simulator.
     idle: float
-    #: Speedup over a single device, and over data parallelism on all devices, by the same cost model.
+    """Share of all devices' time in which they are idle, from 0 to 1, in the simulator."""
     speedup_over_one: float
+    """Speedup over a single device, and over data parallelism on all devices, by the same cost model."""
     speedup_over_data_parallel: float
-    #: The same speedups by the simulator.
     simulated_speedup_over_one: float
+    """The same speedups by the simulator."""
     simulated_speedup_over_data_parallel: float
-    #: Bytes that data parallelism would need on each device, and the least memory limit of all devices; None: no limit.
     data_parallel_bytes: int
+    """Bytes that data parallelism would need on each device, and the least memory limit of all devices; None: no limit.
+    """
     memory_bytes: int | None
-    #: Description of the bottleneck.
     bottleneck: str
+    """Description of the bottleneck."""
     stages: tuple[StagePrediction, ...]
     links: tuple[LinkLoad, ...]
-    #: Remarks of the partitioner on how it found the plan.
     notes: tuple[str, ...] = ()
+    """Remarks of the partitioner on how it found the plan."""
 
     @property
     def gap(self) -> float | None:

@@ -28,11 +28,10 @@ from ropewalk.errors import TopologyInvalid
 from ropewalk.pipeline.topology import DeviceKind, Level, Topology
 from ropewalk.quantities import shown_duration, shown_size
 
-#: As large as the activations of a large micro-batch, so that the copies measure memory, not a cache.
 _COPY_BYTES = 2**24
+"""As large as the activations of a large micro-batch, so that the copies measure memory, not a cache."""
 _ROUNDS = 30
 
-#: The other process's program; it uses the standard library alone. Arguments: file descriptor and size of the slots.
 _ECHO = """
 import mmap, os, sys
 fd, size = int(sys.argv[1]), int(sys.argv[2])
@@ -42,6 +41,7 @@ while asked := os.read(0, 1):
         slots[size:] = own
     os.write(1, asked)
 """
+"""The other process's program; it uses the standard library alone. Arguments: file descriptor and size of the slots."""
 
 
 def probe(*, device: str | None = None, report: Callable[[str], None] | None = None) -> Topology:

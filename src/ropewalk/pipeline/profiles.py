@@ -25,18 +25,18 @@ import msgspec
 from ropewalk.errors import ProfileInvalid
 from ropewalk.quantities import shown_duration
 
-#: Spread above which the times of a profile are unreliable (measured: 0.02 to 0.06 on a nearly idle machine, 0.5 to 1
-#: where four other programs shared two cores).
 LARGE_SPREAD = 0.25
+"""Spread above which the times of a profile are unreliable (measured: 0.02 to 0.06 on a nearly idle machine, 0.5 to 1
+where four other programs shared two cores)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedValue:
     """A value that an operator keeps from its forward for its backward."""
 
-    #: The operator that made the value: the keeping operator itself or one that it reads. So a stage whose operators
-    #: keep the same storage several times counts it once.
     operator: str
+    """The operator that made the value: the keeping operator itself or one that it reads. So a stage whose operators
+    keep the same storage several times counts it once."""
     size_bytes: int
 
 
@@ -44,34 +44,35 @@ class SavedValue:
 class Operator:
     """One vertex of the graph. Times are lower quartiles, in seconds, for one micro-batch on a device of speed 1."""
 
-    #: Module path and call index, "encoder.layers.0.linear1:0"; the same in every process. PipeDream's "node12".
     id: str
+    """Module path and call index, "encoder.layers.0.linear1:0"; the same in every process. PipeDream's "node12"."""
     description: str = ""
     forward_s: float = 0.0
-    #: The whole backward, measured whole.
     backward_s: float = 0.0
-    #: The two halves of a split backward, measured split; they may sum to more than the whole. None: not measured.
+    """The whole backward, measured whole."""
     input_gradient_s: float | None = None
+    """The two halves of a split backward, measured split; they may sum to more than the whole. None: not measured."""
     weight_gradient_s: float | None = None
-    #: Half the interquartile range of forward plus backward over the repeats.
     spread_s: float = 0.0
-    #: Bytes of the operator's value in its real dtype: the bytes that cross a cut after the operator.
+    """Half the interquartile range of forward plus backward over the repeats."""
     output_bytes: int = 0
-    #: Bytes of the gradient that comes back over the same cut; 0 for values without a gradient. None: `output_bytes`.
+    """Bytes of the operator's value in its real dtype: the bytes that cross a cut after the operator."""
     gradient_bytes: int | None = None
-    #: Names of the parameters that the operator reads, as the user's model names them, and the bytes of each. A
-    #: parameter that several operators read is tied.
+    """Bytes of the gradient that comes back over the same cut; 0 for values without a gradient. None: `output_bytes`.
+    """
     parameters: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Names of the parameters that the operator reads, as the user's model names them, and the bytes of each. A
+    parameter that several operators read is tied."""
     buffer_bytes: int = 0
-    #: Bytes kept for the backward in storages of the operator's own, not counting `saved`. None: `output_bytes`.
     saved_bytes: int | None = None
+    """Bytes kept for the backward in storages of the operator's own, not counting `saved`. None: `output_bytes`."""
     saved: tuple[SavedValue, ...] = ()
-    #: Bytes kept from the input-gradient half to the weight-gradient half of a split backward.
     held_bytes: int = 0
-    #: Whether the forward draws random numbers (dropout).
+    """Bytes kept from the input-gradient half to the weight-gradient half of a split backward."""
     is_random: bool = False
-    #: Whether the operator is one of the model's inputs.
+    """Whether the forward draws random numbers (dropout)."""
     is_input: bool = False
+    """Whether the operator is one of the model's inputs."""
 
     @property
     def has_split_backward(self) -> bool:
@@ -99,13 +100,13 @@ class Profile:
     """
 
     operators: tuple[Operator, ...]
-    #: Pairs (source, target): the target reads the value of the source.
     edges: tuple[tuple[str, str], ...]
-    #: Samples in the micro-batch that was measured.
+    """Pairs (source, target): the target reads the value of the source."""
     num_samples: int = 1
+    """Samples in the micro-batch that was measured."""
     model: str = ""
-    #: Description of the device that it was measured on.
     device: str = ""
+    """Description of the device that it was measured on."""
 
     def __post_init__(self) -> None:
         _check(self)

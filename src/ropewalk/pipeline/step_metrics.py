@@ -17,10 +17,11 @@ class StepMetrics:
     def __init__(self, num_pieces: int, loss: Loss) -> None:
         self._found: list[tuple[Tensor, float | None] | None] = [None] * num_pieces
         self._loss = loss
-        #: The global norm of the gradients before clipping, a scalar, if clipping or a NaN policy needs it; else None.
         self.gradient_norm: Tensor | None = None
-        #: Whether the update was skipped because gradients were NaN or infinite.
+        """The global norm of the gradients before clipping, a scalar, if clipping or a NaN policy needs it; else None.
+        """
         self.is_skipped = False
+        """Whether the update was skipped because gradients were NaN or infinite."""
 
     def __repr__(self) -> str:
         return f"<StepMetrics: {self}>"

@@ -18,10 +18,10 @@ from collections.abc import Callable, Collection
 from ropewalk.pipeline.operator_runs import OperatorRuns, Times
 from ropewalk.pipeline.profiles import LARGE_SPREAD
 
-#: Warm-up passes before the first measured one, in which allocators, caches and kernels settle.
 WARM_UP = 3
-#: Most rounds of the requested passes, which are repeated while the times of operators vary widely.
+"""Warm-up passes before the first measured one, in which allocators, caches and kernels settle."""
 _MOST_ROUNDS = 4
+"""Most rounds of the requested passes, which are repeated while the times of operators vary widely."""
 
 
 def take_times(runs: OperatorRuns, repeats: int, report: Callable[[str], None] = lambda _: None) -> None:

@@ -24,10 +24,10 @@ class DeviceKind:
     """A kind of device."""
 
     name: str = "device"
-    #: Speed relative to the device of the profile: 2.0 computes twice as fast.
     speed: float = 1.0
-    #: Memory for the model, in bytes; None: not limited.
+    """Speed relative to the device of the profile: 2.0 computes twice as fast."""
     memory_bytes: int | None = None
+    """Memory for the model, in bytes; None: not limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Level:
     """`count` components of the level below, joined by links of one bandwidth."""
 
     count: int
-    #: Bytes per second that one device can send, and at the same time receive, at this level. `inf`: links are free.
     bandwidth: float = math.inf
-    #: Seconds from the sending of the last byte to its arrival.
+    """Bytes per second that one device can send, and at the same time receive, at this level. `inf`: links are free."""
     latency_s: float = 0.0
+    """Seconds from the sending of the last byte to its arrival."""
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from ropewalk.quantities import counted, parse_memory
 
 _BANDWIDTH = re.compile(r"(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+)\s*(?:([kMGT]?)(B|b|bit)(?:ps|/s))?", re.ASCII)
 _FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-#: Bytes per second below which a text is taken to lack its unit.
 _SLOWEST = 1000.0
+"""Bytes per second below which a text is taken to lack its unit."""
 _COUNTS = re.compile(r"\d+(?:x\d+)*", re.ASCII)
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 

@@ -27,7 +27,6 @@ from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.updates import members
 
-#: Units of time that each kind of action takes in the simulation; other kinds take none.
 UNITS = {
     ActionKind.FORWARD: 1,
     ActionKind.BACKWARD: 2,
@@ -35,9 +34,10 @@ UNITS = {
     ActionKind.WEIGHT_GRADIENT: 1,
     ActionKind.RECOMPUTE: 1,
 }
+"""Units of time that each kind of action takes in the simulation; other kinds take none."""
 
-#: The actions that make gradients to be sent.
 BACKWARDS = (ActionKind.BACKWARD, ActionKind.INPUT_GRADIENT)
+"""The actions that make gradients to be sent."""
 
 
 class Passing(NamedTuple):
@@ -48,8 +48,8 @@ class Passing(NamedTuple):
     target: int
 
 
-#: A result that other actions wait for: F, or B (which also stands for I), of a stage for a micro-batch.
 Result = tuple[ActionKind, int, int | None]
+"""A result that other actions wait for: F, or B (which also stands for I), of a stage for a micro-batch."""
 
 
 class Crossings:
@@ -110,19 +110,21 @@ class Play:
         self._incoming, self._outgoing = crossings.received, crossings.sent
         self._needs = _needs(plan, crossings)
         self._num_uses = _num_uses(plan, crossings)
-        #: When each worker is free, and its next action.
         self._free_at = dict.fromkeys(turns, 0)
+        """When each worker is free, and its next action."""
         self._next: dict[PlanWorker, Action] = {}
-        #: The workers that wait for a result, and those that have reached a reduction.
         self._waiting: dict[Result, list[PlanWorker]] = {}
+        """The workers that wait for a result, and those that have reached a reduction."""
         self._met: dict[tuple[ReduceGroup, tuple[PlanWorker, ...]], int] = {}
         self._members: dict[tuple[ReduceGroup, int], tuple[PlanWorker, ...]] = {}
-        #: Workers that can begin, by time; at equal times later stages come first, so that slots are emptied in time.
         self._ready: list[tuple[int, int, PlanWorker]] = []
-        #: When each result was ready, and the number of actions that still need it; it is deleted after the last one.
+        """Workers that can begin, by time; at equal times later stages come first, so that slots are emptied in time.
+        """
         self._done: dict[Result, tuple[int, int]] = {}
-        #: The micro-batch in the slot of each link.
+        """When each result was ready, and the number of actions that still need it; it is deleted after the last one.
+        """
         self._slots: dict[tuple[Passing, bool, PlanWorker, PlanWorker], int] = {}
+        """The micro-batch in the slot of each link."""
         for worker in turns:
             self._turn_to_next(worker)
 

@@ -84,8 +84,8 @@ class _Lists:
             raise ScheduleInvalid(
                 f"there are actions of worker {strangers[0]}, which the plan does not have", worker=str(strangers[0])
             )
-        #: The first place of each action, by `_what`.
         self.places: dict[_What, _ActionPlace] = {}
+        """The first place of each action, by `_what`."""
         for place, action in self.walk():
             self.places.setdefault(_what(action), place)
 
@@ -123,8 +123,8 @@ class _What(NamedTuple):
 
     kind: ActionKind
     stage: int
-    #: The version of a step or reduction; for other kinds the micro-batch.
     number: int | None
+    """The version of a step or reduction; for other kinds the micro-batch."""
     edge: str | None = None
     peer: int | None = None
     group: ReduceGroup | None = None
@@ -309,8 +309,8 @@ def _bounded(lists: _Lists) -> None:
             for stage in stages
         }
         most_together = schedule.held_by(plan, worker.group)
-        #: Micro-batches between F and B or I; and those between F and the end of the backward, with their versions.
         in_flight: Counter[int] = Counter()
+        """Micro-batches between F and B or I; and those between F and the end of the backward, with their versions."""
         held: dict[int, dict[int | None, int | None]] = {stage: {} for stage in stages}
         newest = dict.fromkeys(stages, 0)
         for at, action in enumerate(lists.actions[worker]):

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-#: Results of a chunk are sent before it ends, so a large chunk delays nothing, but it must stay a fair share.
 _CHUNKS_PER_WORKER = 4
+"""Results of a chunk are sent before it ends, so a large chunk delays nothing, but it must stay a fair share."""
 
 
 def default_chunksize(num_items: int, num_workers: int) -> int:
@@ -35,21 +35,22 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
 class Pace:
     """Expected durations of tasks, learnt from those that have ended; one estimate per code."""
 
-    #: Nanoseconds: a worker is given more when the work it holds lasts less than this...
     low_ns = 5e6
-    #: ...up to this much: enough to hide the round trip to the launcher, short enough to be fair.
+    """Nanoseconds: a worker is given more when the work it holds lasts less than this..."""
     high_ns = 10e6
-    #: A long task is sent ahead to wait at a remote worker if the round trip takes a noticeable part of its duration.
+    """...up to this much: enough to hide the round trip to the launcher, short enough to be fair."""
     far = 8
-    #: The largest number of items and of bytes in one batch.
+    """A long task is sent ahead to wait at a remote worker if the round trip takes a noticeable part of its duration.
+    """
     most_items = 1024
+    """The largest number of items and of bytes in one batch."""
     most_bytes = 32 << 20
-    #: Nanoseconds of work from which on it is worth recalling for an idle worker.
     worth_ns = 1e6
-    #: Work that has exceeded its expected duration by this fraction is not taken to be about to end.
+    """Nanoseconds of work from which on it is worth recalling for an idle worker."""
     late = 0.25
-    #: Seconds without a message after which the page of a worker that holds several tasks is read.
+    """Work that has exceeded its expected duration by this fraction is not taken to be about to end."""
     silence_s = 0.02
+    """Seconds without a message after which the page of a worker that holds several tasks is read."""
 
     def __init__(self) -> None:
         self._expected: dict[str, float] = {}

@@ -22,10 +22,10 @@ from ropewalk.transport.blobs import BlobRef, pack, total_bytes
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, loads
 
-#: Bytes. Constants of at least this size are sent to each host once, and mapped there; smaller ones are sent to each
-#: worker. Mapping costs a worker some 50 µs; but workers may be many, and the weights of a small policy are new in each
-#: generation.
 HOST_MIN_BYTES = 8 * 1024
+"""Bytes. Constants of at least this size are sent to each host once, and mapped there; smaller ones are sent to each
+worker. Mapping costs a worker some 50 µs; but workers may be many, and the weights of a small policy are new in each
+generation."""
 
 
 class PartsLayout(msgspec.Struct, array_like=True, frozen=True):

@@ -73,16 +73,16 @@ from ropewalk.transport.main_namespace import main_facts
 logger = logging.getLogger(__name__)
 
 _WATCH_S = 0.005
-#: With more workers than this that hold several tasks, each one is checked less often.
 _WATCH_WORKERS = 256
-#: Seconds between two checks of whether an elastic pool has as many workers as it needs.
+"""With more workers than this that hold several tasks, each one is checked less often."""
 _LOOK_S = 0.05
-#: Seconds from SIGTERM to SIGKILL for a worker.
+"""Seconds between two checks of whether an elastic pool has as many workers as it needs."""
 _TERMINATE_S = 1.0
-#: The largest number of messages that are held back, at an idle worker, to be sent together.
+"""Seconds from SIGTERM to SIGKILL for a worker."""
 _MOST_HELD = 16
-#: File descriptors in one message; the kernel takes at most 253.
+"""The largest number of messages that are held back, at an idle worker, to be sent together."""
 _MAX_FDS = 32
+"""File descriptors in one message; the kernel takes at most 253."""
 _KEPT_DEATHS = 1000
 
 

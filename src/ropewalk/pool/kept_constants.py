@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from ropewalk.pool.constants import Constant
 
-#: Number and bytes of all constants together above which those that no task needs are forgotten.
 MAX_CONSTANTS = 64
+"""Number and bytes of all constants together above which those that no task needs are forgotten."""
 MAX_BYTES = 128 << 20
 
 

@@ -18,16 +18,17 @@ from ropewalk.transport.link import Codec
 class CallKind:
     """How an item of a unit becomes a call."""
 
-    #: f(item) · f(*item) · f(*item[0], **item[1]) of one `apply` · f(*item) of one `apply`
     ONE, STAR, APPLY, APPLY_PLAIN = range(4)
-    #: The last three kinds for an executor, where `sys.exit` in a task becomes its result and does not end the worker.
+    """f(item) · f(*item) · f(*item[0], **item[1]) of one `apply` · f(*item) of one `apply`"""
     EXECUTOR_STAR, EXECUTOR_APPLY, EXECUTOR_PLAIN = range(4, 7)
-    #: Kinds whose task has no position in a map.
+    """The last three kinds for an executor, where `sys.exit` in a task becomes its result and does not end the worker.
+    """
     SINGLE = (APPLY, APPLY_PLAIN, EXECUTOR_APPLY, EXECUTOR_PLAIN)
-    #: Kinds whose item holds arguments and keyword arguments.
+    """Kinds whose task has no position in a map."""
     WITH_KEYWORDS = (APPLY, EXECUTOR_APPLY)
-    #: Kinds that an executor uses.
+    """Kinds whose item holds arguments and keyword arguments."""
     EXIT_IS_ANSWER = (EXECUTOR_STAR, EXECUTOR_APPLY, EXECUTOR_PLAIN)
+    """Kinds that an executor uses."""
 
 
 class BeginWorker(msgspec.Struct, tag=0, array_like=True, frozen=True):

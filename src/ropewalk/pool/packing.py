@@ -24,8 +24,8 @@ from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, pack, total_byte
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Code, by_value, define, dumps, dumps_code, dumps_plain
 
-#: The range of an integer in a message.
 _LEAST, _MOST = -(2**63), 2**63 - 1
+"""The range of an integer in a message."""
 
 
 class Packer:

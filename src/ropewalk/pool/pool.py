@@ -49,11 +49,11 @@ logger = logging.getLogger(__name__)
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 
-#: Bytes of unconsumed results of one `imap` before it stops reading its iterable.
 _WINDOW_BYTES = 32 << 20
+"""Bytes of unconsumed results of one `imap` before it stops reading its iterable."""
 _WINDOW_ITEMS = 4096
-#: Number of chunks that a map submits at a time.
 _SLICE_UNITS = 500
+"""Number of chunks that a map submits at a time."""
 _pool_numbers = itertools.count(1)
 
 
@@ -408,8 +408,8 @@ class Pool:
         self._check_running()
         self._dispatcher.resize(processes)
 
-    #: Another name of `resize`, which the executors of `ropewalk.population` call.
     scale_to = resize
+    """Another name of `resize`, which the executors of `ropewalk.population` call."""
 
     def status(self) -> PoolStatus:
         """What the pool is doing: its workers, counts of tasks, and deaths with their causes."""

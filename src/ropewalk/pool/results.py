@@ -32,8 +32,8 @@ from ropewalk.transport.serialization import loads
 T = TypeVar("T")
 
 
-#: Approximate bytes that a number and its place in a list take.
 _NUMBER_BYTES = 32
+"""Approximate bytes that a number and its place in a list take."""
 
 
 class RaisedEntry:
@@ -63,12 +63,12 @@ class ResultBatch:
         self._nested = nested
         self._parts: Sequence[Part] = parts
         self._lock = threading.Lock()
-        #: Whether no entry is a `RaisedEntry`; known once the entries are unpickled.
         self.all_values: bool = not nested
+        """Whether no entry is a `RaisedEntry`; known once the entries are unpickled."""
         self.where: str = where
         size = _NUMBER_BYTES * len(values) + total_bytes(parts) + sum(len(values[at]) for at in nested)
-        #: Approximate bytes of memory that one entry takes.
         self.share_bytes: int = size // max(1, len(values))
+        """Approximate bytes of memory that one entry takes."""
 
     @classmethod
     def of(cls, entries: list[Any]) -> ResultBatch:
@@ -121,17 +121,17 @@ class ResultBatch:
 class PoolJob:
     """The receiver of the results of some tasks. The dispatcher calls `accept` and `abandon`, one at a time."""
 
-    #: Whether the job wants nothing more: units that are submitted from then on do not run.
     dropped = False
-    #: Whether tasks that have not begun shall not begin any more; `Dispatcher.sweep` forgets them.
+    """Whether the job wants nothing more: units that are submitted from then on do not run."""
     withdrawn = False
-    #: Whether single results are not needed early. A worker then sends the results of a unit together when the unit has
-    #: ended: one message instead of one for each task that takes some milliseconds. Until then the results lie in the
-    #: worker's task page, so that none is lost when the worker dies. Tasks that it has not begun can be recalled for
-    #: idle workers, and a recall makes the worker send at once what it has finished. So a unit may be as large as a
-    #: worker's fair share of the whole. Read when tasks are submitted; not for jobs in which some tasks wait for the
-    #: results of others.
+    """Whether tasks that have not begun shall not begin any more; `Dispatcher.sweep` forgets them."""
     patient = False
+    """Whether single results are not needed early. A worker then sends the results of a unit together when the unit has
+    ended: one message instead of one for each task that takes some milliseconds. Until then the results lie in the
+    worker's task page, so that none is lost when the worker dies. Tasks that it has not begun can be recalled for
+    idle workers, and a recall makes the worker send at once what it has finished. So a unit may be as large as a
+    worker's fair share of the whole. Read when tasks are submitted; not for jobs in which some tasks wait for the
+    results of others."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -362,8 +362,8 @@ class ImapJob(PoolJob):
     the window allows, in items and in bytes.
     """
 
-    #: Items under way for each worker until the first result tells how large results are.
     _FIRST_ITEMS_PER_WORKER = 4
+    """Items under way for each worker until the first result tells how large results are."""
 
     def __init__(self, num_workers: int, window_items: int, window_bytes: int, *, ordered: bool) -> None:
         super().__init__()

@@ -92,8 +92,9 @@ class Elasticity:
         idle_s: seconds before the pool shrinks.
     """
 
-    #: Seconds before the pool grows: shorter bursts, in which new workers could not start, are left to existing ones.
     PATIENCE_S = 0.2
+    """Seconds before the pool grows: shorter bursts, in which new workers could not start, are left to existing ones.
+    """
 
     def __init__(self, least: int, most: int, idle_s: float) -> None:
         self.least = least

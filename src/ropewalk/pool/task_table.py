@@ -29,10 +29,10 @@ from typing import Any, NamedTuple
 
 from ropewalk.pool.chunking import Pace
 
-#: If more workers than this hold several tasks, each search for tasks to recall is followed by a pause...
 _FEW_WORKERS = 32
-#: ...of this many seconds for each of those workers.
+"""If more workers than this hold several tasks, each search for tasks to recall is followed by a pause..."""
 _LOOK_S = 10e-6
+"""...of this many seconds for each of those workers."""
 
 
 @dataclass(slots=True, eq=False)

@@ -64,16 +64,16 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import dumps_result, loads
 
-#: Nanoseconds after which the end of the next task sends all results that wait.
 FLUSH_NS = 5_000_000
-#: Tasks that take fewer nanoseconds than this run in bursts, the size of which follows, between two readings of the
-#: clock.
+"""Nanoseconds after which the end of the next task sends all results that wait."""
 _TINY_NS = 3_000
+"""Tasks that take fewer nanoseconds than this run in bursts, the size of which follows, between two readings of the
+clock."""
 _TINY_BURST = 32
-#: Bytes; a larger pickle does not go into the page, but is sent at once.
 _SPILL_MAX_BYTES = 8 * 1024
-#: The start time of a task before it is measured.
+"""Bytes; a larger pickle does not go into the page, but is sent at once."""
 _NOT_YET_NS = 2**62
+"""The start time of a task before it is measured."""
 
 
 def main(context: ProcessContext) -> None:

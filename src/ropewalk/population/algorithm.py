@@ -26,8 +26,8 @@ from ropewalk.population.trial import Trial
 C = TypeVar("C")
 """The type of a candidate as it is sent to a worker."""
 
-#: The user's function as an evaluator calls it: with the value that the candidate stands for, and the trial.
 Fitness = Callable[..., float | Outcome]
+"""The user's function as an evaluator calls it: with the value that the candidate stands for, and the trial."""
 
 
 class Map(Protocol):

@@ -21,8 +21,8 @@ from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
 from ropewalk.transport.by_value import dumps_by_value
 
-#: Separates the seeds of tests from the seeds of training.
 _TEST = 0x7E57
+"""Separates the seeds of tests from the seeds of training."""
 
 
 def seed_of_ask(seed: int, ask: int, *, is_test: bool = False) -> int:

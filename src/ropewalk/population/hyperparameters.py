@@ -13,8 +13,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-#: Maps names of hyperparameters to their distributions; plain values are constants.
 Space = Mapping[str, Any]
+"""Maps names of hyperparameters to their distributions; plain values are constants."""
 
 
 @runtime_checkable

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from ropewalk.processes.host_memory import made_once
 
 _CHUNK = 1 << 20
-#: More threads than this do not help, because memory bandwidth is the limit.
 _MOST_THREADS = 8
+"""More threads than this do not help, because memory bandwidth is the limit."""
 _ITEM_BYTES = 4
 _WORD = 0xFFFFFFFFFFFFFFFF
-#: 2**64 divided by the golden ratio, and the multipliers of SplitMix64's finaliser (Steele, Lea, Flood 2014).
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""2**64 divided by the golden ratio, and the multipliers of SplitMix64's finaliser (Steele, Lea, Flood 2014)."""
 
 
 class NoiseTable:
@@ -117,9 +117,9 @@ class NoiseTable:
             list(threads.map(fill, range(num_chunks)))
 
 
-#: The array that this process used last: pools of the standard library unpickle the table for each chunk of tasks, and
-#: without an agent that keeps the array, it would be computed again each time.
 _newest: list[NDArray[np.float32]] = []
+"""The array that this process used last: pools of the standard library unpickle the table for each chunk of tasks, and
+without an agent that keeps the array, it would be computed again each time."""
 
 
 def _mix(word: int) -> int:

@@ -64,13 +64,13 @@ def log_utilities(fitnesses: Floats) -> Floats:
     return (np.add.reduceat(of_rank, first) / counts)[which]
 
 
-#: Shaping functions, by the name that algorithms accept.
 SHAPINGS: dict[str, Callable[[Floats], Floats]] = {
     "centred_ranks": centred_ranks,
     "signs": signs,
     "normalised": normalised,
     "log_utilities": log_utilities,
 }
+"""Shaping functions, by the name that algorithms accept."""
 
 
 def shaping(name: str) -> Callable[[Floats], Floats]:

@@ -10,15 +10,15 @@ import numpy as np
 
 from ropewalk.population.outcome import Outcome
 
-#: The results of one generation, by column name.
 Row = dict[str, float]
-#: Columns of every run.
+"""The results of one generation, by column name."""
 RESERVED = frozenset(
     (
         *("generation", "evaluations", "steps", "mean", "std", "min", "max", "best", "test", "failed", "dropped"),
         *("seconds", "evaluations_per_s", "workers", "launcher_ms"),
     )
 )
+"""Columns of every run."""
 
 
 @dataclass(frozen=True, slots=True)

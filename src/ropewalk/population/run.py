@@ -30,10 +30,10 @@ from ropewalk.population.state_file import is_plain
 from ropewalk.population.worker_autoscaler import WorkerAutoscaler
 from ropewalk.transport.by_value import dumps_by_value
 
-#: The least number of consecutive evaluations without a fitness after which a run stops, for small populations.
 _MOST_WITHOUT_FITNESS = 16
-#: Number of populations after which the first generation should be complete.
+"""The least number of consecutive evaluations without a fitness after which a run stops, for small populations."""
 _MANY_GENERATIONS = 50
+"""Number of populations after which the first generation should be complete."""
 
 
 @dataclass(slots=True, eq=False)

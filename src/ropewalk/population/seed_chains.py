@@ -33,14 +33,14 @@ from ropewalk.population.parameter_cache import ParameterCache
 from ropewalk.population.perturbed import start_parameters
 from ropewalk.population.weighted_sum import Vector
 
-#: The start of all chains: an array; a number of parameters, all 0; or a picklable function that returns the array.
 Start = NDArray[np.floating] | int | Callable[[], NDArray[np.floating]]
+"""The start of all chains: an array; a number of parameters, all 0; or a picklable function that returns the array."""
 
-#: The number of the root node, which is the start itself.
 ROOT = -1
+"""The number of the root node, which is the start itself."""
 _DIGEST_BYTES = 16
-#: Number of the youngest nodes whose digests are sent; older nodes are never found in a cache, but few are that old.
 _YOUNG = 256
+"""Number of the youngest nodes whose digests are sent; older nodes are never found in a cache, but few are that old."""
 _LINK = struct.Struct("<qf")
 
 

@@ -24,8 +24,8 @@ from ropewalk.atomic_files import StagedFile
 from ropewalk.state_container import Writable, damaged, read_container, write_container
 from ropewalk.trusted_files import open_own
 
-#: The first bytes of files in the first format.
 _BEFORE = b"ropewalk state 1\n"
+"""The first bytes of files in the first format."""
 _LENGTH = struct.Struct("<Q")
 
 
@@ -103,11 +103,11 @@ def _of_npy(part: bytearray) -> NDArray[Any]:
     return np.lib.format.read_array(io.BytesIO(part), allow_pickle=False)
 
 
-#: Exceptions of Python's and NumPy's readers for malformed bytes.
 _MALFORMED = (
     *(struct.error, ValueError, TypeError, AttributeError, LookupError, SyntaxError, EOFError),
     *(ArithmeticError, RecursionError, MemoryError, tokenize.TokenError),
 )
+"""Exceptions of Python's and NumPy's readers for malformed bytes."""
 
 
 def _read_before(data: bytes, where: str) -> Any:

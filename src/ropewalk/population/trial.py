@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from ropewalk.population.observation_statistics import ObservationCollector, ObservationStatistics
 
-#: Environments and libraries often accept seeds of at most 31 bits.
 _SEED_BITS = 31
+"""Environments and libraries often accept seeds of at most 31 bits."""
 
 
 class Trial:

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from ropewalk.population.algorithm import Map, serial_map
 from ropewalk.population.noise_table import NoiseTable
 
-#: Draws per block: the launcher receives one parameter vector per block, 4 of them for 2,048 mirrored candidates.
 _BLOCK = 256
-#: Parameters per task; this split does not affect the result, because each parameter is a separate sum.
+"""Draws per block: the launcher receives one parameter vector per block, 4 of them for 2,048 mirrored candidates."""
 _PART = 1 << 16
-#: Number of parameters that are summed at a time, so that the sum stays in the processor's cache.
+"""Parameters per task; this split does not affect the result, because each parameter is a separate sum."""
 _CHUNK = 1 << 14
+"""Number of parameters that are summed at a time, so that the sum stays in the processor's cache."""
 
 Numbers = NDArray[np.int64]
 Vector = NDArray[np.float32]

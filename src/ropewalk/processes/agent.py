@@ -95,19 +95,19 @@ from ropewalk.trusted_files import make_folder
 
 _SAMPLE_S = 1.0
 _LIMIT_CHECK_S = 0.05
-#: A process that stays stopped (SIGSTOP) this long is killed and replaced (seconds).
 STOPPED_LIMIT_S = 3.0
-#: Time that processes get on a host that is about to be taken away, in seconds; Slurm and Kubernetes give 30 s.
+"""A process that stays stopped (SIGSTOP) this long is killed and replaced (seconds)."""
 DRAIN_S = 25.0
-#: Time that a process gets to print its stacks when its task timed out, in seconds.
+"""Time that processes get on a host that is about to be taken away, in seconds; Slurm and Kubernetes give 30 s."""
 _STACK_DUMP_S = 0.1
-#: Timeout within which an agent that ends waits for its last descendants to end, in seconds.
+"""Time that a process gets to print its stacks when its task timed out, in seconds."""
 _END_S = 1.0
+"""Timeout within which an agent that ends waits for its last descendants to end, in seconds."""
 _READ_BYTES = 64 * 1024
-#: Number of reads after the end of a process: more than a pipe can hold (a mebibyte) is not read.
 _LAST_READS = 17
-#: Bytes of output of one owner that may be in transit before its processes wait.
+"""Number of reads after the end of a process: more than a pipe can hold (a mebibyte) is not read."""
 _OUTPUT_CREDIT = 1 << 20
+"""Bytes of output of one owner that may be in transit before its processes wait."""
 
 
 class Agent:

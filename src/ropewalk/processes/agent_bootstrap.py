@@ -32,24 +32,24 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.relay import Socket, join, new_ticket
 from ropewalk.transport.tokens import key_of_host
 
-#: Lease: an agent ends when it has received nothing from its launcher for this long, in seconds. Generous, because a
-#: launcher that stands still for a moment must not lose all its agents; results that come too late are refused anyway.
 _LAUNCHER_LEASE_S = 30.0
-#: Timeout of an agent, from the start of its job to its first message, in seconds.
+"""Lease: an agent ends when it has received nothing from its launcher for this long, in seconds. Generous, because a
+launcher that stands still for a moment must not lose all its agents; results that come too late are refused anyway."""
 _AGENT_START_S = 60.0
-#: Timeout of dialling an agent that waits at its relay: of all attempts, and of each, in seconds.
+"""Timeout of an agent, from the start of its job to its first message, in seconds."""
 _BOARD_S, _TRY_S = 6.0, 2.0
-#: A job that is queued for longer than this is reported to the user with the reason, in seconds.
+"""Timeout of dialling an agent that waits at its relay: of all attempts, and of each, in seconds."""
 _PATIENCE_S = 5.0
-#: How often the engine is asked about agents that have not connected yet, on this host and elsewhere, in seconds.
+"""A job that is queued for longer than this is reported to the user with the reason, in seconds."""
 _CHECK_HERE_S, _CHECK_S = 0.5, 1.0
-#: The line that an agent prints if it could not reach the launcher and waits to be dialled.
+"""How often the engine is asked about agents that have not connected yet, on this host and elsewhere, in seconds."""
 LISTENS = re.compile(r"^ropewalk-agent listens at ([0-9a-fA-F.:\[\]]+):(\d+)(?:; (.*))?$", re.MULTILINE)
+"""The line that an agent prints if it could not reach the launcher and waits to be dialled."""
 
 
-#: Exit codes of an agent that was refused, or whose Python is missing or cannot be run: another agent would end
-#: likewise.
 _FATAL = (REFUSED_EXIT_CODE, 126, 127)
+"""Exit codes of an agent that was refused, or whose Python is missing or cannot be run: another agent would end
+likewise."""
 _FATAL_WORDS = ("No module named", "Unknown option: -P")
 
 

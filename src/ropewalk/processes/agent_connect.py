@@ -28,12 +28,12 @@ from ropewalk.transport.passport import Passport
 from ropewalk.transport.relay import Relay, Socket, join
 from ropewalk.transport.server import Listener, UnixListener
 
-#: Timeout of dialling the launcher, in seconds; a firewall that drops packets answers nothing.
 _DIAL_S = 4.0
-#: An agent that waits to be dialled ends after this many seconds without a connection.
+"""Timeout of dialling the launcher, in seconds; a firewall that drops packets answers nothing."""
 _WAIT_S = 120.0
-#: Timeout within which both sides must come to a relay, in seconds.
+"""An agent that waits to be dialled ends after this many seconds without a connection."""
 _MEET_S = 15.0
+"""Timeout within which both sides must come to a relay, in seconds."""
 _LAUNCHER = "launcher"
 
 

@@ -38,8 +38,8 @@ from ropewalk.processes.rights import TO_SESSION, guest_mark, may_say
 from ropewalk.transport.link import Received
 from ropewalk.transport.tokens import host_of, key_of_host, token_for
 
-#: The entry of a service that another host may ask for; the user sees a part of it in front of the service's output.
 _ENTRY = re.compile(r"(?=.{1,200}$)[A-Za-z_]\w*(\.\w+)*:\w+", re.ASCII)
+"""The entry of a service that another host may ask for; the user sees a part of it in front of the service's output."""
 
 
 class AgentMessages:

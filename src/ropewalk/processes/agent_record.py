@@ -16,8 +16,8 @@ from ropewalk.transport.credentials import Credentials, ProcessCertificate
 from ropewalk.transport.link import Link
 from ropewalk.transport.passport import Passport
 
-#: The id of the launcher in a run.
 LAUNCHER = "launcher"
+"""The id of the launcher in a run."""
 
 
 @dataclass(slots=True, eq=False)

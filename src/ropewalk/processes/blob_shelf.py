@@ -21,9 +21,9 @@ from ropewalk.processes.messages import BlobHere, Make, PutBlob
 from ropewalk.transport.blobs import BlobRef, pack
 from ropewalk.transport.link import Link, Received
 
-#: A blob that was made here is kept this long without an owner, in seconds: processes that died are replaced, and their
-#: successors need it.
 SPARE_S = 30.0
+"""A blob that was made here is kept this long without an owner, in seconds: processes that died are replaced, and their
+successors need it."""
 
 
 @dataclass(slots=True)

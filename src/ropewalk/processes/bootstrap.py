@@ -36,8 +36,8 @@ from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.kernel import die_with_parent, name_thread
 from ropewalk.transport.passport import Passport
 
-#: Timeout within which the process must become the agent's child, in seconds; after that it never will.
 _JOIN_S = 60.0
+"""Timeout within which the process must become the agent's child, in seconds; after that it never will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +58,13 @@ class ProcessContext:
     """The key by which this process, if it serves others, checks their tokens; see `transport/tokens.py`."""
 
 
-#: The context of this process if an agent started it; None in a launcher.
 current: ProcessContext | None = None
-#: In a process that an agent started: the environment variables of that agent, which all of its processes begin with.
+"""The context of this process if an agent started it; None in a launcher."""
 inherited: dict[str, str] = {}
-#: The default thread limits in its environment, where the user has set none.
+"""In a process that an agent started: the environment variables of that agent, which all of its processes begin with.
+"""
 default_threads: dict[str, str] = {}
+"""The default thread limits in its environment, where the user has set none."""
 
 
 def run(request: ForkRequest, fds: list[int]) -> NoReturn:

@@ -40,20 +40,20 @@ from ropewalk.trusted_files import make_folder
 
 __all__ = ["CodeBundle", "Project", "find_project", "make_bundle", "remap", "remap_paths", "unpack"]
 
-#: A host unpacks no more than this, whatever it is sent.
 UNPACK_LIMIT_BYTES = 4 << 30
+"""A host unpacks no more than this, whatever it is sent."""
 _BLOCK = 512
 _END = bytes(2 * _BLOCK)
 _PIECE = 1 << 20
 _INPUT_BYTES = 1 << 16
-#: Longer than any path of Linux (4096).
 _MAX_NAME_BYTES = 8192
-#: Limits of Linux, less the folder into which a bundle is unpacked.
+"""Longer than any path of Linux (4096)."""
 _MAX_PATH_BYTES, _MAX_PART_BYTES = 3500, 255
+"""Limits of Linux, less the folder into which a bundle is unpacked."""
 _ENCODING = ("utf-8", "surrogateescape")  # file names are bytes; this encoding loses none
-#: A file that changed less than this many seconds ago may change again without a new time stamp (FAT has steps of two
-#: seconds).
 _SETTLED_S = 2.0
+"""A file that changed less than this many seconds ago may change again without a new time stamp (FAT has steps of two
+seconds)."""
 _NUM_SHOWN = 8
 
 
@@ -72,8 +72,8 @@ class CodeBundle:
     """Files that could not be included, with the reason."""
 
 
-#: The last bundle of this process, with what it was made from: programs of one script share it.
 _last: tuple[Project, Listing, CodeBundle] | None = None
+"""The last bundle of this process, with what it was made from: programs of one script share it."""
 
 
 def make_bundle(project: Project, limit_bytes: int) -> CodeBundle:
@@ -161,8 +161,8 @@ def _read(path: Path) -> bytes:
 # --- unpacking --------------------------------------------------------------------------------------------------------
 
 
-#: Prefix of the name of a folder into which a bundle is being unpacked.
 _UNPACKING = ".unpacking-"
+"""Prefix of the name of a folder into which a bundle is being unpacked."""
 
 
 def unpack(

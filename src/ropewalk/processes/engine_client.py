@@ -15,13 +15,13 @@ from ropewalk.transport.loop import Loop
 
 logger = logging.getLogger(__name__)
 
-#: How long agents may take to end their processes and themselves when the session ends, in seconds.
 _END_S = 3.0
-#: Poll intervals in seconds: agents on this machine end within milliseconds; those of a cluster are asked about less
-#: often.
+"""How long agents may take to end their processes and themselves when the session ends, in seconds."""
 _POLL_HERE_S, _POLL_S = 0.005, 0.2
-#: At most this many characters of a job's output are shown.
+"""Poll intervals in seconds: agents on this machine end within milliseconds; those of a cluster are asked about less
+often."""
 _SAID_CHARS = 2000
+"""At most this many characters of a job's output are shown."""
 
 
 class EngineClient:

@@ -17,13 +17,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-#: The change of a variable: a new value, None (it is removed), or a list of folders with further ones before and after.
 Change = str | None | tuple[str, str]
+"""The change of a variable: a new value, None (it is removed), or a list of folders with further ones before and after.
+"""
 
-#: Variables that identify a process, set by the agent.
 _IDENTITY = frozenset(("ROPEWALK_PROCESS", "ROPEWALK_RUN_ID", "ROPEWALK_JOB"))
-#: Prefix of settings of the place in which a program runs; another host has its own.
+"""Variables that identify a process, set by the agent."""
 _SETTINGS = "ROPEWALK_"
+"""Prefix of settings of the place in which a program runs; another host has its own."""
 _PROCESS = Path("/proc/self/environ")
 
 

@@ -39,24 +39,25 @@ from ropewalk.transport.relay import Socket
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.5
-#: Leases are checked more often (seconds) than they are renewed, so that a loss is known soon after the end of the
-#: lease.
 _LOOK_S = 0.1
-#: An agent without processes is given back after this long (seconds), if the engine gives another one when it is
-#: needed.
+"""Leases are checked more often (seconds) than they are renewed, so that a loss is known soon after the end of the
+lease."""
 _IDLE_S = 30.0
-#: Agents that come up within this time (seconds) of the one before share the processes evenly.
+"""An agent without processes is given back after this long (seconds), if the engine gives another one when it is
+needed."""
 _SPREAD_S = 5.0
-#: Losses within this time (seconds) count as one event.
+"""Agents that come up within this time (seconds) of the one before share the processes evenly."""
 _ONE_EVENT_S = 1.0
-#: Processes are placed one by one; a warning of too many on one host waits this long (seconds), until all are placed.
+"""Losses within this time (seconds) count as one event."""
 _CROWD_S = 0.2
-#: No agent is submitted for this long (seconds) when too many did not stay up, or were refused by the engine.
+"""Processes are placed one by one; a warning of too many on one host waits this long (seconds), until all are placed.
+"""
 _PAUSE_S, _REFUSED_S = 60.0, 5.0
+"""No agent is submitted for this long (seconds) when too many did not stay up, or were refused by the engine."""
 
 
-#: The longest name of a host (RFC 1035) that is shown.
 _MAX_HOST_NAME = 255
+"""The longest name of a host (RFC 1035) that is shown."""
 
 
 class FleetListener(Protocol):

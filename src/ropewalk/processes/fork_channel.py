@@ -18,11 +18,11 @@ from ropewalk.transport.channel import Channel
 from ropewalk.transport.loop import Loop
 
 _REPLIES = msgspec.msgpack.Decoder(ForkReply)
-#: A fork server that dies more often than this within `_WINDOW_S` is not replaced any more.
 _MAX_DEATHS = 5
+"""A fork server that dies more often than this within `_WINDOW_S` is not replaced any more."""
 _WINDOW_S = 10.0
-#: How long the intermediate process between a dead fork server and a worker may take to report its fork, in seconds.
 _LAST_WORDS_S = 0.5
+"""How long the intermediate process between a dead fork server and a worker may take to report its fork, in seconds."""
 
 
 class ForkChannel:

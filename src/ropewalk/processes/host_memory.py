@@ -27,11 +27,11 @@ from ropewalk.transport.blobs import BlobRef, open_parts, write_in_place
 from ropewalk.transport.client import PATIENCE_S, dial
 from ropewalk.transport.link import Link, Received
 
-#: Writes the content into memory that is all zeros; keeps no view of it.
 Fill = Callable[[memoryview], object]
+"""Writes the content into memory that is all zeros; keeps no view of it."""
 
-#: The mappings of this process, by name, while they are used.
 _mapped: weakref.WeakValueDictionary[str, mmap.mmap] = weakref.WeakValueDictionary()
+"""The mappings of this process, by name, while they are used."""
 _links: weakref.WeakSet[Link] = weakref.WeakSet()
 """One link to the agent for each mapping: the agent keeps the memory as long as they are up."""
 _asking = threading.Lock()

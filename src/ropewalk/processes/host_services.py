@@ -40,14 +40,14 @@ class ServiceUp(msgspec.Struct, tag=1, array_like=True, frozen=True):
     address: str
 
 
-#: The protocol between such a service and the launcher.
 SERVICE = Codec(ServiceUp | Retired)
+"""The protocol between such a service and the launcher."""
 
-#: Called with the address of a service, or why there is none.
 Then = Callable[[str, str], object]
-#: Timeout in seconds: if the launcher has not learnt by then that a service that does not answer has ended, it has not
-#: ended.
+"""Called with the address of a service, or why there is none."""
 _NEWS_S = 20.0
+"""Timeout in seconds: if the launcher has not learnt by then that a service that does not answer has ended, it has not
+ended."""
 
 
 @dataclass(slots=True)

@@ -21,8 +21,6 @@ from typing import Any
 _signal: Any = importlib.import_module("_signal")
 _handler_of: Callable[[int], object] = _signal.getsignal
 _SIGINT = int(_signal.SIGINT)
-#: Signals, besides SIGINT, for which programs have handlers: to raise in the main thread, as timeouts do with SIGALRM,
-#: or to use objects that the main thread uses as well.
 _HANDLED = [
     int(getattr(_signal, name))
     for name in (
@@ -38,6 +36,8 @@ _HANDLED = [
         "SIGCHLD",
     )
 ]
+"""Signals, besides SIGINT, for which programs have handlers: to raise in the main thread, as timeouts do with SIGALRM,
+or to use objects that the main thread uses as well."""
 _main_thread = threading.main_thread().ident
 
 
@@ -139,8 +139,8 @@ def _find_main_thread() -> None:
 
 os.register_at_fork(after_in_child=_find_main_thread)
 
-#: `with interrupts_deferred: ...` in any thread.
 interrupts_deferred = _Deferral()
+"""`with interrupts_deferred: ...` in any thread."""
 
 
 class _Allowance:
@@ -158,14 +158,14 @@ class _Allowance:
             interrupts_deferred.resume()
 
 
-#: `with interrupts_deferred: ... with interrupts_allowed: wait()`.
 interrupts_allowed = _Allowance()
+"""`with interrupts_deferred: ... with interrupts_allowed: wait()`."""
 
-#: Called immediately before KeyboardInterrupt is raised, by the handlers below; must take no lock.
 before_interrupt: list[Callable[[], object]] = []
+"""Called immediately before KeyboardInterrupt is raised, by the handlers below; must take no lock."""
 
-#: The signal handlers that make these calls.
 telling_handlers: list[object] = []
+"""The signal handlers that make these calls."""
 
 
 def tell_of_interrupt() -> None:

@@ -20,10 +20,10 @@ from ropewalk.transport.client import dial
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 
-#: Time that a process has to end after its agent is gone, in seconds.
 _ORPHAN_S = 1.0
-#: There is no lease on the same host: the kernel reports the end.
+"""Time that a process has to end after its agent is gone, in seconds."""
 _FOR_EVER_S = 1e9
+"""There is no lease on the same host: the kernel reports the end."""
 
 
 class JoinedAgent:

@@ -19,8 +19,8 @@ from ropewalk.quantities import shown_size
 T = TypeVar("T")
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: Positions in /proc/pid/stat after the name: the parent, the session, and resident pages.
 _PARENT, _SESSION, _RESIDENT = 1, 3, 21
+"""Positions in /proc/pid/stat after the name: the parent, the session, and resident pages."""
 
 
 def limit_this_process(limit_bytes: int) -> None:

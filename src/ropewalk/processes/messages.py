@@ -20,14 +20,14 @@ from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.credentials import ProcessCertificate
 from ropewalk.transport.link import Codec
 
-#: Exit code of an agent that its launcher refused: another one would be refused as well.
 REFUSED_EXIT_CODE = 77
-#: Suffix of the name of a preloaded module that is skipped where it cannot be imported.
+"""Exit code of an agent that its launcher refused: another one would be refused as well."""
 IF_THERE = "?"
+"""Suffix of the name of a preloaded module that is skipped where it cannot be imported."""
 
 
-#: A process id: to a signal, other numbers would mean whole groups, or all processes.
 Pid = Annotated[int, msgspec.Meta(ge=1)]
+"""A process id: to a signal, other numbers would mean whole groups, or all processes."""
 
 
 class Certificate(msgspec.Struct, array_like=True, frozen=True):

@@ -18,8 +18,9 @@ import threading
 import time
 from collections.abc import Callable
 
-#: A waiting thread checks this often (seconds) by itself: an interrupt may have struck between a change and its ring.
 _LOOK_UP_S = 1.0
+"""A waiting thread checks this often (seconds) by itself: an interrupt may have struck between a change and its ring.
+"""
 
 
 class Notifier:

@@ -28,8 +28,8 @@ from ropewalk.trusted_files import make_folder, open_to_append
 
 logger = logging.getLogger(__name__)
 
-#: The most bytes of one line that are held back while its end has not come.
 _LONGEST_LINE = 64 * 1024
+"""The most bytes of one line that are held back while its end has not come."""
 _TAIL_LINES = 60
 _TAIL_BYTES = 8 * 1024
 _COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)

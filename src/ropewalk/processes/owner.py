@@ -12,8 +12,8 @@ from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.page import IDLE, PageReport
 from ropewalk.transport.link import Codec, Link, Received
 
-#: The report of a process that has done nothing, or about which nothing is known.
 EMPTY_PAGE = PageReport(IDLE, 0.0, 0, b"", b"", b"")
+"""The report of a process that has done nothing, or about which nothing is known."""
 
 
 @dataclass(frozen=True, slots=True)

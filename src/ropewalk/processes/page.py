@@ -45,13 +45,13 @@ _VALUES_AT = _CODES_AT + SLOTS
 _SPILL_AT = _VALUES_AT + 8 * SLOTS
 SPILL_BYTES = PAGE_BYTES - _SPILL_AT
 
-#: Value of `current` while the worker is between tasks.
 IDLE = -1
-#: Value of the fence while nothing is recalled.
+"""Value of `current` while the worker is between tasks."""
 OPEN = 2**62
+"""Value of the fence while nothing is recalled."""
 
-#: Kinds of results in a slot.
 NONE, INT, FLOAT, BOOL, PICKLED, ERROR = range(6)
+"""Kinds of results in a slot."""
 
 
 class PageReport(msgspec.Struct, frozen=True, array_like=True):

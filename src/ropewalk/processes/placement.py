@@ -19,10 +19,10 @@ from ropewalk.processes.messages import NotStarted
 from ropewalk.processes.owner import Owner
 from ropewalk.transport.loop import Loop
 
-#: Processes that are asked for within this time (seconds) share the agents that they need.
 _GATHER_S = 0.02
-#: While more processes are asked for, others wait for them, but at most this many times `_GATHER_S`.
+"""Processes that are asked for within this time (seconds) share the agents that they need."""
 _GATHERINGS = 25
+"""While more processes are asked for, others wait for them, but at most this many times `_GATHER_S`."""
 
 
 class Placement:

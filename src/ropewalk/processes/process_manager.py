@@ -55,13 +55,13 @@ from ropewalk.transport.main_namespace import is_importing
 
 logger = logging.getLogger(__name__)
 
-#: Timeouts in seconds after which a process whose link has closed but which does not die is ended; the second one
-#: applies if it has announced its end.
 _SILENT_S, _LEAVING_S = 2.0, 60.0
-#: The last messages of a process on another host travel apart from the news of its end, and may come this much later
-#: (seconds): TCP retransmits lost packets after 0.2 s, 0.6 s, 1.4 s, and a link that stays silent for longer is one of
-#: a lost host.
+"""Timeouts in seconds after which a process whose link has closed but which does not die is ended; the second one
+applies if it has announced its end."""
 _LAST_WORDS_S = 3.0
+"""The last messages of a process on another host travel apart from the news of its end, and may come this much later
+(seconds): TCP retransmits lost packets after 0.2 s, 0.6 s, 1.4 s, and a link that stays silent for longer is one of
+a lost host."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from ropewalk.errors import CodeRefused
 from ropewalk.processes.ignore_rules import IgnoreRules
 
 MARKERS = ("pyproject.toml", ".git", "ropewalk.toml")
-#: Read instead of .gitignore where the project has one at its root; both may also be in subfolders.
 IGNORE_FILE = ".ropewalkignore"
-#: More files and folders than this are data: a host would take minutes to unpack them.
+"""Read instead of .gitignore where the project has one at its root; both may also be in subfolders."""
 MAX_FILES = 30_000
+"""More files and folders than this are data: a host would take minutes to unpack them."""
 
 _NUM_SHOWN = 5
 _NEVER = frozenset(

@@ -12,8 +12,8 @@ from ropewalk.transport.address import HostAddress, UnixAddress, parse_address
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.relay import Socket, join, new_ticket
 
-#: The socket of an agent's relay, in its folder.
 BOARD = "board.sock"
+"""The socket of an agent's relay, in its folder."""
 
 
 def detour_through(agent_address: str, credentials: Credentials) -> Callable[[HostAddress, float], Socket]:

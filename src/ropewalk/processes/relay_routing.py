@@ -31,10 +31,10 @@ from ropewalk.transport.relay import Relay, Socket, new_ticket
 logger = logging.getLogger(__name__)
 
 _MEET_S = 15.0
-#: Delay before a retry, in seconds: a relay may not have been told yet of a ticket that it is shown.
 _AGAIN_S = 0.05
-#: Timeout in seconds: a relay at which two sides were not joined by then is one that not both of them reach.
+"""Delay before a retry, in seconds: a relay may not have been told yet of a ticket that it is shown."""
 _RELAY_S = 3.0
+"""Timeout in seconds: a relay at which two sides were not joined by then is one that not both of them reach."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ def guest_mark(host: str) -> str:
     return f"@{host}"
 
 
-#: Messages to an agent, from the launcher and from processes of its host.
 TO_AGENT: Mapping[type, Right] = {
     say.StartProcess: Right.ANYBODY,  # the sender becomes the owner; the id has to be a new one
     say.SignalProcess: Right.OWNER,
@@ -58,9 +57,8 @@ TO_AGENT: Mapping[type, Right] = {
     say.NeedService: Right.ANYBODY,
     say.NeedToken: Right.ANYBODY,  # for the sender, whatever the message says
 }
+"""Messages to an agent, from the launcher and from processes of its host."""
 
-#: Messages to a session from an agent. An agent's messages about relays are compared with the relays that were chosen
-#: (`relay_routing.py`).
 TO_SESSION: Mapping[type, Right] = {
     say.AgentUp: Right.ANYBODY,  # once
     say.Started: Right.HOST,
@@ -79,6 +77,8 @@ TO_SESSION: Mapping[type, Right] = {
     say.NeedToken: Right.HOST,
     say.Retired: Right.HOST,  # of processes that sessions inside of processes of its host have started
 }
+"""Messages to a session from an agent. An agent's messages about relays are compared with the relays that were chosen
+(`relay_routing.py`)."""
 
 
 def may_say(

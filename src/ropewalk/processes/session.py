@@ -56,10 +56,10 @@ from ropewalk.transport.loop import Loop
 from ropewalk.transport.passport import Passport
 from ropewalk.transport.tokens import host_of, key_of_host, new_key, token_for
 
-#: A second call of `close` waits at most this long (seconds) for the first one.
 _END_S = 6.0
-#: A thread that waits for a service checks this often (seconds) whether the session has ended.
+"""A second call of `close` waits at most this long (seconds) for the first one."""
 _LOOK_UP_S = 1.0
+"""A thread that waits for a service checks this often (seconds) whether the session has ended."""
 
 
 class Session:

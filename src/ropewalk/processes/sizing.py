@@ -18,8 +18,8 @@ from ropewalk.engines.engine import HostSlots
 from ropewalk.engines.resources import HostCapacity, Resources
 from ropewalk.quantities import counted
 
-#: How many processes of a kind fit into one job, None for any number.
 PerJob = Mapping[Resources, int | None]
+"""How many processes of a kind fit into one job, None for any number."""
 _ROUNDING = 1e-9
 
 

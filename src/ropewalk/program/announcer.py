@@ -16,8 +16,8 @@ from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import UnitReplica, Units
 from ropewalk.transport.tokens import token_of
 
-#: Peer name of the launcher when it calls services.
 LAUNCHER = "launcher"
+"""Peer name of the launcher when it calls services."""
 
 
 class Announcer:

@@ -66,8 +66,8 @@ from ropewalk.transport.loop import Timer
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which a program that only waits for services reports it.
 _HINT_S = 10.0
+"""Seconds after which a program that only waits for services reports it."""
 _SERVICE_LOST = f"{ServiceLost.__module__}.{ServiceLost.__qualname__}"
 _MOST_EVENTS = 200
 _MOST_RECORDS = 1000

@@ -34,13 +34,13 @@ from ropewalk.transport.server import UnixListener
 
 logger = logging.getLogger(__name__)
 
-#: Peer name of every client; one name is enough, as all clients belong to one user.
 ASKER = "control"
-#: Requests are refused when this number is unanswered, so that a hung target does not collect threads. `Stop` is
-#: always accepted.
+"""Peer name of every client; one name is enough, as all clients belong to one user."""
 MAX_UNANSWERED = 16
-#: Seconds for which `close` waits until the last answers are sent.
+"""Requests are refused when this number is unanswered, so that a hung target does not collect threads. `Stop` is always
+accepted."""
 _CLOSE_S = 2.0
+"""Seconds for which `close` waits until the last answers are sent."""
 _LOOK_S = 0.05
 
 _numbers = itertools.count(1)  # programs of one process may share a run folder

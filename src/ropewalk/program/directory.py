@@ -18,8 +18,8 @@ from ropewalk.processes.notifier import Notifier
 from ropewalk.program.instructions import ReplicaState
 from ropewalk.program.messages import Placed, Sizes
 
-#: Timeout in seconds for the launcher's first answer; after that it counts as gone.
 _FIRST_ANSWER_S = 30.0
+"""Timeout in seconds for the launcher's first answer; after that it counts as gone."""
 _STATES = {
     ReplicaState.WAITING: "waiting",
     ReplicaState.STARTING: "waiting",

@@ -14,14 +14,14 @@ from ropewalk.program.instructions import EndReplica
 from ropewalk.program.messages import NOBODY_WAITS, AskStatus, StopUnit
 from ropewalk.program.units import UnitReplica, Units
 
-#: Default grace in seconds between the request to end and SIGTERM.
 GRACE_S = 5.0
-#: The same for units that are restarted: often they wait for a peer that has died, and cannot react.
+"""Default grace in seconds between the request to end and SIGTERM."""
 _RESTART_GRACE_S = 1.0
-#: Seconds before the end of the grace at which a unit is asked what it is doing.
+"""The same for units that are restarted: often they wait for a peer that has died, and cannot react."""
 _LOOK_S = 0.2
-#: Seconds between SIGTERM, at the end of the grace, and SIGKILL.
+"""Seconds before the end of the grace at which a unit is asked what it is doing."""
 _TERMINATE_S = 1.0
+"""Seconds between SIGTERM, at the end of the grace, and SIGKILL."""
 
 
 class Endings:

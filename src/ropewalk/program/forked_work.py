@@ -22,8 +22,8 @@ from typing import NoReturn
 
 from ropewalk.errors import RopewalkError
 
-#: Niceness of the child, which gives way to processes that serve waiting callers.
 _NICE = 10
+"""Niceness of the child, which gives way to processes that serve waiting callers."""
 _MOST_BYTES = 64 * 1024
 
 

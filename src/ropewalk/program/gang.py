@@ -8,8 +8,8 @@ from collections import deque
 from ropewalk.program.instructions import Failed, NodeRule, ReplicaState, ReplicaStatus
 from ropewalk.program.restart_rule import Restart
 
-#: Number of a replica's changes that are kept for the message of an impossible event.
 HISTORY_LENGTH = 40
+"""Number of a replica's changes that are kept for the message of an impossible event."""
 _ALIVE = frozenset([ReplicaState.STARTING, ReplicaState.READY, ReplicaState.ENDING])
 
 
@@ -21,8 +21,8 @@ class Gang:
         self.rule = rule
         self.members: list[Replica] = []
         self.generation = -1
-        #: Monotonic time of the planned start; None if none is planned.
         self.due: float | None = None
+        """Monotonic time of the planned start; None if none is planned."""
         self._seed = f"{seed} {key}"
         self.renew_budget()
 
@@ -39,8 +39,8 @@ class Gang:
     def renew_budget(self) -> None:
         """Forget its failures."""
         self.intensity = self.rule.intensity(self._seed)
-        #: The failures that can count in one decision, oldest first.
         self.failures: deque[Failed] = deque(maxlen=self.rule.max_restarts + 1)
+        """The failures that can count in one decision, oldest first."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)

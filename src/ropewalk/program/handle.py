@@ -30,20 +30,20 @@ T_co = TypeVar("T_co", covariant=True)
 Address = int | Literal["any", "all"]
 OnLost = Literal["raise", "retry"]
 
-#: Names of the handles pickled in this context; detects a handle that is hidden inside a user's object.
 pickled_handles: contextvars.ContextVar[list[str]] = contextvars.ContextVar("pickled_handles")
+"""Names of the handles pickled in this context; detects a handle that is hidden inside a user's object."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
 class Vertex:
     """The facts known about a node's name, shared by all handles that a program made for it."""
 
-    #: The program that made the handle; None for an unpickled handle.
     program: object | None
-    #: None while the node is declared but not yet added.
+    """The program that made the handle; None for an unpickled handle."""
     node: Node[Any] | None = None
-    #: The node's methods, as recorded in a pickled handle.
+    """None while the node is declared but not yet added."""
     sent_methods: Mapping[str, MethodFacts] | None = None
+    """The node's methods, as recorded in a pickled handle."""
 
     @property
     def methods(self) -> Mapping[str, MethodFacts] | None:

@@ -11,10 +11,10 @@ import msgspec
 
 from ropewalk.calls.waits import LaneWaits
 
-#: Seconds for which calls must be held up before they are reported as a possible cycle.
 _PATIENCE_S = 0.3
-#: Interval in seconds at which the report is repeated.
+"""Seconds for which calls must be held up before they are reported as a possible cycle."""
 _AGAIN_S = 0.5
+"""Interval in seconds at which the report is repeated."""
 
 
 class HeldUp:

@@ -81,15 +81,15 @@ class Hosting(abc.ABC):
     """Starts and ends units."""
 
     mode: str
-    #: Whether all units share one host, which stays when they end.
     shares_host = False
-    #: Passes objects in calls without copying them.
+    """Whether all units share one host, which stays when they end."""
     handover: Handover | None = None
+    """Passes objects in calls without copying them."""
     loop: Loop
     run_id: str
     folder: Path
-    #: The launcher's addresses and credentials, in a run of several hosts.
     passport: Passport | None = None
+    """The launcher's addresses and credentials, in a run of several hosts."""
 
     @abc.abstractmethod
     def start(self, launch: Launch) -> None:

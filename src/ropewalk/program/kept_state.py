@@ -31,11 +31,11 @@ from ropewalk.program.saving import CheckpointWrite
 from ropewalk.program.snapshot_costs import SnapshotCosts
 from ropewalk.program.state_stores import StateStore
 
-#: Seconds for which the end of a service waits for a checkpoint that is being written.
 _END_S = 60.0
+"""Seconds for which the end of a service waits for a checkpoint that is being written."""
 
-#: A context in which a state may be taken; it yields False if the object has ended.
 TurnTaken = AbstractContextManager[bool]
+"""A context in which a state may be taken; it yields False if the object has ended."""
 
 
 def has_state(obj: object) -> bool:

@@ -28,8 +28,8 @@ from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
 from ropewalk.transport.link import Link
 
-#: Timeout in seconds for reaching a launcher, and for its answer to a request that needs no work.
 ANSWER_S = 5.0
+"""Timeout in seconds for reaching a launcher, and for its answer to a request that needs no work."""
 _MAX_FILE_BYTES = 64 * 1024
 
 AnswerT = TypeVar("AnswerT", bound=Answer)

@@ -18,10 +18,10 @@ Pair = tuple[str, str]
 Point = tuple[float, float]
 
 GAP_X, GAP_Y = 36.0, 60.0
-#: Space around the contents of a cluster, and above them for its label.
 PADDING, HEADING = 18.0, 26.0
-#: Maximum number of items without edges in one row.
+"""Space around the contents of a cluster, and above them for its label."""
 MOST_IN_A_ROW = 4
+"""Maximum number of items without edges in one row."""
 _GRAPHVIZ_TIMEOUT_S = 30
 
 

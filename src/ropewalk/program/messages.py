@@ -21,8 +21,8 @@ from ropewalk.transport.blobs import BlobRef
 from ropewalk.transport.failures import Failure
 from ropewalk.transport.link import Codec
 
-#: The number of a request whose answer is recorded without a waiting thread.
 NOBODY_WAITS = 0
+"""The number of a request whose answer is recorded without a waiting thread."""
 
 
 class UnitName(msgspec.Struct, array_like=True, frozen=True):

@@ -25,8 +25,8 @@ T_co = TypeVar("T_co", covariant=True)
 class Node(abc.ABC, Generic[T_co]):
     """One thing that runs in a program; `T_co` is the type that its clients stand for."""
 
-    #: Its name in messages and drawings, and in `nodes.NODES`.
     kind: ClassVar[str]
+    """Its name in messages and drawings, and in `nodes.NODES`."""
 
     @property
     @abc.abstractmethod

@@ -79,19 +79,20 @@ from ropewalk.transport.tokens import TokenList
 
 logger = logging.getLogger(__name__)
 
-#: The package whose frames are left out around those of a node.
 _PACKAGE = "ropewalk.program"
+"""The package whose frames are left out around those of a node."""
 _LOOK_S = 0.1
-#: The part of its grace, and the maximum in seconds, for which a node that is asked to stop may go on calling others.
 _CALLS_PART, _CALLS_S = 0.5, 1.0
-#: Maximum seconds for which waiting calls are still answered when a service is asked to stop.
+"""The part of its grace, and the maximum in seconds, for which a node that is asked to stop may go on calling others.
+"""
 _DRAIN_S = 1.0
-#: Seconds for which callers of a restarted service are told that it is no longer here.
+"""Maximum seconds for which waiting calls are still answered when a service is asked to stop."""
 _SEE_OFF_S = 0.2
-#: Maximum seconds for which the stop callbacks of a node that has ended are waited for.
+"""Seconds for which callers of a restarted service are told that it is no longer here."""
 _CALLBACKS_S = 5.0
-#: Seconds after which a method is reported that goes on although its answer is no longer wanted.
+"""Maximum seconds for which the stop callbacks of a node that has ended are waited for."""
 _OUTLIVES_S = 10.0
+"""Seconds after which a method is reported that goes on although its answer is no longer wanted."""
 _MOST_WISHES = 100
 _LOOPBACK = "127.0.0.1"
 

@@ -28,10 +28,10 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace
 from ropewalk.transport.serialization import loads
 
-#: Unpickling a node imports its class. The import is done once here, in the fork server, and not in every process.
 _KINDS = NODES
-#: Timeout in seconds for sending the last messages.
+"""Unpickling a node imports its class. The import is done once here, in the fork server, and not in every process."""
 _FAREWELL_S = 5.0
+"""Timeout in seconds for sending the last messages."""
 
 
 def main(context: ProcessContext) -> None:

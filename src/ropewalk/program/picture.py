@@ -12,7 +12,6 @@ from ropewalk.program.layout import LayoutItem, Point
 from ropewalk.program.node import NodeSpec
 from ropewalk.quantities import counted, shown_size
 
-#: Outline and fill colours for each kind of node.
 _COLOURS = {
     "service": ("#2f6fde", "#eef4ff"),
     "worker": ("#1d9a6c", "#ebf9f3"),
@@ -20,12 +19,13 @@ _COLOURS = {
     "rank_group": ("#8a4fd3", "#f5effe"),
     "pool": ("#c2456b", "#fdeff3"),
 }
+"""Outline and fill colours for each kind of node."""
 _OTHER_COLOUR = ("#5b6472", "#f4f5f7")
 _MISSING_COLOUR = ("#d12f2f", "#fff5f5")
 _MARGIN, _TITLE_HEIGHT = 24.0, 46.0
 _BOX_HEIGHT, _LEAST_WIDTH = 62.0, 132.0
-#: Offset of each sheet of the stack that shows a node's replicas.
 _SHEET = 4.0
+"""Offset of each sheet of the stack that shows a node's replicas."""
 
 _STYLE = """
   text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial, sans-serif; fill: #1f2733 }

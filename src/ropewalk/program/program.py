@@ -74,8 +74,8 @@ class Program:
         self._specs: list[NodeSpec] = []
         self._vertices: dict[str, Vertex] = {}
         self._group = _Group()
-        #: Problems found while nodes were added, each with its node; `validate` reports them.
         self.mistakes: list[tuple[str, str]] = []
+        """Problems found while nodes were added, each with its node; `validate` reports them."""
         self._unlaunched = Unlaunched(self, self.name)
 
     @overload

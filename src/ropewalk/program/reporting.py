@@ -11,8 +11,8 @@ from ropewalk.program.messages import AskStatus
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.status import NodeCall, NodeState, NodeStatus, ProgramState, ProgramStatus
 
-#: Timeout in seconds for the reports of hosts; for those that do not answer, the last report is shown.
 _ANSWER_S = 0.5
+"""Timeout in seconds for the reports of hosts; for those that do not answer, the last report is shown."""
 _NODE_STATES: dict[ReplicaState, NodeState] = {
     ReplicaState.WAITING: "waiting",
     ReplicaState.STARTING: "starting",

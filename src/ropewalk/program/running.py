@@ -40,14 +40,14 @@ from ropewalk.transport.loop import Loop
 
 T = TypeVar("T")
 
-#: Grace in seconds for the nodes when an exception leaves the `with` block or the script.
 _GRACE_ON_ERROR_S = 1.0
+"""Grace in seconds for the nodes when an exception leaves the `with` block or the script."""
 
-#: A waiting thread checks at this interval, in seconds, that there is still a loop to wake it.
 _LOOK_S = 1.0
+"""A waiting thread checks at this interval, in seconds, that there is still a loop to wake it."""
 
-#: Programs that have not ended: they are asked to end at the end of the script, before their processes are killed.
 _running: list[RunningProgram] = []
+"""Programs that have not ended: they are asked to end at the end of the script, before their processes are killed."""
 
 
 class RunningProgram:

@@ -22,10 +22,10 @@ from ropewalk.program.snapshot_costs import How, SnapshotCosts
 from ropewalk.program.state_stores import NewState
 from ropewalk.transport.serialization import Payload, dumps
 
-#: Timeout in seconds for a child, or a disk, to make progress.
 _SILENT_S = 120.0
-#: Bytes that a child writes between two signs of life.
+"""Timeout in seconds for a child, or a disk, to make progress."""
 _SIGN_BYTES = 16 << 20
+"""Bytes that a child writes between two signs of life."""
 
 
 class CheckpointWrite:
@@ -149,8 +149,8 @@ class CheckpointWrite:
         return write(_Signing(self._new.file, sign), self._header, payload, self._unless)
 
 
-#: Prefix of the message of a child that could not write; no digest begins with it, because digests are shorter.
 _OF_DISK = b"the disk or the link refuses what is written there: "
+"""Prefix of the message of a child that could not write; no digest begins with it, because digests are shorter."""
 
 
 class _Signing:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import enum
 
-#: Copy speed that is assumed before the first measurement.
 _COPY_BYTES_PER_S = 2e9
+"""Copy speed that is assumed before the first measurement."""
 _FORK_S = 0.002
-#: A state that takes longer than this (seconds) to pickle is pickled by a child the next time.
 _LONG_S = 0.005
-#: A fork that takes longer than this (seconds) is slow; with 200 MB in large pages, a fork takes 2 ms.
+"""A state that takes longer than this (seconds) to pickle is pickled by a child the next time."""
 _LONG_FORK_S = 0.004
+"""A fork that takes longer than this (seconds) is slow; with 200 MB in large pages, a fork takes 2 ms."""
 
 
 class How(enum.Enum):

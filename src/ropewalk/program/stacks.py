@@ -23,20 +23,20 @@ from typing import Any
 from ropewalk.calls.incoming import Turn
 from ropewalk.program.node_context import NodeContext, contexts_here
 
-#: The frames of a thread, the outermost first.
 Stack = list[FrameSummary]
+"""The frames of a thread, the outermost first."""
 
-#: A dump without an end counts as complete when nothing was added for this time (seconds): it comes in pieces.
 _QUIET_S = 0.5
-#: The outermost frame of the main thread, which comes last; faulthandler omits the outer frames of very deep stacks.
+"""A dump without an end counts as complete when nothing was added for this time (seconds): it comes in pieces."""
 _LAST_FRAME = "_run_module_as_main"
+"""The outermost frame of the main thread, which comes last; faulthandler omits the outer frames of very deep stacks."""
 _LOOK_S = 0.01
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<function>.+)')
 _IDLE = "(none of its threads runs code of yours)\n"
 _OUR_FOLDER = str(Path(__file__).parents[1])
-#: Folder of the standard library and the installed packages.
 _LIBRARY = os.path.dirname(os.__file__)
+"""Folder of the standard library and the installed packages."""
 _BEGINNINGS = ("<frozen ", threading.__file__)
 
 

@@ -21,8 +21,8 @@ from ropewalk.program.state_stores import PIECE_BYTES
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.frames import Part
 
-#: Seconds for which the end of a program waits for checkpoints that are being written.
 _END_S = 10.0
+"""Seconds for which the end of a program waits for checkpoints that are being written."""
 
 
 class StateArchive:

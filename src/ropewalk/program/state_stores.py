@@ -31,8 +31,8 @@ from ropewalk.state_container import Writable
 from ropewalk.transport.failures import rebuild_error
 from ropewalk.transport.frames import Part
 
-#: Size of the pieces in which a checkpoint travels.
 PIECE_BYTES = 2 << 20
+"""Size of the pieces in which a checkpoint travels."""
 
 
 class NewState(Protocol):

@@ -15,8 +15,8 @@ from ropewalk.text_table import text_table
 NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
 
-#: Maximum length of a node's last cause in its line of `describe`; the record has the whole text.
 _SHOWN_CHARACTERS = 120
+"""Maximum length of a node's last cause in its line of `describe`; the record has the whole text."""
 _SHOWN_EVENTS = 5
 
 

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 from ropewalk.calls.waits import LaneWaits, RunningCall, WaitingCall
 
-#: The processes' reports of their calls, by address.
 Reports = Mapping[str, Sequence[LaneWaits]]
-#: A call, as both of its ends know it: address of the callee, key of the call that made it, number.
+"""The processes' reports of their calls, by address."""
 Name = tuple[str, int, int]
+"""A call, as both of its ends know it: address of the callee, key of the call that made it, number."""
 
 
 @dataclass(frozen=True, slots=True)

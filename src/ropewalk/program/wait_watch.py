@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from ropewalk.calls.waits import LaneWaits
 from ropewalk.program.wait_graph import Circle, addresses, find_circle
 
-#: Timeout in seconds after which a look is abandoned.
 ANSWER_S = 2.0
+"""Timeout in seconds after which a look is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)

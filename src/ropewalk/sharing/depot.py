@@ -33,10 +33,10 @@ from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 
-#: The target of the depot itself.
 DEPOT_TARGET = 1
-#: Seconds between checks for references that have expired.
+"""The target of the depot itself."""
 _LOOK_S = 5.0
+"""Seconds between checks for references that have expired."""
 _WHICH = ("create", "num_objects", "ping")
 
 

@@ -20,10 +20,10 @@ from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.tokens import TokenList, socket_of
 
-#: Seconds after which a depot without objects and callers ends, so that its host can be released.
 _IDLE_S = 10.0
-#: Seconds without a message after which a caller on another host counts as gone: it sends a ping each second.
+"""Seconds after which a depot without objects and callers ends, so that its host can be released."""
 SILENT_S = 6.0
+"""Seconds without a message after which a caller on another host counts as gone: it sends a ping each second."""
 
 
 class DepotServer:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from ropewalk.sharing.memory import Memory
     from ropewalk.sharing.shared_object import ObjectLocation
 
-#: Bytes of a lock in the memory, and their alignment.
 HOST_LOCK_BYTES = 8
-#: Seconds between attempts of an acquire with a timeout: the first pause, and the longest.
+"""Bytes of a lock in the memory, and their alignment."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.0001, 0.005
+"""Seconds between attempts of an acquire with a timeout: the first pause, and the longest."""
 
 logger = logging.getLogger(__name__)
 

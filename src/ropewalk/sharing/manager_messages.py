@@ -20,8 +20,8 @@ from ropewalk.transport.link import Codec, Received
 from ropewalk.transport.main_namespace import MainFacts, MainNamespace, main_facts
 from ropewalk.transport.serialization import dumps_code, loads
 
-#: The registered types, as `BaseManager` keeps them, the initializer and its arguments.
 Contents = tuple[Mapping[str, tuple[Any, ...]], Callable[..., object] | None, Sequence[Any]]
+"""The registered types, as `BaseManager` keeps them, the initializer and its arguments."""
 _PATH = re.compile(r"\[([012])\](?:\['(.*?)'\](?:\[0\])?)?(.*)")
 
 

@@ -30,8 +30,8 @@ from ropewalk.transport.frames import Part
 from ropewalk.transport.link import Link, Received
 
 _ENTRY = "ropewalk.sharing.manager_process:main"
-#: Seconds that a manager's host has to report the reason when the manager's link ends.
 _NEWS_S = 2.0
+"""Seconds that a manager's host has to report the reason when the manager's link ends."""
 _SHUT_DOWN = "its manager was shut down"
 _numbers = itertools.count(1)
 

@@ -24,10 +24,10 @@ from ropewalk.transport.client import dial_owner
 from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
 
-#: Unpickling a registry imports it. Here that is done once, in the fork server, instead of in every process.
 _LOADED = managers
-#: Seconds to send a last message.
+"""Unpickling a registry imports it. Here that is done once, in the fork server, instead of in every process."""
 _FAREWELL_S = 5.0
+"""Seconds to send a last message."""
 
 
 def main(context: ProcessContext) -> None:

@@ -32,11 +32,11 @@ from ropewalk.sharing.shared_object import new_ticket
 from ropewalk.transport.pickle_with_main import dumps_with_code
 from ropewalk.transport.serialization import loads
 
-#: The target of the server itself in its manager: the one after the depot.
 CABINET_TARGET = 2
+"""The target of the server itself in its manager: the one after the depot."""
 _WHICH = ("create", "greet", "num_objects", "describe")
-#: The types of a dictionary's views; they arrive as lists.
 _EMPTY: dict[str, str] = {}
+"""The types of a dictionary's views; they arrive as lists."""
 _VIEWS = frozenset((type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items())))
 
 

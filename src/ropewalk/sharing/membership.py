@@ -39,16 +39,16 @@ from ropewalk.transport.loop import Loop
 if TYPE_CHECKING:
     from ropewalk.transport.passport import Passport
 
-#: The entry of a depot process.
 DEPOT = "ropewalk.sharing.depot_process:main"
-#: Seconds without a message, not even an answer to a ping, after which a depot on another host counts as gone.
+"""The entry of a depot process."""
 SILENT_S = 5.0
-#: Seconds in which no connection to it is attempted.
+"""Seconds without a message, not even an answer to a ping, after which a depot on another host counts as gone."""
 _SHUN_S = 10.0
-#: The number of depots tried, one after the other, if each ends before it answers.
+"""Seconds in which no connection to it is attempted."""
 _ATTEMPTS = 5
-#: Seconds to wait for the loop at the end; it ends much sooner.
+"""The number of depots tried, one after the other, if each ends before it answers."""
 _JOIN_S = 2.0
+"""Seconds to wait for the loop at the end; it ends much sooner."""
 
 
 class SharingMember:
@@ -419,10 +419,10 @@ def _forget_all() -> None:
         forget()
 
 
-#: Called in a forked child, to forget the parent's state.
 on_fork: list[Callable[[], object]] = []
-#: Called for each new link to a depot, with the member, the address and the link.
+"""Called in a forked child, to forget the parent's state."""
 on_dialled: list[Callable[[SharingMember, str, RpcConnection], object]] = []
+"""Called for each new link to a depot, with the member, the address and the link."""
 
 
 def _settle_all() -> None:

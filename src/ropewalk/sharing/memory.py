@@ -28,12 +28,12 @@ from ropewalk.sharing.shared_object import ObjectLocation, SharedObject, create
 from ropewalk.sharing.synchronized import synchronized
 from ropewalk.transport.address import HostAddress, parse_address
 
-#: Small values are cut from sheets of this size; no part of a sheet is reused.
 _SHEET_BYTES = 64 << 10
-#: A larger value gets memory of its own.
+"""Small values are cut from sheets of this size; no part of a sheet is reused."""
 _SMALL_BYTES = 4 << 10
-#: No two values share a cache line.
+"""A larger value gets memory of its own."""
 _ALIGN = 64
+"""No two values share a cache line."""
 _TYPES: dict[str, Any] = {
     "c": ctypes.c_char,
     "u": ctypes.c_wchar,
@@ -123,10 +123,10 @@ def _arrived(reference: ObjectLocation, place: str, size_bytes: int) -> Memory:
 _INSTEAD = (
     "use ropewalk.Manager().Value(...) or .Array(...), which all hosts reach, or send arrays through a ropewalk.Queue()"
 )
-#: The memory that this process has mapped, each object once.
 _mappings: weakref.WeakValueDictionary[ObjectLocation, mmap.mmap] = weakref.WeakValueDictionary()
-#: For each run, the sheet that is being cut up, which lives as long as its values.
+"""The memory that this process has mapped, each object once."""
 _sheets: weakref.WeakValueDictionary[str, Memory] = weakref.WeakValueDictionary()
+"""For each run, the sheet that is being cut up, which lives as long as its values."""
 _cutting = threading.Lock()
 
 

@@ -25,10 +25,10 @@ from ropewalk.sharing.membership import SharingMember, member_of_run
 from ropewalk.sharing.shared_object import ObjectLocation
 from ropewalk.transport.serialization import dumps_plain
 
-#: Larger arguments take the slow path, which supports them.
 _SMALL_BYTES = 1 << 16
-#: Descriptions of how the managers that this process has started ended, by address; waits a moment for news.
+"""Larger arguments take the slow path, which supports them."""
 ends: dict[str, Callable[[], str]] = {}
+"""Descriptions of how the managers that this process has started ended, by address; waits a moment for news."""
 
 
 class ObjectCalls(ReplicaClient):

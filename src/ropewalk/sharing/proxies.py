@@ -22,8 +22,8 @@ from ropewalk import errors
 from ropewalk.sharing.object_calls import ObjectCalls, facts_of
 from ropewalk.sharing.shared_object import ObjectLocation, SharedObject
 
-#: Methods that every object has, whatever it exposes.
 ALWAYS = frozenset({"__str__", "__repr__", "#GETVALUE"})
+"""Methods that every object has, whatever it exposes."""
 
 
 @dataclass(slots=True)
@@ -75,8 +75,8 @@ class Manager(Protocol):
         ...
 
 
-#: The manager that this process runs, if it runs one.
 here: Manager | None = None
+"""The manager that this process runs, if it runs one."""
 
 
 class BaseProxy(SharedObject):

@@ -22,8 +22,9 @@ from ropewalk.calls.rpc_connection import MAX_IN_FLIGHT, RpcConnection
 from ropewalk.errors import PeerLost
 from ropewalk.transport.loop import Loop
 
-#: This many connections of one depot may have a descriptor in one process; the remaining calls are for other purposes.
 _MOST = MAX_IN_FLIGHT - 124
+"""This many connections of one depot may have a descriptor in one process; the remaining calls are for other purposes.
+"""
 
 
 class Readiness:
@@ -184,7 +185,7 @@ class _Signal:
                 os.close(fd)
 
 
-#: The bytes to write to an eventfd.
 _ONE = (1).to_bytes(8, sys.byteorder)
+"""The bytes to write to an eventfd."""
 
 __all__ = ["Readiness"]

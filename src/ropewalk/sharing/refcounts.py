@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: Seconds in which a handle must arrive after the process that sent it is gone; and for which an arrival is remembered
-#: whose sending was not reported yet.
 LEASE_S = 60.0
+"""Seconds in which a handle must arrive after the process that sent it is gone; and for which an arrival is remembered
+whose sending was not reported yet."""
 
 
 @dataclass(slots=True)

@@ -27,8 +27,8 @@ from ropewalk.processes.session import Session
 from ropewalk.sharing.membership import SharingMember, known_member, member_of_run, on_dialled, on_fork, shown, using
 from ropewalk.transport.pickle_rollback import PickleAttempt, on_rollback
 
-#: At most one larger item is unconfirmed; otherwise a fast producer would fill the memory of its own process.
 _SMALL_BYTES = 64 * 1024
+"""At most one larger item is unconfirmed; otherwise a fast producer would fill the memory of its own process."""
 
 
 @dataclass(frozen=True, slots=True)

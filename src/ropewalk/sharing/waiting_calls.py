@@ -35,10 +35,10 @@ from ropewalk.transport.failures import failure_of
 from ropewalk.transport.link import Link, Received
 from ropewalk.transport.loop import Loop, Timer
 
-#: Seconds between checks of the pages of callers that do not call.
 _LOOK_S = 1.0
-#: The longest name of a process that is shown, in characters.
+"""Seconds between checks of the pages of callers that do not call."""
 _MAX_NAME = 200
+"""The longest name of a process that is shown, in characters."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from signal import Signals
 
 from ropewalk.escaping import escaped, escaped_line
 
-#: The usual explanations of these signals: with the number alone, a user has to search for its meaning.
 _MEANING = {
     Signals.SIGSEGV: "segmentation fault",
     Signals.SIGBUS: "bus error",
@@ -20,16 +19,17 @@ _MEANING = {
     Signals.SIGFPE: "arithmetic fault",
     Signals.SIGILL: "illegal instruction",
 }
-#: The outermost frames of every stack that a crash prints (faulthandler), long enough to push out the user's own
-#: frames.
+"""The usual explanations of these signals: with the number alone, a user has to search for its meaning."""
 _OF_EVERY_STACK = re.compile(
     r'\s*File "([^"]*/ropewalk/(pool|processes)/[^"]*|<frozen runpy>)", line \d+ in '
     r"|Extension modules: |Current thread 0x[0-9a-f]+ \(most recent call first\):"
 )
-#: A line of such a stack. The folder of the file is long and could push everything else out of the line.
+"""The outermost frames of every stack that a crash prints (faulthandler), long enough to push out the user's own
+frames."""
 _STACK_LINE = re.compile(r'File "(?:[^"]*/)?([^"/]+)", line (\d+) in ')
-#: Characters of the last output shown by `describe`; the whole output stays in the record.
+"""A line of such a stack. The folder of the file is long and could push everything else out of the line."""
 _SHOWN_CHARACTERS = 300
+"""Characters of the last output shown by `describe`; the whole output stays in the record."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,12 +29,12 @@ from ropewalk.population.trial import Trial
 class AlgorithmConformance:
     """The suite: subclass it, override `make_algorithm`, and run it by pytest or with the tests of `all_tests()`."""
 
-    #: The number of generations of a run.
     generations: int = 3
-    #: The modes that the algorithm supports.
+    """The number of generations of a run."""
     modes: tuple[Mode, ...] = ("generation", "steady")
-    #: Whether the result is the same, up to rounding, if a generation is told in several pieces, in order.
+    """The modes that the algorithm supports."""
     takes_pieces: bool = True
+    """Whether the result is the same, up to rounding, if a generation is told in several pieces, in order."""
 
     def make_algorithm(self) -> Algorithm[Any]:
         """Make a small algorithm, the same each time."""

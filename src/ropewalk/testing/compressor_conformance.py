@@ -27,14 +27,14 @@ from ropewalk.testing.compressor_team import NUM_MEMBERS, Team, close, copied, d
 class CompressorConformance:
     """The suite: subclass it, override `make_compressor`, and run it by pytest or with the tests of `all_tests()`."""
 
-    #: The dtypes of the gradients.
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64, torch.bfloat16)
-    #: Shapes of the parameters of each bucket; the first is tried in every dtype, the others in float32.
+    """The dtypes of the gradients."""
     buckets: tuple[tuple[tuple[int, ...], ...], ...] = (((12, 10), (10,), (), (4, 3, 3, 3)), ((9,),), ((),))
-    #: The device of the gradients: "cpu" or "cuda".
+    """Shapes of the parameters of each bucket; the first is tried in every dtype, the others in float32."""
     device: str = "cpu"
-    #: The number of rounds.
+    """The device of the gradients: "cpu" or "cuda"."""
     num_rounds: int = 4
+    """The number of rounds."""
 
     def make_compressor(self) -> Compressor:
         """Make a compressor as your users do."""

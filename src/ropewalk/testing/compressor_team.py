@@ -15,11 +15,11 @@ from ropewalk.exchange.buckets import Layout
 from ropewalk.exchange.compressors.compressor import Compressor, Decoder, Round, SummableEncoder
 
 NUM_MEMBERS = 3
-#: The weight of each member's gradient.
 _SAMPLES = (1.0, 2.0, 0.5)
+"""The weight of each member's gradient."""
 
-#: The relative rounding error of sums that is allowed, against the largest magnitude that was summed.
 _TOLERANCE = {torch.float64: 1e-11, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+"""The relative rounding error of sums that is allowed, against the largest magnitude that was summed."""
 
 
 class Team:
@@ -31,8 +31,8 @@ class Team:
         self.encoders = [compressor.encoder(layout) for _ in range(NUM_MEMBERS)]
         self.decoder = compressor.decoder(layout)
         self.applied: Tensor | None = None
-        #: The dtype of the last sum, which also rounds.
         self.summed_in = layout.dtype
+        """The dtype of the last sum, which also rounds."""
         self._chance = torch.Generator().manual_seed(7)
         self._step = 0
         self.samples = list(_SAMPLES)

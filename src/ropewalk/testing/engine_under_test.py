@@ -18,7 +18,6 @@ from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine, JobSpec, JobState, JobStatus
 
 OVER = (JobState.ENDED, JobState.LOST)
-#: Reads how to make an engine and what to submit, prints the ids of its jobs, and kills itself when it is told to.
 _LAUNCHER = """
 import json, os, signal, sys, time
 from ropewalk.engines import make_engine
@@ -34,6 +33,7 @@ print(json.dumps(ids), flush=True)
 sys.stdin.readline()
 os.kill(os.getpid(), signal.SIGKILL)
 """
+"""Reads how to make an engine and what to submit, prints the ids of its jobs, and kills itself when it is told to."""
 
 
 class EngineUnderTest:

@@ -41,8 +41,8 @@ from ropewalk.injection import POINTS, VARIABLE, Fault
 from ropewalk.pool.pool import Pool
 
 _DEADLINE_S = 10.0
-#: Points whose step can be left out.
 _CAN_DROP = ("agent.before_exit_report", "link.send")
+"""Points whose step can be left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,5 +134,5 @@ def translation(layers: int = 3, seed: int = 0) -> Profile:
     return drawn.profile("translation")
 
 
-#: The function that makes each profile, by name.
 MODEL_PROFILES = {"line": line, "skips": skips, "branches": branches, "translation": translation}
+"""The function that makes each profile, by name."""

@@ -32,10 +32,10 @@ Lists = dict[PlanWorker, list[Action]]
 class ScheduleConformance:
     """The suite: subclass it, override `make_schedule`, and run it by pytest or with the tests of `all_tests()`."""
 
-    #: The numbers of micro-batches of the plans.
     micro_batches: tuple[int, ...] = (1, 3, 4, 8, 12)
-    #: The replicas of each group of devices, for each plan.
+    """The numbers of micro-batches of the plans."""
     replicas: tuple[tuple[int, ...], ...] = ((1,), (1, 1), (1, 1, 1, 1), (2, 2, 2), (1, 2, 3), (3, 1))
+    """The replicas of each group of devices, for each plan."""
 
     def make_schedule(self) -> Schedule:
         """Make a schedule as your users do."""

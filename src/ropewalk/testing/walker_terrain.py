@@ -34,11 +34,11 @@ from gymnasium.envs.box2d.bipedal_walker import (
 from gymnasium.utils import EzPickle
 from numpy.typing import NDArray
 
-#: The parameters that are ranges.
 Range = Literal["pit_gap", "stump_height", "stump_float", "stair_height", "stair_steps", "stair_width"]
+"""The parameters that are ranges."""
 
-#: Box2D merges corners that are closer than 2.5 mm, and refuses a polygon without an area.
 _LEAST_STUMP_M = 0.01
+"""Box2D merges corners that are closer than 2.5 mm, and refuses a polygon without an area."""
 _PIT_DEPTH = 4  # steps: out of reach of the legs, as in Gymnasium
 
 
@@ -85,13 +85,13 @@ GROWTHS: dict[Range, Growth] = {
     "stair_height": Growth((0.0, 0.4), 0.2, 5.0),
     "stair_steps": Growth((1.0, 2.0), 1.0, 9.0),
 }
-#: The ranges that change, by the obstacle that they belong to; the roughness is a number.
 OBSTACLES: dict[str, list[Range]] = {
     "roughness": [],
     "pit": ["pit_gap"],
     "stump": ["stump_height"],
     "stair": ["stair_height", "stair_steps"],
 }
+"""The ranges that change, by the obstacle that they belong to; the roughness is a number."""
 _ROUGHER, _MOST_ROUGHNESS = 0.6, 10.0
 
 
@@ -244,8 +244,8 @@ def lay_course(terrain: Terrain, rng: np.random.Generator) -> Course:
     return Course(builder.ground, builder.boxes)
 
 
-#: Gymnasium is only partly typed, and Box2D not at all.
 _Untyped: Any = BipedalWalker
+"""Gymnasium is only partly typed, and Box2D not at all."""
 
 
 class TerrainWalker(_Untyped):

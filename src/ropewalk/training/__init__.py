@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from ropewalk.lazy_names import LazyNames
 
-#: For each optional package, the extra of Ropewalk that installs it.
 _lazy = LazyNames(globals(), {"torch": "torch", "numpy": "torch", "safetensors": "torch"})
+"""For each optional package, the extra of Ropewalk that installs it."""
 
 with _lazy:
     from ropewalk.training.checkpoint import Checkpoint as Checkpoint

@@ -39,23 +39,23 @@ class TrainingConfig:
     loss: Loss
     optimizers: OptimizerMaker
     options: TrainingOptions
-    #: How gradients of replicas are averaged; None: over the links of the stages, in the order of the replicas.
     exchange: MakesExchange | None = None
-    #: Gives mini-batches to the processes that need them; None: they come with admissions.
+    """How gradients of replicas are averaged; None: over the links of the stages, in the order of the replicas."""
     data: MakesData | None = None
-    #: Where the initial parameters and buffers come from, if not from the launcher.
+    """Gives mini-batches to the processes that need them; None: they come with admissions."""
     source: TensorSource | None = None
-    #: The kind of device that stages compute on, or one device for all: "cpu", "cuda", "cuda:1".
+    """Where the initial parameters and buffers come from, if not from the launcher."""
     device: str = "cpu"
+    """The kind of device that stages compute on, or one device for all: "cpu", "cuda", "cuda:1"."""
 
 
 class Presence(NamedTuple):
     """A process that has started, as it introduces itself."""
 
-    #: The name of this process; its replacement has another one.
     name: str
-    #: The machine it runs on, which would be lost with it.
+    """The name of this process; its replacement has another one."""
     host: str
+    """The machine it runs on, which would be lost with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,8 @@ class FromSource:
     """Start from the training's tensor source, which each process reads or runs by itself."""
 
 
-#: The place of a snapshot: the seat of its keeper, or the snapshot from the launcher, in memory or as a file.
 Place = int | WorkerSnapshot | StoredSnapshot
+"""The place of a snapshot: the seat of its keeper, or the snapshot from the launcher, in memory or as a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class FromSnapshots:
     """Go on from a cut of which there are snapshots."""
 
     cut: Cut
-    #: The epoch that took them. Under another plan, the same number is another position.
     epoch: int
-    #: The place of the snapshot of each worker of that epoch.
+    """The epoch that took them. Under another plan, the same number is another position."""
     places: Mapping[PlanWorker, Place]
-    #: Whether the plan is that of the epoch, so that all versions of the weights are restored.
+    """The place of the snapshot of each worker of that epoch."""
     same_plan: bool
+    """Whether the plan is that of the epoch, so that all versions of the weights are restored."""
 
     def only(self, worker: PlanWorker) -> FromSnapshots:
         """Return what one worker of the same plan needs, or everything for a worker of another plan."""
@@ -121,15 +121,15 @@ class Assignment:
     schedule: Schedule
     worker: PlanWorker
     seed: int
-    #: The seat of each worker: which replica of the node "stages" runs it.
     seats: Mapping[PlanWorker, int]
+    """The seat of each worker: which replica of the node "stages" runs it."""
     origin: Origin
-    #: The numbers of micro-batches and versions to continue from.
     start: Cut
-    #: Whether snapshots may be asked for.
+    """The numbers of micro-batches and versions to continue from."""
     takes_snapshots: bool
-    #: The folder to which each snapshot is also written; None: none.
+    """Whether snapshots may be asked for."""
     folder: str | None = None
+    """The folder to which each snapshot is also written; None: none."""
 
 
 class MicroBatchInput(NamedTuple):
@@ -145,20 +145,20 @@ class Admission:
     """One step, a drain, or neither (run what the admitted steps allow), as one worker sees it."""
 
     epoch: int
-    #: The number of the admission in its epoch, from 0: calls may overtake each other.
     number: int
-    #: The number of micro-batches admitted.
+    """The number of the admission in its epoch, from 0: calls may overtake each other."""
     num: int
-    #: For stages without replicas that need a part of every micro-batch: cutting one tensor there costs a tenth of
-    #: sending the micro-batches separately.
+    """The number of micro-batches admitted."""
     whole: tuple[tuple[int, MiniBatch], ...]
+    """For stages without replicas that need a part of every micro-batch: cutting one tensor there costs a tenth of
+    sending the micro-batches separately."""
     given: tuple[MicroBatchInput, ...]
-    #: The step of the run, for processes that read data by themselves.
     step: int
-    #: Whether the pipeline is drained after these micro-batches.
+    """The step of the run, for processes that read data by themselves."""
     drains: bool = False
-    #: The seat that keeps the snapshot taken at the cut after this admission; None: none is taken.
+    """Whether the pipeline is drained after these micro-batches."""
     keeper: int | None = None
+    """The seat that keeps the snapshot taken at the cut after this admission; None: none is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,39 +166,39 @@ class Examination:
     """Mini-batches to evaluate or predict for, as one worker sees them; nothing else is in flight."""
 
     epoch: int
-    #: The number of the first mini-batch, and how many there are.
     first: int
+    """The number of the first mini-batch, and how many there are."""
     num: int
     given: tuple[MicroBatchInput, ...]
-    #: Whether the loss is wanted, or the model's output.
     wants_loss: bool
+    """Whether the loss is wanted, or the model's output."""
 
 
 class PeerSnapshot(NamedTuple):
     """A snapshot that a peer keeps."""
 
     cut: Cut
-    #: Seconds for which it held up computing, and its size.
     took_s: float
+    """Seconds for which it held up computing, and its size."""
     size_bytes: int
-    #: The seat of the peer.
     keeper: int
-    #: The file to which it was also written, if it was to be.
+    """The seat of the peer."""
     stored: StoredSnapshot | None = None
+    """The file to which it was also written, if it was to be."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionOutcome:
     """A worker's answer once everything that follows from an admission is done."""
 
-    #: The micro-batches that have losses, the loss values in one tensor, and the weight of each.
     micro_batches: tuple[int, ...]
+    """The micro-batches that have losses, the loss values in one tensor, and the weight of each."""
     values: Tensor | None
     weights: tuple[float | None, ...]
-    #: The norm of all gradients of the last update, and whether the update was skipped; if the norm was requested.
     norm: Tensor | None = None
+    """The norm of all gradients of the last update, and whether the update was skipped; if the norm was requested."""
     is_skipped: bool = False
-    #: Snapshots that reached their keepers since the last outcome.
     kept: tuple[PeerSnapshot, ...] = ()
-    #: Why a snapshot could not be sent to its keeper, or written.
+    """Snapshots that reached their keepers since the last outcome."""
     lost_snapshots: tuple[str, ...] = ()
+    """Why a snapshot could not be sent to its keeper, or written."""

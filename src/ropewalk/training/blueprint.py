@@ -81,28 +81,28 @@ class _Operator(NamedTuple):
 class Blueprint:
     """The graph of a model as data that can be pickled; see the module for its use."""
 
-    #: The name of the model's type.
     model: str
+    """The name of the model's type."""
     is_training: bool
-    #: By the names that operators use for them.
     parameters: Mapping[str, TensorSpec]
+    """By the names that operators use for them."""
     buffers: Mapping[str, TensorSpec]
     inputs: ModelInputs
-    #: Id of the operator whose value the model returns.
     output: str
+    """Id of the operator whose value the model returns."""
     ties: Mapping[str, tuple[str, ...]]
     marks: tuple[str, ...]
-    #: The same model in evaluation mode; None: it was left out.
     evaluation: Blueprint | None
+    """The same model in evaluation mode; None: it was left out."""
     _structure: Structure
     _sizes: Mapping[str, tuple[int | None, ...]]
     _records: tuple[Record, ...]
-    #: The source that each placeholder stands for, by the placeholder's position.
     _sources: Mapping[int, PlaceholderSource]
+    """The source that each placeholder stands for, by the placeholder's position."""
     _operators: tuple[_Operator, ...]
     _batch_norms: Mapping[str, tuple[BatchNormCall, ...]]
-    #: Constants and subgraphs, by the targets of `get_attr` nodes.
     _attributes: Mapping[str, Any]
+    """Constants and subgraphs, by the targets of `get_attr` nodes."""
 
     @classmethod
     def of(cls, graph: ModelGraph, *, evaluates: bool = True) -> Blueprint:

@@ -41,8 +41,8 @@ from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.named_tensors import table_of
 from ropewalk.pipeline.tracing.random_calls import RandomCalls
 
-#: Makes a model; the same one in each process.
 Factory = Callable[[], nn.Module]
+"""Makes a model; the same one in each process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Built:
     """A model that was built."""
 
     model: nn.Module
-    #: For the name of each parameter (the first, if it has several), its number in order of creation, and the numbers
-    #: of the parameters that it is a copy of: all must be kept for it to have its values.
     numbers: Mapping[str, tuple[int, ...]]
+    """For the name of each parameter (the first, if it has several), its number in order of creation, and the numbers
+    of the parameters that it is a copy of: all must be kept for it to have its values."""
 
 
 def build(factory: Factory, seed: int, keep: Collection[int] | None = ()) -> Built:
@@ -94,12 +94,12 @@ class _Making:
     """The parameters that modules register, and copies of them, in order of creation."""
 
     keep: Collection[int] | None
-    #: By number, the number of the parameter that it is a copy of.
     _copied_from: dict[int, int] = field(default_factory=dict[int, int])
-    #: By number, the parameter in the model. Weak, so that a parameter that the model drops is freed at once.
+    """By number, the number of the parameter that it is a copy of."""
     _made: list[weakref.ref[nn.Parameter]] = field(default_factory=list[Any])
-    #: By id of the registered parameter, or of its storage: the parameter, and its number.
+    """By number, the parameter in the model. Weak, so that a parameter that the model drops is freed at once."""
     _known: dict[int, tuple[weakref.ref[nn.Parameter], int]] = field(default_factory=dict[int, Any])
+    """By id of the registered parameter, or of its storage: the parameter, and its number."""
 
     @contextmanager
     def watching(self) -> Generator[None]:

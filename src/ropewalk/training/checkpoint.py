@@ -54,8 +54,8 @@ class Checkpoint:
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        #: The folder.
         self.path = path
+        """The folder."""
         self.manifest = manifest
 
     @property

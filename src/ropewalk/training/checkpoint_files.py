@@ -38,8 +38,8 @@ class Writing:
     """A checkpoint that is being written; made by `begin`. Leaving `with` abandons it unless it was committed."""
 
     def __init__(self, staged: StagedFolder, step: int, keep: int | None) -> None:
-        #: Where writers put their parts.
         self.path = staged.staged
+        """Where writers put their parts."""
         self._staged = staged
         self._step = step
         self._keep = keep

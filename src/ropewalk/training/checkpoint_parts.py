@@ -18,8 +18,8 @@ from ropewalk.training.manifests import FileRecord, PartRecord, file_names, writ
 from ropewalk.training.plain_state import StateEncoder
 from ropewalk.training.tensor_file import check_writable, write_tensors
 
-#: The keys of a state that map to tensors with bytes of their own, and those that map to values of parameters.
 WEIGHTS = ("parameters", "buffers")
+"""The keys of a state that map to tensors with bytes of their own, and those that map to values of parameters."""
 OF_PARAMETERS = ("optimizer", "options", "rates")
 KINDS = (*WEIGHTS, *OF_PARAMETERS)
 

@@ -19,8 +19,8 @@ class ClockOffset(NamedTuple):
     """The offset to add to times of another clock to convert them to ours, in nanoseconds."""
 
     offset_ns: int
-    #: The largest possible error of the offset.
     error_ns: int
+    """The largest possible error of the offset."""
 
 
 def measured_offset(

@@ -68,8 +68,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: A recovery in which no process was lost.
 _NOBODY = SeatsLost({})
+"""A recovery in which no process was lost."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,18 +77,18 @@ class Retained:
     """An admission, kept until all workers have a snapshot taken after it."""
 
     step: int
-    #: The number of micro-batches.
     num: int
-    #: None: there is no mini-batch, or the stages read it by themselves.
+    """The number of micro-batches."""
     batch: MiniBatch | None
+    """None: there is no mini-batch, or the stages read it by themselves."""
     metrics: StepMetrics | None
     drains: bool
-    #: The position of the pipeline after it, under the present plan.
     position: Cut | None = None
+    """The position of the pipeline after it, under the present plan."""
     futures: dict[PlanWorker, Future[AdmissionOutcome]] | None = None
     is_done: bool = False
-    #: Whether it was completed at least once, in this epoch or an earlier one.
     was_done: bool = False
+    """Whether it was completed at least once, in this epoch or an earlier one."""
 
     @property
     def size_bytes(self) -> int:
@@ -117,38 +117,38 @@ class Controller:
         self.plan: Plan = plan
         self.schedule = schedule
         self.seed = seed
-        #: Events that a user should know of, oldest first.
         self.events: list[str] = []
+        """Events that a user should know of, oldest first."""
         self._fleet = fleet
         self._graph = graph
         self._origin = origin
         self._timeouts = timeouts
         self._pace = pace
         self._copies = copies
-        #: Counts deployments.
         self.epoch = -1
+        """Counts deployments."""
         self._number = 0
-        #: The position after everything that was admitted.
         self._position = Cut.start(plan)
-        #: The admissions since the newest cut, and those of them that are not completed.
+        """The position after everything that was admitted."""
         self._retained: deque[Retained] = deque()
+        """The admissions since the newest cut, and those of them that are not completed."""
         self._under_way: deque[Retained] = deque()
         self._losses: dict[int, tuple[StepMetrics, int]] = {}
-        #: By cut, the workers whose snapshots of it have reached their keepers.
         self._kept: dict[Cut, dict[PlanWorker, PeerSnapshot]] = {}
-        #: The newest cut of which all snapshots are kept; None: training goes on from `_origin`.
+        """By cut, the workers whose snapshots of it have reached their keepers."""
         self._cut: WholeCut | None = None
-        #: The processes present when it was last ensured that every snapshot of the cut is kept by two processes.
+        """The newest cut of which all snapshots are kept; None: training goes on from `_origin`."""
         self._secured: dict[int, Presence] = {}
+        """The processes present when it was last ensured that every snapshot of the cut is kept by two processes."""
         self._done_at = 0.0
         self._num_deaths = 0
         self._failure: BaseException | None = None
         self._is_interrupted = False
         self._seats: dict[PlanWorker, int] = {}
-        #: By seat, the stages of the worker there. By the time one is lost, `plan` may already be another one.
         self._stages_at: dict[int, tuple[int, ...]] = {}
-        #: The inputs and tensors that each stage needs.
+        """By seat, the stages of the worker there. By the time one is lost, `plan` may already be another one."""
         self.needs: tuple[Need, ...] = ()
+        """The inputs and tensors that each stage needs."""
 
     # --- life cycle ---------------------------------------------------------------------------------------------------
 

@@ -22,23 +22,23 @@ class WorkerCounters:
     worker: PlanWorker
     host: str = ""
     pid: int = 0
-    #: Bytes sent over each link, by the worker at the other end.
     sent_bytes: Mapping[PlanWorker, int] = field(default_factory=dict[PlanWorker, int])
-    #: For each stage, the largest number of versions of its weights held at once.
+    """Bytes sent over each link, by the worker at the other end."""
     versions_held: Mapping[int, int] = field(default_factory=dict[int, int])
-    #: For each stage, the number of its updates, and how many of them had to copy the weights first.
+    """For each stage, the largest number of versions of its weights held at once."""
     num_updates: Mapping[int, int] = field(default_factory=dict[int, int])
+    """For each stage, the number of its updates, and how many of them had to copy the weights first."""
     num_copies: Mapping[int, int] = field(default_factory=dict[int, int])
-    #: Peak memory of the whole process in bytes, and of its tensors on an accelerator if it has one.
     peak_memory_bytes: int = 0
+    """Peak memory of the whole process in bytes, and of its tensors on an accelerator if it has one."""
     peak_device_bytes: int | None = None
-    #: Snapshots for recovery, and the seconds in which they kept the worker from computing.
     num_snapshots: int = 0
+    """Snapshots for recovery, and the seconds in which they kept the worker from computing."""
     snapshot_s: float = 0.0
-    #: The cost of averaging between replicas, if an exchange does it.
     exchange: ExchangeReport | None = None
-    #: Notes for the user.
+    """The cost of averaging between replicas, if an exchange does it."""
     notes: tuple[str, ...] = ()
+    """Notes for the user."""
 
     @classmethod
     def of(cls, worker: PlanWorker, stages: Collection[RunningStage], **more: Any) -> WorkerCounters:

@@ -25,12 +25,12 @@ class FarMessage(NamedTuple):
 
     epoch: int
     sender: PlanWorker
-    #: An encoded tree: a tensor of bytes (uint8).
     blob: Tensor
+    """An encoded tree: a tensor of bytes (uint8)."""
 
 
-#: Calls `deliver` of a worker without waiting for the answer.
 Deliver = Callable[[FarMessage], "Future[None]"]
+"""Calls `deliver` of a worker without waiting for the answer."""
 
 
 class FarLink:

@@ -21,12 +21,12 @@ from ropewalk.training.stored_snapshots import SnapshotFolder, StoredSnapshot
 
 log = logging.getLogger(__name__)
 
-#: "auto": with the launcher, if the snapshots of all workers together are not larger: fetching them then takes about
-#: as long as taking them, some 20 ms.
 AUTO_BYTES = 32 << 20
+""""auto": with the launcher, if the snapshots of all workers together are not larger: fetching them then takes about as
+long as taking them, some 20 ms."""
 
-#: The trainer's setting: "auto", "launcher", a folder, or None for no further copy.
 Where = Literal["auto", "launcher"] | Path | None
+"""The trainer's setting: "auto", "launcher", a folder, or None for no further copy."""
 
 
 class FurtherCopies:
@@ -42,8 +42,8 @@ class FurtherCopies:
     def __init__(self, where: Where) -> None:
         self._where = where
         self._folder = SnapshotFolder(where) if isinstance(where, Path) else None
-        #: The copies of the newest whole cut; a worker whose snapshot could not be fetched is missing.
         self.newest: dict[PlanWorker, WorkerSnapshot | StoredSnapshot] = {}
+        """The copies of the newest whole cut; a worker whose snapshot could not be fetched is missing."""
         self._fetching: tuple[Cut, dict[PlanWorker, Future[WorkerSnapshot]]] | None = None
 
     @property

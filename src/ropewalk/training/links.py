@@ -37,8 +37,8 @@ class Endpoint:
     """The address of a worker's links; sent to all other workers."""
 
     epoch: int
-    #: Workers on the same host share memory.
     host: str
+    """Workers on the same host share memory."""
     memory: OpenFile
     bell: OpenFile
 
@@ -102,10 +102,10 @@ class ProcessLinks:
         self.epoch = epoch
         self.me = me
         self.slots = slots
-        #: The traffic sent to each worker since the beginning.
         self.traffic: dict[PlanWorker, LinkTraffic] = {}
-        #: Workers to which a message could not be sent, and why.
+        """The traffic sent to each worker since the beginning."""
         self.lost: dict[PlanWorker, str] = {}
+        """Workers to which a message could not be sent, and why."""
         self.plan = plan
         self._codec = TensorCodec(device)
         self._numbers = {worker: number for number, worker in enumerate(plan.workers)}

@@ -32,14 +32,14 @@ from ropewalk.training.tensor_header import ITEM_BYTES, lay_out
 MANIFEST = "manifest.json"
 _FORMAT = 1
 _CHUNK_BYTES = 1 << 20
-#: The limit for a manifest, and for the values of a part, which are read into memory; a million tensors need less.
 _MOST_JSON_BYTES = 1 << 28
+"""The limit for a manifest, and for the values of a part, which are read into memory; a million tensors need less."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NOFOLLOW = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-#: Numbers of bytes and steps, and the numbers of dimensions that torch's own loops support.
 _Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+"""Numbers of bytes and steps, and the numbers of dimensions that torch's own loops support."""
 _Shape = Annotated[tuple[_Size, ...], msgspec.Meta(max_length=64)]
 
 

@@ -34,8 +34,8 @@ class MeasuredWait(NamedTuple):
     """A wait of a worker before an action."""
 
     cause: str
-    #: The stage that it waited for, if there is one.
     stage: int | None
+    """The stage that it waited for, if there is one."""
     start_s: float
     end_s: float
 
@@ -45,8 +45,8 @@ class MeasuredTimeline(Timeline):
     """The measured actions of each worker, over one or several steps. Times are seconds from the first action."""
 
     waits: Mapping[PlanWorker, Sequence[MeasuredWait]] = field(default_factory=dict[PlanWorker, Sequence[MeasuredWait]])
-    #: The number of steps covered; without a flush, in units of a step's micro-batches.
     num_steps: float = 1
+    """The number of steps covered; without a flush, in units of a step's micro-batches."""
 
     @cached_property
     def step_s(self) -> float:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # measured timelines draw themselves with this
     from ropewalk.training.measured import MeasuredTimeline
 
 _LEFT, _BOX, _LANE, _GAP = 170, 20, 7, 14
-#: A planned Send waits for the port, and takes no time of the worker; a measured one does.
 _MEASURED = {**COLOURS, ActionKind.SEND: ("send", "#ef4444"), ActionKind.RECEIVE: ("receive", "#fb7185")}
+"""A planned Send waits for the port, and takes no time of the worker; a measured one does."""
 _WAITS = {STARVED: "#fbbf24", BACK_PRESSURE: "#fb923c", SUMS: "#f9a8d4", ADMISSION: "#cbd5e1"}
 
 

@@ -21,8 +21,8 @@ from ropewalk.trace_events import Event
 if TYPE_CHECKING:  # measured timelines draw themselves with this
     from ropewalk.training.measured import MeasuredTimeline
 
-#: Thread 0 computes; the next threads are ports.
 _WAITING = 99
+"""Thread 0 computes; the next threads are ports."""
 
 
 def measured_trace(measured: MeasuredTimeline, planned: Timeline | None = None, *, called: str = "planned") -> bytes:

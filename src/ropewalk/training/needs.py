@@ -13,14 +13,14 @@ from ropewalk.pipeline.tracing.model_graph import ModelGraph
 class Need:
     """The needs of one stage."""
 
-    #: Ids of the model's input operators in it.
     inputs: tuple[str, ...]
-    #: Whether the model ends here, so that it computes the loss.
+    """Ids of the model's input operators in it."""
     labels: bool
-    #: Whether the stage starts the sequence of random numbers, so that it needs the seed.
+    """Whether the model ends here, so that it computes the loss."""
     seed: bool
-    #: Its parameters and buffers.
+    """Whether the stage starts the sequence of random numbers, so that it needs the seed."""
     names: tuple[str, ...]
+    """Its parameters and buffers."""
 
     @property
     def of_piece(self) -> bool:

@@ -20,9 +20,9 @@ from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, split
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 
-#: The user's function: called with the first step that is wanted (or without it: then earlier ones are skipped), and,
-#: if it has an argument called `shard`, with the `DataShard` of the process.
 MakesData = Callable[..., Iterable[tuple[Any, Any]]]
+"""The user's function: called with the first step that is wanted (or without it: then earlier ones are skipped), and,
+if it has an argument called `shard`, with the `DataShard` of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class DataShard:
 
     replica: int
     replicas: int
-    #: The number of micro-batches in a whole mini-batch.
     micro_batches: int
+    """The number of micro-batches in a whole mini-batch."""
 
 
 class OwnData:

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from ropewalk.training.tensor_file import check_writable
 
-#: Subclasses of dict that are supported; learning rate schedules keep milestones in a Counter.
 _DICTS: dict[str, type[dict[Any, Any]]] = {"$dict": dict, "$counter": Counter, "$ordered": OrderedDict}
+"""Subclasses of dict that are supported; learning rate schedules keep milestones in a Counter."""
 _NUMPY_NUMBERS: Any = np.bool_, np.integer, np.float16, np.float32, np.float64
 _DTYPES = {str(kind).removeprefix("torch."): kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}
 _DICT_MARKS = {kind: mark for mark, kind in _DICTS.items()}
@@ -32,8 +32,8 @@ class StateEncoder:
     """Encodes values as JSON, and collects their tensors under unique names."""
 
     def __init__(self) -> None:
-        #: All tensors so far.
         self.tensors: dict[str, Tensor] = {}
+        """All tensors so far."""
 
     def encode(self, value: Any, place: str) -> Any:
         """Encode a value for `json.dumps`.

@@ -22,8 +22,8 @@ from ropewalk.training.measured_svg import measured_svg
 from ropewalk.training.measured_trace import measured_trace
 from ropewalk.training.recorder import Recorder
 
-#: Without a flush the rate counts, not the fill: the number of micro-batches per worker simulated to measure it.
 _ROUNDS = 12
+"""Without a flush the rate counts, not the fill: the number of micro-batches per worker simulated to measure it."""
 
 
 def planned_and_measured_trace(planned: Timeline, measured: MeasuredTimeline, *, called: str = "planned") -> bytes:

@@ -29,8 +29,8 @@ from ropewalk.training.building import build
 from ropewalk.training.sources import Initialised, SafetensorsFiles
 from ropewalk.training.stage_device import is_here, share_of_memory
 
-#: A module in train mode, its graph, or a function without arguments that builds the module.
 Model = nn.Module | ModelGraph | Callable[[], nn.Module]
+"""A module in train mode, its graph, or a function without arguments that builds the module."""
 
 
 def see(

@@ -17,10 +17,10 @@ from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.local_executor import Performed
 from ropewalk.pipeline.plans import PlanWorker
 
-#: Causes of waiting. There was no action to do: the controller had to admit more.
 ADMISSION = "admission"
-#: Causes that follow from the action: a Receive lacked its tensor, a Send room on its link, a Step its sums.
+"""Causes of waiting. There was no action to do: the controller had to admit more."""
 STARVED = "starved"
+"""Causes that follow from the action: a Receive lacked its tensor, a Send room on its link, a Step its sums."""
 BACK_PRESSURE = "back-pressure"
 SUMS = "sums"
 
@@ -33,12 +33,12 @@ class WorkerRecord:
     actions: tuple[Action, ...]
     start_ns: array[int]
     end_ns: array[int]
-    #: Nanoseconds of waiting right before each action, that is, until its `start_ns`.
     waited_ns: array[int]
-    #: The causes of the waits; "" where the cause follows from the action.
+    """Nanoseconds of waiting right before each action, that is, until its `start_ns`."""
     causes: tuple[str, ...]
-    #: The number of older actions that the ring has dropped.
+    """The causes of the waits; "" where the cause follows from the action."""
     num_forgotten: int = 0
+    """The number of older actions that the ring has dropped."""
 
     def __len__(self) -> int:
         return len(self.actions)

@@ -17,8 +17,8 @@ from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Contributor
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
-#: The user's setting: a function that makes an exchange, or the name of a compressor for which there is an exchange.
 MakesExchange = Callable[[], Exchange] | str
+"""The user's setting: a function that makes an exchange, or the name of a compressor for which there is an exchange."""
 
 
 class Inboxes:

@@ -16,14 +16,14 @@ from ropewalk.training.assignment import PeerSnapshot
 class ReplicationJob(NamedTuple):
     """A snapshot to be sent."""
 
-    #: The seat of the keeper.
     seat: int
+    """The seat of the keeper."""
     epoch: int
     snapshot: WorkerSnapshot
-    #: Seconds for which taking it held up computing.
     took_s: float
-    #: The folder to which it is also written; None: none.
+    """Seconds for which taking it held up computing."""
     folder: str | None = None
+    """The folder to which it is also written; None: none."""
 
 
 class Replicator:

@@ -28,11 +28,11 @@ from ropewalk.training.planned_and_measured import ideal_timeline
 from ropewalk.training.recorder import BACK_PRESSURE, STARVED, WorkerRecord
 from ropewalk.training.report_table import report_table
 
-#: The report covers this many of the last steps, if the records hold them.
 _STEPS = 100
+"""The report covers this many of the last steps, if the records hold them."""
 
-#: The cause of waiting of a worker that finishes first, at the end of the last step.
 _LAST = "others to end"
+"""The cause of waiting of a worker that finishes first, at the end of the last step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,24 +45,24 @@ class WorkerReport:
     host: str
     pid: int
     computing: float
-    #: Sending and receiving tensors.
     passing: float
-    #: Summing gradients and running the optimizer.
+    """Sending and receiving tensors."""
     updating: float
-    #: The share of each cause of waiting, such as "starved by stage 0".
+    """Summing gradients and running the optimizer."""
     waiting: Mapping[str, float]
-    #: Time between actions: the loop itself, and time that was not recorded.
+    """The share of each cause of waiting, such as "starved by stage 0"."""
     other: float
+    """Time between actions: the loop itself, and time that was not recorded."""
     peak_memory_bytes: int
-    #: Peak of tensors on an accelerator, in bytes; None: the worker has none.
     peak_device_bytes: int | None
-    #: Bytes that its stages hold according to the plan; None: the plan does not say.
+    """Peak of tensors on an accelerator, in bytes; None: the worker has none."""
     predicted_memory_bytes: int | None
-    #: Copies of the weights made for updates, per update.
+    """Bytes that its stages hold according to the plan; None: the plan does not say."""
     copies_per_update: float
+    """Copies of the weights made for updates, per update."""
     num_snapshots: int
-    #: Share of the time of all steps in which snapshots kept the worker from computing.
     snapshots: float
+    """Share of the time of all steps in which snapshots kept the worker from computing."""
     exchange: ExchangeReport | None
     notes: tuple[str, ...]
 
@@ -78,12 +78,12 @@ class StageReport:
 
     stage: int
     forward_s: float
-    #: The whole backward, including the second forward if the stage recomputes.
     backward_s: float
+    """The whole backward, including the second forward if the stage recomputes."""
     predicted_forward_s: float | None
     predicted_backward_s: float | None
-    #: The largest number of versions of its weights held at once; 0: it was not counted.
     versions_held: int
+    """The largest number of versions of its weights held at once; 0: it was not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class LinkReport:
     target: str
     total_bytes: int
     step_bytes: float
-    #: Bytes per step according to the plan; None: the plan does not say.
     predicted_step_bytes: float | None
+    """Bytes per step according to the plan; None: the plan does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +104,19 @@ class TrainingReport:
 
     schedule: str
     micro_batches: int
-    #: The number of steps covered, and the number since the workers were last deployed.
     num_steps: float
+    """The number of steps covered, and the number since the workers were last deployed."""
     num_steps_of_run: float
-    #: Seconds per step: the median, or, without a flush, from the rate at which micro-batches leave the last stage.
     step_s: float
+    """Seconds per step: the median, or, without a flush, from the rate at which micro-batches leave the last stage."""
     predicted_step_s: float | None
-    #: Seconds per step from the simulator with the measured times, if links, sums and loops took no time.
     ideal_step_s: float
+    """Seconds per step from the simulator with the measured times, if links, sums and loops took no time."""
     samples_per_s: float | None
-    #: Share of the time in which the busiest worker does not compute.
     bubble: float
-    #: Share of all workers' time in which they are idle.
+    """Share of the time in which the busiest worker does not compute."""
     idle: float
+    """Share of all workers' time in which they are idle."""
     predicted_idle: float | None
     workers: tuple[WorkerReport, ...]
     stages: tuple[StageReport, ...]

@@ -18,8 +18,8 @@ class AdmittedStep(NamedTuple):
     """An admitted step."""
 
     metrics: StepMetrics
-    #: Waits until the metrics are known.
     wait: Callable[[], None]
+    """Waits until the metrics are known."""
 
 
 class TrainingRun(Protocol):

@@ -15,11 +15,12 @@ from math import ceil
 from statistics import median
 from typing import Literal
 
-#: The first snapshot comes after this many steps: soon, because its cost must be measured, but so must a step's time.
 _FIRST = 4
+"""The first snapshot comes after this many steps: soon, because its cost must be measured, but so must a step's time.
+"""
 
-#: The medians are taken over this many of the last steps and snapshots.
 _NUM_STEPS, _NUM_SNAPSHOTS = 15, 5
+"""The medians are taken over this many of the last steps and snapshots."""
 
 
 class SnapshotPace:
@@ -47,8 +48,8 @@ class SnapshotPace:
         self._steps_s: deque[float] = deque(maxlen=_NUM_STEPS)
         self._snapshots_s: deque[float] = deque(maxlen=_NUM_SNAPSHOTS)
         self._num_measured = 0
-        #: Steps since the last snapshot was requested, and bytes of a step; whether that snapshot is not whole yet.
         self._num_since = 0
+        """Steps since the last snapshot was requested, and bytes of a step; whether that snapshot is not whole yet."""
         self._step_bytes = 0
         self._is_open = False
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
 
-#: The snapshots that a process keeps: of each the epoch that took it, the worker, and the cut.
 Contents = Iterable[tuple[int, PlanWorker, Cut]]
+"""The snapshots that a process keeps: of each the epoch that took it, the worker, and the cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class WholeCut:
     """A cut of which all snapshots are kept: training goes on from there after a death."""
 
     cut: Cut
-    #: The epoch that took the snapshots. Later epochs go on from them, and other plans count from 0 again.
     epoch: int
-    #: The plan of that epoch.
+    """The epoch that took the snapshots. Later epochs go on from them, and other plans count from 0 again."""
     plan: Plan
+    """The plan of that epoch."""
 
 
 class Copy(NamedTuple):

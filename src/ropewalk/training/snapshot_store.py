@@ -21,8 +21,8 @@ from typing import Generic, Protocol, TypeVar
 from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.pipeline.schedules.streams import Cut
 
-#: Snapshots kept of each worker. Two are enough if a new one is begun only when all keepers have the last.
 NUM_KEPT = 2
+"""Snapshots kept of each worker. Two are enough if a new one is begun only when all keepers have the last."""
 
 
 class Snapshot(Protocol):
@@ -46,11 +46,11 @@ class SnapshotStore(Generic[S]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: The newest epoch, and the snapshots it went on from: the epoch that took them, and their cut.
         self._epoch = 0
+        """The newest epoch, and the snapshots it went on from: the epoch that took them, and their cut."""
         self._basis: tuple[int, Cut] | None = None
-        #: Of each worker, oldest first, the snapshots and the epochs that took them.
         self._kept: dict[PlanWorker, list[tuple[int, S]]] = {}
+        """Of each worker, oldest first, the snapshots and the epochs that took them."""
 
     def put(self, epoch: int, snapshot: S) -> None:
         """Keep a whole snapshot; the oldest of its worker is dropped. One of the same epoch and cut is replaced.

@@ -32,8 +32,8 @@ from ropewalk.training.building import Factory, build
 from ropewalk.training.manifests import TensorRecord
 from ropewalk.training.tensor_file import dtype_of, is_known
 
-#: The format's limit for a header, and the longest index that is read.
 _MOST_HEAD_BYTES = 100_000_000
+"""The format's limit for a header, and the longest index that is read."""
 
 
 class Unset:

@@ -32,11 +32,11 @@ from ropewalk.training.trainer_options import ProcessOptions
 
 K = TypeVar("K")
 
-#: The node of stage processes.
 STAGES = "stages"
-#: Imported once, before processes are forked, so that a replacement starts quickly. Torch imports dynamo when it makes
-#: the first optimizer: a second of every process, and a second more of each recovery.
+"""The node of stage processes."""
 PRELOADED = ("torch", "torch._dynamo", "ropewalk.training.stage_process")
+"""Imported once, before processes are forked, so that a replacement starts quickly. Torch imports dynamo when it makes
+the first optimizer: a second of every process, and a second more of each recovery."""
 _LOOK_S = 0.25
 
 
@@ -72,8 +72,8 @@ class StageFleet:
     ) -> None:
         self.num = num
         data = training.data
-        #: Whether micro-batches must be divided evenly among replicas.
         self.data_is_sharded = data is not None and "shard" in inspect.signature(data).parameters
+        """Whether micro-batches must be divided evenly among replicas."""
         self._timeouts = timeouts
         self._processes = processes
         self._program = Program(processes.name)
@@ -91,11 +91,11 @@ class StageFleet:
         )
         self._running: RunningProgram | None = None
         self._clients: Client | None = None
-        #: By seat, the process there, known to live.
         self.present: dict[int, Presence] = {}
+        """By seat, the process there, known to live."""
         self._lost: dict[int, str] = {}
-        #: By seat without a known process, the pending `hello` call.
         self._asked: dict[int, Future[Presence]] = {}
+        """By seat without a known process, the pending `hello` call."""
         self._bell = Notifier()
 
     def start(self) -> None:

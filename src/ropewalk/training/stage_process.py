@@ -80,8 +80,8 @@ class StageProcess(WatchedWorker):
         self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._crew: StageRuntime | None = None
         self._epoch = -1
-        #: Admissions that arrived before their turn, and calls that are not answered yet.
         self._early: dict[int, tuple[Admission, Future[AdmissionOutcome]]] = {}
+        """Admissions that arrived before their turn, and calls that are not answered yet."""
         self._open: list[Future[Any]] = []
         self._next_number = 0
         self._shelf: SnapshotStore[WorkerSnapshot] = SnapshotStore()

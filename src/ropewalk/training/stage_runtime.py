@@ -49,13 +49,13 @@ from ropewalk.training.replicator import ReplicationJob, Replicator
 from ropewalk.training.sources import Unset
 from ropewalk.training.stage_device import on_cpu, stage_device
 
-#: Seconds between checks whether an action that waits for other workers is still wanted.
 _LOOK_S = 0.5
+"""Seconds between checks whether an action that waits for other workers is still wanted."""
 
 Batch = TypeVar("Batch", MiniBatch, MicroBatchPiece)
 
-#: Called between two actions.
 Mark = Callable[[], object]
+"""Called between two actions."""
 
 
 class StageRuntime:
@@ -124,8 +124,8 @@ class StageRuntime:
         if assignment.takes_snapshots:
             self._taker = SnapshotTaker(self._worker, self.rates, self._exchanges, flushes=self.schedule.flushes)
         self._courier = courier
-        #: By the step that ends it, a cut of which a snapshot is wanted, and the seat of its keeper.
         self._cuts: dict[Action, tuple[Cut, int]] = {}
+        """By the step that ends it, a cut of which a snapshot is wanted, and the seat of its keeper."""
         self._to_do: deque[Action | Mark] = deque()
         self._losses: list[tuple[int, Tensor, float | None]] = []
         self._num_snapshots = 0

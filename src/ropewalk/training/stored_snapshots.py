@@ -31,8 +31,8 @@ class StoredSnapshot:
 
     path: str
     size_bytes: int
-    #: SHA-256 of the file, in hexadecimal digits.
     digest: str
+    """SHA-256 of the file, in hexadecimal digits."""
 
 
 def write(folder: str, epoch: int, snapshot: WorkerSnapshot) -> StoredSnapshot:

@@ -14,7 +14,6 @@ import struct
 from collections.abc import Mapping
 from typing import Any
 
-#: Bytes per element, by the format's name for the dtype.
 ITEM_BYTES = {
     "F64": 8,
     "F32": 4,
@@ -33,6 +32,7 @@ ITEM_BYTES = {
     "U8": 1,
     "BOOL": 1,
 }
+"""Bytes per element, by the format's name for the dtype."""
 PREFIX = struct.Struct("<Q")
 
 

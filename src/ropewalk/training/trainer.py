@@ -178,8 +178,8 @@ class Trainer:
         self._processes = processes or ProcessOptions()
         self._run: TrainingRun | None = None
         self._graph: ModelGraph | None = None
-        #: Over the steps that were counted.
         self._num_samples = self._num_counted = 0
+        """Over the steps that were counted."""
         self._progress = ProgressLine() if progress else None
         self._watched: deque[tuple[StepHandle, int]] = deque()
         self._has_ended = False

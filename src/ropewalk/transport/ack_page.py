@@ -30,16 +30,18 @@ import time
 from ropewalk.transport.barriers import full_barrier
 from ropewalk.transport.kernel import memory_file
 
-#: The lender needs microseconds to close a fence, but may be interrupted: the receiver looks this often before it asks.
 _NUM_SLOTS = 8192
-#: One for each handle that takes values in lots; a handle without one takes them singly.
+"""The lender needs microseconds to close a fence, but may be interrupted: the receiver looks this often before it asks.
+"""
 NUM_LOTS = 512
+"""One for each handle that takes values in lots; a handle without one takes them singly."""
 _LOT_WORDS = 3
 _SIZE_BYTES = 8 * (_NUM_SLOTS + _LOT_WORDS * NUM_LOTS)
-#: States of a fence besides the numbers of values.
 _OPEN, _CLOSING = 2**62, 2**62 + 1
-#: How often the receiver looks before it asks: the lender needs microseconds to close a fence, but may be interrupted.
+"""States of a fence besides the numbers of values."""
 _NUM_LOOKS, _LOOK_S = 20, 0.0001
+"""How often the receiver looks before it asks: the lender needs microseconds to close a fence, but may be interrupted.
+"""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 

@@ -18,12 +18,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from ropewalk.transport.credentials import ProcessCertificate
 
-#: A backstop only: a certificate is worth nothing once its process is retired or its run has ended.
 LIFETIME_S = 365 * 86400.0
-#: Certificates are valid from this long before they are made, because the clocks of hosts differ.
+"""A backstop only: a certificate is worth nothing once its process is retired or its run has ended."""
 _CLOCK_SKEW_S = 86400.0
-#: RFC 5280 limits a common name to this many characters.
+"""Certificates are valid from this long before they are made, because the clocks of hosts differ."""
 _MAX_NAME = 64
+"""RFC 5280 limits a common name to this many characters."""
 
 
 class RunAuthority:

@@ -17,8 +17,8 @@ _GLOBAL_EXPEDITED, _REGISTER_GLOBAL_EXPEDITED = 2, 4
 _libc = ctypes.CDLL(None, use_errno=True)
 _joined = False
 
-#: Whether all CPUs here see the stores of one of them in the order in which it made them.
 STORES_ARE_ORDERED = platform.machine() == "x86_64"
+"""Whether all CPUs here see the stores of one of them in the order in which it made them."""
 
 
 def join_barriers() -> None:

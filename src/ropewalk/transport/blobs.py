@@ -23,8 +23,8 @@ import msgspec
 from ropewalk.transport.frames import Part
 from ropewalk.transport.kernel import memory_file, seal
 
-#: Parts that are smaller than this together travel inside the frame: a mapping costs more than copying them.
 SHARED_MIN_BYTES = 512 * 1024
+"""Parts that are smaller than this together travel inside the frame: a mapping costs more than copying them."""
 _ALIGN = 64
 
 

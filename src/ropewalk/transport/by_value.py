@@ -21,8 +21,8 @@ else:
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped
 
-#: Index of the file name among the arguments of `types.CodeType`.
 _CO_FILENAME = 10
+"""Index of the file name among the arguments of `types.CodeType`."""
 
 
 def reduce_code(code: types.CodeType) -> Any:

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from ropewalk.errors import LinkClosed
 
-#: A message must be smaller than what the kernel takes at once (net.core.wmem_default, usually 208 KiB).
 _MAX_MESSAGE_BYTES = 1 << 20
+"""A message must be smaller than what the kernel takes at once (net.core.wmem_default, usually 208 KiB)."""
 _MAX_FDS = 16
 
 

@@ -21,8 +21,8 @@ import cloudpickle.cloudpickle
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
 
-#: Attributes that a class has only if its slots name them, or if it has no slots.
 _PLACES = ("__dict__", "__weakref__")
+"""Attributes that a class has only if its slots name them, or if it has no slots."""
 
 
 def reduce_class(cls: Any, reduced: Any) -> Any:

@@ -21,12 +21,13 @@ from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.unix_sockets import connect_to, seconds_left
 
-#: Timeout of a direct connection to another host, in seconds, before a relay is asked for: TCP dials at 0, 1 and 3 s.
 DIRECT_S = 3.5
-#: Timeout of connecting and the handshake together, in seconds.
+"""Timeout of a direct connection to another host, in seconds, before a relay is asked for: TCP dials at 0, 1 and 3 s.
+"""
 DIAL_S = 10.0
-#: Timeout within which a process that has just been started must reach its owner, in seconds.
+"""Timeout of connecting and the handshake together, in seconds."""
 PATIENCE_S = 60.0
+"""Timeout within which a process that has just been started must reach its owner, in seconds."""
 
 
 def dial(

@@ -20,27 +20,27 @@ from pathlib import Path
 from ropewalk.errors import SettingsError
 from ropewalk.trusted_files import owns_folders
 
-#: The longest path of a unix socket: `sun_path` is 108 bytes with its final zero.
 MAX_SOCKET_PATH_BYTES = 107
-#: The longest name of a socket in the run folder.
+"""The longest path of a unix socket: `sun_path` is 108 bytes with its final zero."""
 MAX_SOCKET_NAME_BYTES = 24
+"""The longest name of a socket in the run folder."""
 _MAX_FOLDER_BYTES = MAX_SOCKET_PATH_BYTES - MAX_SOCKET_NAME_BYTES - len("/")
-#: How many random names are tried; with 32 bits each, one is nearly always enough.
 _NAME_ATTEMPTS = 16
+"""How many random names are tried; with 32 bits each, one is nearly always enough."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
     """What a process proves in order to be let in. Its repr does not show the secret."""
 
-    #: Id of the run to which the process belongs.
     run_id: str
-    #: Name of the process in the run, never given to a second process.
+    """Id of the run to which the process belongs."""
     process_id: str
-    #: 64 hexadecimal digits that only this process and the run's allow-list know, or a token (`tokens.py`).
+    """Name of the process in the run, never given to a second process."""
     secret: str = field(repr=False)
-    #: Fingerprint of its certificate, if it has one.
+    """64 hexadecimal digits that only this process and the run's allow-list know, or a token (`tokens.py`)."""
     fingerprint: str = ""
+    """Fingerprint of its certificate, if it has one."""
 
     @classmethod
     def create(cls, run_id: str, process_id: str) -> Credentials:
@@ -52,14 +52,14 @@ class Credentials:
 class ProcessCertificate:
     """What a process needs to speak TLS with the others of its run. Its repr does not show the key."""
 
-    #: The process's own certificate, PEM.
     cert_pem: str
-    #: The private key of that certificate, PEM, not encrypted.
+    """The process's own certificate, PEM."""
     key_pem: str = field(repr=False)
-    #: The certificate of the run's authority, PEM: the only authority that is trusted.
+    """The private key of that certificate, PEM, not encrypted."""
     ca_pem: str
-    #: SHA-256 of the certificate in DER form, 64 hexadecimal digits: its name in the allow-list.
+    """The certificate of the run's authority, PEM: the only authority that is trusted."""
     fingerprint: str
+    """SHA-256 of the certificate in DER form, 64 hexadecimal digits: its name in the allow-list."""
 
 
 class AllowList:

@@ -33,5 +33,5 @@ class Descriptors(list[int]):
         self.close()
 
 
-#: The descriptors of a message that has none: shared, as nothing is ever added to it.
 NONE = Descriptors()
+"""The descriptors of a message that has none: shared, as nothing is ever added to it."""

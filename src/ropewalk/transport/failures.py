@@ -87,5 +87,5 @@ def rebuild_error(failure: Failure, where: str) -> BaseException:
     return error
 
 
-#: Sets an attribute even on an exception whose class forbids that, such as a frozen dataclass.
 _set = BaseException.__setattr__
+"""Sets an attribute even on an exception whose class forbids that, such as a frozen dataclass."""

@@ -24,20 +24,20 @@ from ropewalk.errors import FrameError
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
 MAGIC = b"rw"
-#: Changes whenever the bytes of a frame or of the handshake change.
 PROTOCOL = 2
+"""Changes whenever the bytes of a frame or of the handshake change."""
 _PREFIX = struct.Struct("<2sBBHI")
 _PREFIX_OF_ONE = struct.Struct("<2sBBHIQ")
 _SIZE = struct.Struct("<Q")
 _BUFFER_BYTES = 64 * 1024
-#: Linux passes at most this many descriptors at once (SCM_MAX_FD).
 MAX_FDS = 253
-#: Parts of this size and more are read into pages that cost nothing before bytes arrive in them.
+"""Linux passes at most this many descriptors at once (SCM_MAX_FD)."""
 _PAGES_MIN_BYTES = 1 << 20
-#: Parts of this size and more are read straight into place; smaller ones are read together, and copied.
+"""Parts of this size and more are read into pages that cost nothing before bytes arrive in them."""
 _DIRECT_MIN_BYTES = 16 << 10
-#: This much memory is allocated for parts before their bytes arrive, or as much again as has arrived.
+"""Parts of this size and more are read straight into place; smaller ones are read together, and copied."""
 _AHEAD_BYTES = 8 << 20
+"""This much memory is allocated for parts before their bytes arrive, or as much again as has arrived."""
 
 Part = bytes | bytearray | memoryview
 
@@ -52,15 +52,15 @@ class Limits:
     num_fds: int
 
 
-#: Limits before the handshake is over: one small header and nothing else.
 STRANGER = Limits(header_bytes=4096, num_parts=0, frame_bytes=8192, num_fds=0)
-#: Limits afterwards. The size of a frame is bounded by the memory of this host, not by the format.
+"""Limits before the handshake is over: one small header and nothing else."""
 MEMBER = Limits(
     header_bytes=64 << 20,
     num_parts=65535,
     frame_bytes=min(64 << 30, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")),
     num_fds=MAX_FDS,
 )
+"""Limits afterwards. The size of a frame is bounded by the memory of this host, not by the format."""
 
 
 @dataclass(slots=True)
@@ -126,8 +126,8 @@ class FrameReader:
         self._large: _LargeFrame | None = None
         self._filled = False
         self._dry = False  # True: the stream has nothing until the kernel announces more
-        #: Number of bytes received so far; a large frame in transit counts as a sign of life.
         self.num_bytes = 0
+        """Number of bytes received so far; a large frame in transit counts as a sign of life."""
 
     def next(self, *, wait: bool) -> Frame | None:
         """Return the next frame, or None when the peer has closed between frames.

@@ -31,8 +31,8 @@ from ropewalk.transport.standard_objects import home
 
 _logging: Any = logging  # private parts of the standard library, which its own configuration uses as well
 
-#: Attributes of a handler that are set anew in the other process.
 _NOT_SENT = ("lock", "formatter", "filters", "level", "_name")
+"""Attributes of a handler that are set anew in the other process."""
 
 
 class _Handler(msgspec.Struct, frozen=True, array_like=True):

@@ -23,8 +23,8 @@ from ropewalk.transport.barriers import join_barriers
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG = 1, 2
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
-#: `struct flock` on 64-bit Linux: type, whence, start, length, and the pid, which has to be 0 here.
 FLOCK = struct.Struct("@hhqqi0q")
+"""`struct flock` on 64-bit Linux: type, whence, start, length, and the pid, which has to be 0 here."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -135,8 +135,8 @@ def refusal(feature: Feature) -> Refusal | None:
     return None
 
 
-#: What users do about a refusal.
 ADVICE = "allow it in the seccomp profile of the container, or use another sandbox or a newer kernel"
+"""What users do about a refusal."""
 
 
 def what_keeps_processes_from_running() -> str:
@@ -219,7 +219,6 @@ RECORD_LOCKS = Feature(
     _lock_record,
 )
 
-#: Features without which nothing runs come first.
 FEATURES = (
     Feature("memfd_create", "3.17", "memory for task pages and large values", "", _make_sealed_file),
     Feature("SOCK_SEQPACKET", "2.6", "the channel to the fork server, and pipes", "", _pass_descriptor),
@@ -242,6 +241,7 @@ FEATURES = (
     ),
     RECORD_LOCKS,
 )
+"""Features without which nothing runs come first."""
 
 
 __all__ = [

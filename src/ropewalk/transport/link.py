@@ -24,14 +24,15 @@ from ropewalk.transport.descriptors import NONE, Descriptors
 from ropewalk.transport.frames import MEMBER, FrameReader, Limits, Part, encode_alone, encode_head, encode_with_one
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
-#: Above this much unsent data, `send(..., patient=True)` waits for the peer to read.
 HIGH_WATER_BYTES = 16 << 20
-#: Messages with descriptors are held until their descriptors reach this number; the kernel passes at most 253 at once.
+"""Above this much unsent data, `send(..., patient=True)` waits for the peer to read."""
 _MOST_HELD_FDS = 32
-#: A sender that waits for the peer checks this often whether the link was closed meanwhile.
+"""Messages with descriptors are held until their descriptors reach this number; the kernel passes at most 253 at once.
+"""
 _LOOK_UP_MS = 1000
-#: Frames smaller than this are sent as one piece.
+"""A sender that waits for the peer checks this often whether the link was closed meanwhile."""
 _JOIN_BYTES = 16 * 1024
+"""Frames smaller than this are sent as one piece."""
 
 
 class Codec:
@@ -72,8 +73,8 @@ class Link:
         self._held_fds: list[int] = []
         self._unsent: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._unsent_bytes = 0
-        #: Set by the loop that serves this link: called, from any thread, when unsent data waits.
         self.want_write: Callable[[], None] | None = None
+        """Set by the loop that serves this link: called, from any thread, when unsent data waits."""
 
     @property
     def unsent_bytes(self) -> int:

@@ -33,17 +33,18 @@ from ropewalk.transport.streams.stream import TURN_BYTES
 logger = logging.getLogger(__name__)
 
 _IN, _OUT = select.POLLIN, select.POLLOUT
-#: How many messages of one link are handled before the others get their turn.
 _TURN = 64
-#: How long the loop's own thread stays away after a guest has left, and how often it looks before it sleeps (seconds).
+"""How many messages of one link are handled before the others get their turn."""
 _LINGER_S = 0.001
+"""How long the loop's own thread stays away after a guest has left, and how often it looks before it sleeps (seconds).
+"""
 _MOST_LOOKS = 20
-#: A deputy takes the loop over from a call that lasts this long to twice as long (seconds).
 DEPUTY_S = 0.002
-#: After this many looks at a loop that makes no calls, the deputy sleeps until there is one.
+"""A deputy takes the loop over from a call that lasts this long to twice as long (seconds)."""
 _IDLE_LOOKS = 20
-#: Cancelled timers are not removed while there are fewer timers than this.
+"""After this many looks at a loop that makes no calls, the deputy sleeps until there is one."""
 _FEW_TIMERS = 256
+"""Cancelled timers are not removed while there are fewer timers than this."""
 
 
 class Timer:

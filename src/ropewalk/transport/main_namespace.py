@@ -38,26 +38,26 @@ from ropewalk.transport.habits import habits, take_over
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
 
-#: What a receiver gets for one name: the pickle, and its out-of-band buffers.
 Definition = tuple[Any, Sequence[Any]]
+"""What a receiver gets for one name: the pickle, and its out-of-band buffers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MainFacts:
     """What code may ask of its `__main__` apart from its own names; sent as plain data."""
 
-    #: `__file__`, or None for `-c`, the REPL and notebooks.
     file: str | None = None
-    #: `__package__`, which relative imports inside functions of `python -m pkg.mod` need.
+    """`__file__`, or None for `-c`, the REPL and notebooks."""
     package: str | None = None
-    #: Name of the module that `python -m` runs, or None.
+    """`__package__`, which relative imports inside functions of `python -m pkg.mod` need."""
     spec: str | None = None
-    #: The module's docstring, which command line parsers print.
+    """Name of the module that `python -m` runs, or None."""
     doc: str | None = None
-    #: `sys.argv` of the sender.
+    """The module's docstring, which command line parsers print."""
     argv: tuple[str, ...] = ()
-    #: How the sender logs and warns; see `habits.py`. Empty: not sent.
+    """`sys.argv` of the sender."""
     habits: bytes = b""
+    """How the sender logs and warns; see `habits.py`. Empty: not sent."""
 
 
 def main_facts() -> MainFacts:
@@ -218,8 +218,8 @@ class MainNamespace:
             return defined
 
 
-#: The name of a script that is imported, so that `if __name__ == "__main__":` is false.
 _IMPORTED = "__mp_main__"
+"""The name of a script that is imported, so that `if __name__ == "__main__":` is false."""
 
 
 class _Here:

@@ -26,14 +26,14 @@ from collections.abc import Sequence
 from ropewalk.transport.blobs import open_parts, pack
 from ropewalk.transport.frames import Part
 
-#: Bytes in memory files that one direction holds before senders wait.
 ROOM_BYTES = 16 << 20
-#: A packet has at most this many bytes; more goes into a memory file.
+"""Bytes in memory files that one direction holds before senders wait."""
 PACKET_BYTES = 64 * 1024
-#: Socket buffer for packets in one direction: the default limit of Linux.
+"""A packet has at most this many bytes; more goes into a memory file."""
 _BUFFER_BYTES = 208 * 1024
-#: A waiting thread checks this often (seconds) whether the socket was closed by another thread.
+"""Socket buffer for packets in one direction: the default limit of Linux."""
 LOOK_UP_S = 1.0
+"""A waiting thread checks this often (seconds) whether the socket was closed by another thread."""
 _LOOK_UP_MS = int(1000 * LOOK_UP_S)
 _LOOK_UP = struct.pack("ll", int(LOOK_UP_S), 0)
 
@@ -42,8 +42,8 @@ _ONE, _SEVERAL, _FILE, _MANY_IN_FILE = b"\0", b"\1", b"\2", b"\3"
 _ONE_KIND, _SEVERAL_KIND, _FILE_KIND = 0, 1, 2
 _COUNT = struct.Struct("<BI")
 _LENGTH_BYTES = 8
-#: The lengths of more parts than this go into a second memory file.
 _MOST_LENGTHS = 4096
+"""The lengths of more parts than this go into a second memory file."""
 
 _FD_SPACE = socket.CMSG_SPACE(2 * array.array("i").itemsize)
 # As plain numbers: an enum is turned into one at each call.

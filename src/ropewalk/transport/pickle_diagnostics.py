@@ -22,8 +22,8 @@ MAX_ATTEMPTS = 100_000
 MAX_SECONDS = 2.0
 _ATOMS = (int, float, complex, str, bytes, bytearray, bool, type(None))
 
-#: Tries to pickle a value and returns the error, or None.
 Attempt = Callable[[Any], Exception | None]
+"""Tries to pickle a value and returns the error, or None."""
 
 
 def find_culprit(

@@ -15,8 +15,8 @@ from typing import Any
 from ropewalk.transport.main_namespace import define_missing, main_globals
 from ropewalk.transport.serialization import Payload, define, dumps, loads
 
-#: Name to pickle and buffers.
 _Definitions = dict[str, tuple[Any, list[Any]]]
+"""Name to pickle and buffers."""
 _MOST_KEPT = 256
 
 

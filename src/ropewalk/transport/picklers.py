@@ -37,10 +37,10 @@ from ropewalk.transport.standard_objects import STANDARD_MODULES, reduce_standar
 
 _cloudpickle: Any = cloudpickle.cloudpickle  # untyped; its private parts are what we build on
 
-#: Names that every module has; `MainFacts` carries those that matter in a worker.
 _OF_EVERY_MODULE = frozenset(
     ["__name__", "__file__", "__package__", "__spec__", "__loader__", "__path__", "__cached__", "__builtins__"]
 )
+"""Names that every module has; `MainFacts` carries those that matter in a worker."""
 _MISSING = object()
 
 
@@ -66,8 +66,8 @@ class _NameCollector(pickle.Pickler):
 
     names: set[str] | None = None
     storages: dict[tuple[int, int], TensorMemory] | None = None
-    #: The name of `__main__` whose definition is being written; its object is not written as a reference.
     definition: str | None = None
+    """The name of `__main__` whose definition is being written; its object is not written as a reference."""
 
     def note(self, names: set[str]) -> None:
         """Note that the pickle refers to these names of `__main__`."""

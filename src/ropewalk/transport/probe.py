@@ -18,8 +18,8 @@ from pathlib import Path
 from ropewalk.errors import LinkClosed, TransportRefused
 from ropewalk.transport.credentials import ProcessCertificate
 
-#: Timeout in seconds: a working network connects far faster; a lost packet is sent again after 1 s.
 PROBE_S = 3.0
+"""Timeout in seconds: a working network connects far faster; a lost packet is sent again after 1 s."""
 _NEIGHBOUR_S = 1.0
 
 

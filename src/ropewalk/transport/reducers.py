@@ -24,8 +24,8 @@ from typing import Any
 from ropewalk.errors import NotPicklable
 from ropewalk.transport.by_value import reduce_code
 
-#: (module, name) of the types that `reduce_tensor` is for; subclasses keep torch's own reduction.
 TENSORS = frozenset({("torch", "Tensor"), ("torch.nn.parameter", "Parameter")})
+"""(module, name) of the types that `reduce_tensor` is for; subclasses keep torch's own reduction."""
 TENSOR_MODULES = frozenset(module for module, _ in TENSORS)
 
 
@@ -168,7 +168,6 @@ def _reduce_method(method: types.MethodType) -> Any:
     return types.MethodType, (method.__func__, owner)
 
 
-#: Reducers for `copyreg`-like tables, by exact type.
 BY_TYPE: dict[type, Callable[[Any], Any]] = {
     types.CodeType: reduce_code,
     functools.cached_property: _reduce_cached_property,
@@ -176,9 +175,9 @@ BY_TYPE: dict[type, Callable[[Any], Any]] = {
     weakref.WeakKeyDictionary: _reduce_weak_dict,
     weakref.WeakValueDictionary: _reduce_weak_dict,
 }
+"""Reducers for `copyreg`-like tables, by exact type."""
 
 LRU_CACHE: type = type(functools.lru_cache(lambda: None))
-#: Types whose instances pickle as a name of the module that made them, and how to send them by value.
 NAMED: dict[type, Callable[[Any], Any] | None] = {
     LRU_CACHE: _reduce_lru_cache,
     typing.NewType: _reduce_new_type,
@@ -186,3 +185,4 @@ NAMED: dict[type, Callable[[Any], Any] | None] = {
     typing.TypeVarTuple: _reduce_param_spec,
     typing.TypeVar: None,  # cloudpickle's own reducer, which keeps the identity
 }
+"""Types whose instances pickle as a name of the module that made them, and how to send them by value."""

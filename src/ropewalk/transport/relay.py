@@ -35,17 +35,17 @@ from ropewalk.transport.server import BACKLOG, MAX_UNDECIDED
 from ropewalk.transport.splice import BUFFER_BYTES, Splice, prepare
 from ropewalk.transport.unix_sockets import connect_to, listen_at, peer_uid, seconds_left
 
-#: Timeout within which a stranger must show a ticket, in seconds.
 TICKET_S = 5.0
-#: Timeout within which a refused socket, or one whose partner broke off, should hang up, in seconds. If we close while
-#: bytes from it are still unread, TCP resets the connection, and data on its way to it may be lost.
+"""Timeout within which a stranger must show a ticket, in seconds."""
 LINGER_S = 5.0
-#: At most this many refused sockets are waited for.
+"""Timeout within which a refused socket, or one whose partner broke off, should hang up, in seconds. If we close while
+bytes from it are still unread, TCP resets the connection, and data on its way to it may be lost."""
 MAX_LINGERING = 256
-#: How often splices are checked for a host that is cut off, in seconds.
+"""At most this many refused sockets are waited for."""
 _LOOK_S = 1.0
-#: Accepting pauses this long when this process is out of descriptors, in seconds.
+"""How often splices are checked for a host that is cut off, in seconds."""
 _PAUSE_S = 0.1
+"""Accepting pauses this long when this process is out of descriptors, in seconds."""
 
 _GREETING = b"ropewalk-switchboard "
 _TICKET_DIGITS = 32
@@ -54,8 +54,8 @@ _YES, _NO = b"\x01", b"\x00"
 _NOT_VALID = "the ticket is not valid: it was used, or its time is over, or it was never given out here"
 
 
-#: What `join` returns; for modules that know of no sockets themselves.
 Socket = socket.socket
+"""What `join` returns; for modules that know of no sockets themselves."""
 
 
 def new_ticket() -> str:

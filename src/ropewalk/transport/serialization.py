@@ -37,8 +37,8 @@ from ropewalk.transport.picklers import ByValue, CodePickler, FastPickler, Resul
 from ropewalk.transport.standard_objects import not_by_inheritance, take_instead
 from ropewalk.transport.unchanged import Unchanged, watch
 
-#: Smaller buffers stay in the pickle: a part of a message costs more than copying a page.
 OUT_OF_BAND_BYTES = 4096
+"""Smaller buffers stay in the pickle: a part of a message costs more than copying a page."""
 _ATOMS = frozenset([int, float, bool, str, bytes, type(None)])
 _NO_NAMES: frozenset[str] = frozenset()
 _PROTOCOL = 5
@@ -50,12 +50,12 @@ _by_value_modules: set[str] = cloudpickle.cloudpickle._PICKLE_BY_VALUE_MODULES  
 class Payload:
     """One pickled value."""
 
-    #: The pickle, protocol 5.
     pickle: bytes
-    #: Its out-of-band buffers, in order; each contiguous, of format "B", and over the value's own memory.
+    """The pickle, protocol 5."""
     buffers: tuple[memoryview, ...]
-    #: The names of the sender's `__main__` to which the pickle refers.
+    """Its out-of-band buffers, in order; each contiguous, of format "B", and over the value's own memory."""
     names: frozenset[str]
+    """The names of the sender's `__main__` to which the pickle refers."""
 
     @property
     def size_bytes(self) -> int:
@@ -68,8 +68,9 @@ class Code:
     """A function, or a constant, with all definitions of `__main__` that it needs."""
 
     payload: Payload
-    #: Name in `__main__` to value, each pickled by itself; the definitions to which a definition refers are included.
     definitions: dict[str, Payload]
+    """Name in `__main__` to value, each pickled by itself; the definitions to which a definition refers are included.
+    """
 
 
 def dumps(value: Any, *, what: str = "value") -> Payload:

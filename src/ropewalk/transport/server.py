@@ -27,22 +27,22 @@ from ropewalk.transport.streams.plain import PlainStream
 from ropewalk.transport.streams.stream import Stream
 from ropewalk.transport.unix_sockets import listen_at, peer_uid
 
-#: Timeout within which a stranger must complete the handshake, in seconds.
 HANDSHAKE_S = 10.0
-#: When more connections than this are in the handshake, the oldest of the source that has most of them is closed.
+"""Timeout within which a stranger must complete the handshake, in seconds."""
 MAX_UNDECIDED = 256
-#: How long a refused peer may take to read the reason and to hang up, in seconds. If we close while bytes from it are
-#: still unread, TCP resets the connection and the reason may be lost.
+"""When more connections than this are in the handshake, the oldest of the source that has most of them is closed."""
 LINGER_S = 0.5
-#: Waiting connections that the kernel keeps for us.
+"""How long a refused peer may take to read the reason and to hang up, in seconds. If we close while bytes from it are
+still unread, TCP resets the connection and the reason may be lost."""
 BACKLOG = 1024
-#: Accepting pauses this long (seconds) when this process is out of descriptors, or the loop would spin on the waiting
-#: connection.
+"""Waiting connections that the kernel keeps for us."""
 _PAUSE_S = 0.1
+"""Accepting pauses this long (seconds) when this process is out of descriptors, or the loop would spin on the waiting
+connection."""
 
-#: Called with the dialler's id and its link. The callback chooses the protocol (`relabel`) and adds the link to the
-#: loop.
 OnLink = Callable[[str, Link], None]
+"""Called with the dialler's id and its link. The callback chooses the protocol (`relabel`) and adds the link to the
+loop."""
 
 
 @dataclass(slots=True, eq=False)

@@ -36,15 +36,15 @@ from ropewalk.transport.kernel import memory_file
 
 ALIGN = 64
 _RECORD = struct.Struct("<HHIQQQQ")
-#: This many records at once are written whole or not at all.
 _MOST_RECORDS = select.PIPE_BUF // _RECORD.size
-#: A multiple of the record size, so that reads return whole records.
+"""This many records at once are written whole or not at all."""
 _READ_BYTES = 1600 * _RECORD.size
-#: The smallest slot, and the least size of the first slab of a slot size.
+"""A multiple of the record size, so that reads return whole records."""
 _SMALL_BYTES = 1 << 10
+"""The smallest slot, and the least size of the first slab of a slot size."""
 _FIRST_SLAB_BYTES = 64 << 10
-#: A slab is at most this large, unless a single slot is larger.
 _SLAB_BYTES = 16 << 20
+"""A slab is at most this large, unless a single slot is larger."""
 _MESSAGE, _RING = 0, 1
 
 
@@ -54,8 +54,8 @@ class OpenFile:
 
     pid: int
     fd: int
-    #: Its device and inode, as another file may be at that place later.
     identity: tuple[int, int]
+    """Its device and inode, as another file may be at that place later."""
 
     @staticmethod
     def of(fd: int) -> OpenFile:
@@ -89,8 +89,8 @@ class OpenFile:
 class _Slab:
     mapping: mmap.mmap
     address: int
-    #: Offset of the slab in the file, in bytes.
     offset: int
+    """Offset of the slab in the file, in bytes."""
     size_bytes: int
     slots_at: int
     slot_bytes: int
@@ -203,8 +203,8 @@ class Announced(NamedTuple):
     """A message that has arrived."""
 
     sender: int
-    #: Number of the slot in its slab.
     number: int
+    """Number of the slot in its slab."""
     slab_offset: int
     slab_bytes: int
     at: int
@@ -221,8 +221,8 @@ class PeerSlots:
     def __init__(self, place: OpenFile) -> None:
         self._fd = place.open(os.O_RDWR)
         self._slabs: dict[int, mmap.mmap] = {}
-        #: Messages in use, by slot; the weak references must be kept for their callbacks.
         self._in_use: dict[int, weakref.ref[memoryview]] = {}
+        """Messages in use, by slot; the weak references must be kept for their callbacks."""
 
     @property
     def num_in_use(self) -> int:
@@ -326,8 +326,8 @@ class DoorbellHandle:
     """
 
     place: OpenFile
-    #: The number of this process at the receiver.
     me: int
+    """The number of this process at the receiver."""
     is_lost: bool = False
     _fd: int = -1
     _kept: deque[bytes] = field(default_factory=deque[bytes])

@@ -20,16 +20,17 @@ from collections.abc import Callable
 
 from ropewalk.transport.loop import Loop
 
-#: The size of one read, and so the most that waits here in each direction.
 BUFFER_BYTES = 256 << 10
-#: The most that one splice carries in each direction before the others get their turn.
+"""The size of one read, and so the most that waits here in each direction."""
 TURN_BYTES = 1 << 20
-#: A host that acknowledges nothing for this long (seconds), in spite of repeated probes, is cut off.
+"""The most that one splice carries in each direction before the others get their turn."""
 SILENCE_S = 10.0
-#: How many probes must have been unanswered: a single lost packet is no sign.
+"""A host that acknowledges nothing for this long (seconds), in spite of repeated probes, is cut off."""
 _MIN_ASKED = 3
-#: While nothing is in transit the kernel sends keepalive probes: after 5 s, then each second, and gives up after six.
+"""How many probes must have been unanswered: a single lost packet is no sign."""
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 6}
+"""While nothing is in transit the kernel sends keepalive probes: after 5 s, then each second, and gives up after six.
+"""
 # struct tcp_info of Linux: retransmits and probes without an answer, and the time since the last acknowledgement in ms.
 _TCP_INFO = struct.Struct("=2xBB4x48xI")
 

@@ -29,10 +29,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
-#: The stand-ins that this process has made, by key. They are kept: the next function may refer to them again.
 _standing: dict[str, Any] = {}
-#: Keys of this process's own objects, which are resolved to themselves when they are sent back.
+"""The stand-ins that this process has made, by key. They are kept: the next function may refer to them again."""
 _keys: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Keys of this process's own objects, which are resolved to themselves when they are sent back."""
 _own: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _lasting: dict[int, tuple[Any, str]] = {}
 """The same for objects without weak references, which are kept alive: modules make such objects once."""
@@ -200,8 +200,8 @@ def _place_in(file: Any) -> int | None:
         return None
 
 
-#: By name, because importing it would cost programs that have none.
 _THREAD_POOL = ("concurrent.futures.thread", "ThreadPoolExecutor")
+"""By name, because importing it would cost programs that have none."""
 _BY_TYPE: dict[type, Callable[[Any], Any]] = {
     type(threading.Lock()): _lock_of,
     type(threading.RLock()): _rlock_of,

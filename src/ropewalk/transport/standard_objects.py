@@ -17,7 +17,6 @@ from typing import Any
 
 from ropewalk.errors import WrongHost
 
-#: What to use instead, by module and class.
 _OURS = {
     "queues": {"Queue": "Queue", "JoinableQueue": "JoinableQueue", "SimpleQueue": "SimpleQueue"},
     "synchronize": {
@@ -30,6 +29,7 @@ _OURS = {
     "pool": {"Pool": "Pool"},
     "managers": {"SyncManager": "Manager"},
 }
+"""What to use instead, by module and class."""
 
 
 def not_by_inheritance(kind: type[Any]) -> str:
@@ -66,8 +66,8 @@ def reduce_standard_object(obj: Any, kind: type[Any]) -> Any:
     return NotImplemented
 
 
-#: The modules whose objects `reduce_standard_object` handles.
 STANDARD_MODULES = frozenset({"multiprocessing.connection", "multiprocessing.shared_memory"})
+"""The modules whose objects `reduce_standard_object` handles."""
 
 
 def attach(at: str, creator: int, make: Any, arguments: tuple[Any, ...]) -> Any:

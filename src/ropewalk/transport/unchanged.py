@@ -22,8 +22,8 @@ _cloudpickle: Any = cloudpickle.cloudpickle
 _CONSTANTS = (int, float, complex, str, bytes, bool, type(None))
 _MISSING = object()
 
-#: Name in `__main__` or None, function, its code, its defaults.
 _Watched = tuple[str | None, "weakref.ref[types.FunctionType]", types.CodeType, tuple[Any, ...] | None]
+"""Name in `__main__` or None, function, its code, its defaults."""
 
 
 class Unchanged:

@@ -8,9 +8,9 @@ import socket
 import struct
 import time
 
-#: First and longest delay between retries, in seconds: a unix socket whose queue is full refuses at once instead of
-#: waiting.
 _KNOCK_S, _LONGEST_KNOCK_S = 0.005, 0.2
+"""First and longest delay between retries, in seconds: a unix socket whose queue is full refuses at once instead of
+waiting."""
 
 
 def listen_at(path: str, *, backlog: int) -> socket.socket:

@@ -22,7 +22,6 @@ from ropewalk.exchange.compressors.sign import Sign
 from ropewalk.exchange.compressors.top_k import TopK
 from ropewalk.families import Family
 
-#: All compressors by name; the conformance suite runs over all of them.
 COMPRESSORS: Family[type[Compressor]] = Family(
     "compressor",
     {
@@ -33,6 +32,7 @@ COMPRESSORS: Family[type[Compressor]] = Family(
     unknown=ExchangeInvalid,
     added_by="register_compressor",
 )
+"""All compressors by name; the conformance suite runs over all of them."""
 
 
 def make_compressor(wanted: str | Compressor, **options: Any) -> Compressor:

@@ -56,8 +56,8 @@ class GDSECOptions(Compressor):
     momentum: float = 0.0
     on_unstable: OnUnstable = "warn"
     keeps_memory: bool = field(init=False, repr=False, default=True)
-    #: In the paper's form the server keeps, for each worker, the theta that the worker has.
     stale_safe: bool = field(init=False, repr=False, default=False)
+    """In the paper's form the server keeps, for each worker, the theta that the worker has."""
 
     def __post_init__(self) -> None:
         for name, least in (("c", 0), ("beta", 0), ("xi", 0), ("speakers", 1), ("momentum", 0)):

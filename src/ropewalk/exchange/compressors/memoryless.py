@@ -22,8 +22,8 @@ from ropewalk.exchange.compressors.decoding import decode_all
 from ropewalk.exchange.compressors.pending import PendingState
 from ropewalk.exchange.message import Message
 
-#: The message of a member that has nothing to send.
 SILENCE = Message(np.empty(0, np.uint8), {})
+"""The message of a member that has nothing to send."""
 
 
 def state_dtype(layout: Layout) -> torch.dtype:

@@ -21,8 +21,8 @@ from ropewalk.exchange.kernels import Selection, select_above
 from ropewalk.exchange.message import Message
 from ropewalk.exchange.wire.values import value_codec
 
-#: Number of components that are sampled to guess the magnitude from which a component is among the largest.
 _SAMPLE = 1 << 16
+"""Number of components that are sampled to guess the magnitude from which a component is among the largest."""
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,8 @@ from ropewalk.program import node_context
 from ropewalk.transport.failures import Failure, rebuild_error
 
 _LOOK_S = 0.1
-#: Timeout in seconds for telling the workers that the training is over.
 _LAST_WORDS_S = 1.0
+"""Timeout in seconds for telling the workers that the training is over."""
 
 
 class ExchangeTimeouts(WatchTimeouts):

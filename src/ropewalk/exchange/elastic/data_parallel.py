@@ -33,8 +33,8 @@ from ropewalk.program.restart_rule import Restart, restart_rule
 
 Redo = Literal["recompute", "keep"]
 
-#: Imported in the fork server of all nodes: torch alone takes each process two seconds, and a restarted one as well.
 PRELOADED = ("torch", "ropewalk.exchange.elastic.elastic_member")
+"""Imported in the fork server of all nodes: torch alone takes each process two seconds, and a restarted one as well."""
 
 
 def data_parallel(

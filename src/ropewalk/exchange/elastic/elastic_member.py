@@ -30,9 +30,9 @@ from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program import node_context
 from ropewalk.transport.failures import failure_of
 
-#: Seconds that a stopping worker has for its last step, which it then abandons. One second after the request to stop,
-#: the program refuses its calls.
 _LAST_STEP_S = 0.5
+"""Seconds that a stopping worker has for its last step, which it then abandons. One second after the request to stop,
+the program refuses its calls."""
 _LAST_WORDS_S = 0.3
 
 

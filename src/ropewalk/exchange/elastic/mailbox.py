@@ -9,8 +9,8 @@ from collections.abc import Callable
 from ropewalk.errors import ExchangeAborted, ExchangeStalled
 from ropewalk.exchange.elastic.membership import Commit, MembershipView
 
-#: Seconds between two looks of a waiting thread, so that a signal is handled in the main thread.
 _LOOK_S = 0.5
+"""Seconds between two looks of a waiting thread, so that a signal is handled in the main thread."""
 
 
 class Mailbox:

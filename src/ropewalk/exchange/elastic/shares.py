@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor
 
-#: By member, the parts of a batch that it computes, one after the other; one-dimensional tensors of indices.
 Shares = Mapping[str, Sequence[Tensor]]
+"""By member, the parts of a batch that it computes, one after the other; one-dimensional tensors of indices."""
 
 
 def share_out(batch: Tensor, members: Sequence[str]) -> dict[str, list[Tensor]]:

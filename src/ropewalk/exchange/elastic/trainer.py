@@ -29,11 +29,11 @@ from ropewalk.exchange.packed_state import pack, unpack
 if TYPE_CHECKING:
     from ropewalk.exchange.elastic.elastic_member import ElasticMember
 
-#: Number of notes that are kept, the latest ones.
 _NOTES = 100
+"""Number of notes that are kept, the latest ones."""
 
-#: The errors of an exchange whose members have changed during a call.
 _Interrupted = (MemberLost, ExchangeAborted)
+"""The errors of an exchange whose members have changed during a call."""
 
 
 class ElasticTrainer:

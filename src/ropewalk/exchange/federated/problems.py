@@ -101,8 +101,8 @@ class Problem(abc.ABC):
         num_outputs: number of columns of theta, which is flat in all arguments: (p * num_outputs,).
     """
 
-    #: The largest eigenvalue that the second derivative of the loss of one row can have.
     steepest: float
+    """The largest eigenvalue that the second derivative of the loss of one row can have."""
 
     def __init__(self, shards: Shards, ridge: float = 0.0, num_outputs: int = 1) -> None:
         self.shards = shards

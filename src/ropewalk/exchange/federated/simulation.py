@@ -106,12 +106,12 @@ class Federation:
         self.compressor = compressor
         self.alpha = 1 / problem.smoothness if alpha is None else alpha
         self.theta = problem.start()
-        #: h_m and e_m by row, and h.
         self.memories, self.errors = torch.zeros(2, problem.num_workers, problem.num_weights, dtype=torch.float64)
+        """h_m and e_m by row, and h."""
         self.memory = torch.zeros_like(self.theta)
         self.step = 0
-        #: The last applied update, and the change of the weights by it; None before the first round.
         self.applied: Tensor | None = None
+        """The last applied update, and the change of the weights by it; None before the first round."""
         self.moved: Tensor | None = None
         self._participation, self._drop_out, self._batch = participation, drop_out, batch
         self._monitor = monitor

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from ropewalk.errors import ExchangeAborted, ExchangeStalled, MemberLost
 
-#: In place of a collective's number: the packet is a note for the board, and replaces the last one of its sender.
 NOTE = -1
+"""In place of a collective's number: the packet is a note for the board, and replaces the last one of its sender."""
 
 
 class Packet(NamedTuple):

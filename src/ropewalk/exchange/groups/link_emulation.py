@@ -18,8 +18,8 @@ from ropewalk.errors import ExchangeInvalid
 
 _RATE = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:e[0-9]+)?)\s*([kMGT]?)(bit|b|B)(?:/s|ps)\s*")
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-#: The burst that may leave at once after a silence, in seconds of the link's rate; it is at least one packet.
 _BURST_S = 0.001
+"""The burst that may leave at once after a silence, in seconds of the link's rate; it is at least one packet."""
 _PACKET_BYTES = 1500.0
 
 

@@ -28,9 +28,9 @@ from ropewalk.exchange.groups.inbox import NOTE, Inbox, Packet
 from ropewalk.exchange.groups.link_emulation import EmulatedPort, LinkEmulation
 from ropewalk.exchange.traffic import MemberTraffic
 
-#: Up to this size in bytes every member receives every buffer. That is one delay instead of 2 (M - 1), which hardly
-#: matters to a neighbour, and M / 2 times the bytes, which matters on a slow link.
 _SMALL_BYTES = 512
+"""Up to this size in bytes every member receives every buffer. That is one delay instead of 2 (M - 1), which hardly
+matters to a neighbour, and M / 2 times the bytes, which matters on a slow link."""
 _FACT_BYTES = 8
 
 Send = Callable[[Packet], object]

@@ -30,11 +30,11 @@ from ropewalk.exchange.traffic import MemberTraffic, ring_bytes
 # Torch's own types tell little here.
 _dist: Any = dist
 
-#: Number of groups made in this process, by ranks: it is the same on every member, and so names the next group.
 _made: Counter[tuple[int, ...]] = Counter()
+"""Number of groups made in this process, by ranks: it is the same on every member, and so names the next group."""
 
-#: Backends in which a call hangs for ever. Destroying one would wait for that call.
 _hanging: list[Any] = []
+"""Backends in which a call hangs for ever. Destroying one would wait for that call."""
 
 
 class TorchGroup(Group):
@@ -89,8 +89,8 @@ class TorchGroup(Group):
             store = _dist.PrefixStore(prefix, shared.clone())
             self._backend = _make_backend(kind, store, self.rank, self.size, timedelta(seconds=timeout_s))
         self._aborted = False
-        #: Operations that torch has not completed.
         self.under_way: set[_TorchWork] = set()
+        """Operations that torch has not completed."""
         self._sent = self._heard = torch.empty(0, dtype=torch.uint8)
 
     def all_reduce(self, buffer: Tensor, tag: str) -> Work:

@@ -24,10 +24,10 @@ from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 __all__ = ["Selection", "bit_kernels", "gd_sec_select", "scatter_add", "select_above"]
 
-#: Below this size numpy takes about a millisecond; numba takes more than one second, once, to load compiled code.
 COMPILED_FROM = 1 << 20
-#: The same for numbers that are packed into bits: of a smaller vector fewer are usually selected.
+"""Below this size numpy takes about a millisecond; numba takes more than one second, once, to load compiled code."""
 NUMBERS_COMPILED_FROM = 1 << 15
+"""The same for numbers that are packed into bits: of a smaller vector fewer are usually selected."""
 
 
 def gd_sec_select(

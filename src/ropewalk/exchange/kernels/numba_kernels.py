@@ -22,8 +22,8 @@ from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 CHUNK = 1 << 18
 BLOCK = 1 << 12
-#: Marks of a block, and the same memory as words of 8 marks.
 _Marks = NDArray[np.bool_]
+"""Marks of a block, and the same memory as words of 8 marks."""
 _Words = NDArray[np.uint64]
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 CHUNK = 1 << 16
-#: The exchange checks NaN and infinity itself, so numpy must not warn about them.
 QUIETLY = np.errstate(all="ignore")
+"""The exchange checks NaN and infinity itself, so numpy must not warn about them."""
 
 
 @QUIETLY

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-#: One-dimensional, contiguous, float32 or float64.
 Floats = NDArray[Any]
+"""One-dimensional, contiguous, float32 or float64."""
 Indices = NDArray[np.int32]
 Bytes = NDArray[np.uint8]
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ropewalk.exchange.kernels.selection import Floats, Indices, Selection
 
-#: The same as `selection.Rule`, for tensors.
 TensorRule = tuple[Tensor | None, Tensor | float]
+"""The same as `selection.Rule`, for tensors."""
 
 
 def gd_sec_select(

@@ -19,8 +19,8 @@ from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.parameter_server.outcomes import Behind, Enrolled, Outdated, ServerSettings
 from ropewalk.exchange.parameter_server.pieced_model import PiecedModel
 
-#: Seconds between two checks for an interruption while waiting for others.
 _LOOK_UP_S = 0.05
+"""Seconds between two checks for an interruption while waiting for others."""
 
 
 class Enrolment:
@@ -54,8 +54,8 @@ class Enrolment:
         self._ticket = ""
         self._is_interrupted = False
         self._first_weights: list[dict[int, bytes]] = [{} for _ in model.keys]
-        #: The step that these weights belong to.
         self._first_step: int | None = None
+        """The step that these weights belong to."""
 
     def introduce(self) -> None:
         """Send every server its settings and pieces; take over its weights, if it owns them."""

@@ -44,9 +44,9 @@ from ropewalk.exchange.parameter_server.shard_client import WAIT_S, Attempt, Let
 from ropewalk.exchange.parameter_server.weighting import Weighting
 from ropewalk.exchange.reporting import Ledger
 
-#: Bytes that a worker sends for a piece in addition to the message: the calls that push and pull, frames and names.
-#: Measured at the socket; it differs by a few bytes with the length of the worker's name.
 HEADER_BYTES = 157
+"""Bytes that a worker sends for a piece in addition to the message: the calls that push and pull, frames and names.
+Measured at the socket; it differs by a few bytes with the length of the worker's name."""
 
 
 class ParameterServer(Exchange):

@@ -23,10 +23,10 @@ from torch import Tensor
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.buckets import BucketEntry, Layout
 
-#: As in BytePS: large enough for the bandwidth of a link, small enough to be overtaken.
 PIECE_BYTES = 4 << 20
-#: Pieces are not made smaller than this for the sake of balance: each costs two calls.
+"""As in BytePS: large enough for the bandwidth of a link, small enough to be overtaken."""
 _WORTH_BYTES = 64 << 10
+"""Pieces are not made smaller than this for the sake of balance: each costs two calls."""
 
 
 @dataclass(frozen=True, slots=True)

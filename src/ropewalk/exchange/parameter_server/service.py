@@ -34,8 +34,8 @@ from ropewalk.exchange.parameter_server.outcomes import (
 from ropewalk.exchange.parameter_server.pieces import tensor_of
 from ropewalk.exchange.parameter_server.shard import Shard
 
-#: Number of pulls that may wait at the same time: one per worker, and a few for repeated calls.
 MAX_PULLS = 4096
+"""Number of pulls that may wait at the same time: one per worker, and a few for repeated calls."""
 
 
 class ParameterShard:

@@ -30,8 +30,8 @@ from ropewalk.exchange.parameter_server.outcomes import (
 )
 from ropewalk.exchange.parameter_server.piece_rounds import PieceRounds, PushedGradient
 
-#: Maximum size in bytes of one answer to a pull, besides its first piece, so that a more urgent piece can overtake.
 ANSWER_BYTES = 8 << 20
+"""Maximum size in bytes of one answer to a pull, besides its first piece, so that a more urgent piece can overtake."""
 
 
 class Shard:

@@ -24,14 +24,14 @@ from ropewalk.errors import ExchangeAborted, ExchangeError, MemberLost, MessageC
 from ropewalk.exchange.groups.link_emulation import EmulatedPort, LinkEmulation
 from ropewalk.exchange.parameter_server.outcomes import Accepted, Behind, Outdated, PullAnswer, Pulled
 
-#: Default timeout in seconds of a pull that waits at the shard.
 WAIT_S = 1.0
-#: Maximum number of open pulls of a step: a waiting pull must not delay a later, more urgent one.
+"""Default timeout in seconds of a pull that waits at the shard."""
 _MOST_PULLS = 4
-#: Priority of pushes that a shard lacks, before all new ones.
+"""Maximum number of open pulls of a step: a waiting pull must not delay a later, more urgent one."""
 _AT_ONCE = -1
-#: Number of resends of a message that cannot be decoded: bytes are not damaged in transit twice.
+"""Priority of pushes that a shard lacks, before all new ones."""
 _MOST_RESENDS = 1
+"""Number of resends of a message that cannot be decoded: bytes are not damaged in transit twice."""
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.parameter_server.outcomes import ServerSettings
 
-#: The value of `last` where weights were fractions of the total.
 SHARES = -1.0
+"""The value of `last` where weights were fractions of the total."""
 
 
 class Weighting:

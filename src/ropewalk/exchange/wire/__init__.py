@@ -7,5 +7,5 @@ from ropewalk.exchange.wire.blocks16 import Blocks16
 from ropewalk.exchange.wire.index_coding import IndexCoding
 from ropewalk.exchange.wire.rice import Rice
 
-#: Index codings by their number in messages, which never changes; of equally small ones the first is used.
 INDEX_CODINGS: dict[int, IndexCoding] = {1: Blocks16(), 2: Bitmap(), 3: Rice()}
+"""Index codings by their number in messages, which never changes; of equally small ones the first is used."""

@@ -25,10 +25,10 @@ from ropewalk.exchange.wire import INDEX_CODINGS
 from ropewalk.exchange.wire.bits import Bytes
 from ropewalk.exchange.wire.values import AsBfloat16, AsFloats, Levels, ValueCodec, value_codec
 
-#: Types of received bytes.
 Readable = bytes | bytearray | memoryview | Bytes
-#: The kind of messages with all components, which have no indices.
+"""Types of received bytes."""
 EVERY = 0
+"""The kind of messages with all components, which have no indices."""
 
 _CODECS: dict[int, ValueCodec] = {
     0: AsFloats("float64"),

@@ -35,7 +35,6 @@ def _ours(module: str, name: str) -> Callable[..., Partitioner]:
     return make
 
 
-#: The function or class that makes each partitioner, by its name.
 PARTITIONERS: Family[Callable[..., Partitioner]] = Family(
     "partitioner",
     {
@@ -48,6 +47,7 @@ PARTITIONERS: Family[Callable[..., Partitioner]] = Family(
     unknown=PlanInvalid,
     added_by="register_partitioner",
 )
+"""The function or class that makes each partitioner, by its name."""
 
 
 def register_partitioner(name: str, make: Callable[..., Partitioner]) -> None:

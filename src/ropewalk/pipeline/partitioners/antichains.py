@@ -37,12 +37,12 @@ class OperatorGraph:
     """The operators between which PipeDream cuts, as bit sets: operator i is `1 << i`."""
 
     operators: tuple[Operator, ...]
-    #: For each operator, the operators that read it.
     targets: tuple[int, ...]
-    #: For each operator, itself and all operators that it needs, directly or indirectly.
+    """For each operator, the operators that read it."""
     needed: tuple[int, ...]
-    #: For each operator, the operators that read it or an operator that it needs.
+    """For each operator, itself and all operators that it needs, directly or indirectly."""
     affected: tuple[int, ...]
+    """For each operator, the operators that read it or an operator that it needs."""
 
     @classmethod
     def of(cls, profile: Profile) -> OperatorGraph:
@@ -145,8 +145,8 @@ class States:
     """All states, smaller ones first; arrays have one entry for each state."""
 
     graph: OperatorGraph
-    #: [state, operator]: whether the state covers the operator.
     covered: Booleans
+    """[state, operator]: whether the state covers the operator."""
 
     def __len__(self) -> int:
         return len(self.covered)

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 class StageColumns:
     """Candidates for a stage, one entry each: the operators between two nested down-closed sets."""
 
-    #: Seconds of forward and whole backward on a device of speed 1.
     compute_s: NDArray[np.float64]
-    #: Bytes of the parameters, each counted once.
+    """Seconds of forward and whole backward on a device of speed 1."""
     weight_bytes: NDArray[np.float64]
-    #: Bytes of all values that cross the cut before the stage, and the cut after it, whichever stage reads them; the
-    #: model's inputs are not counted.
+    """Bytes of the parameters, each counted once."""
     before_bytes: NDArray[np.float64]
+    """Bytes of all values that cross the cut before the stage, and the cut after it, whichever stage reads them; the
+    model's inputs are not counted."""
     after_bytes: NDArray[np.float64]
     is_first: NDArray[np.bool_]
     is_last: NDArray[np.bool_]

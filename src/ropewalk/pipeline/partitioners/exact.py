@@ -51,21 +51,21 @@ from ropewalk.pipeline.partitioners.exact_search.simple_plans import objection_t
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCosts
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 
-#: Classes of cuts that the lower bound distinguishes.
 _CELLS = 256
-#: Most moves times pairs of sets that one search examines, and the least number of sets.
+"""Classes of cuts that the lower bound distinguishes."""
 _BUDGET = 160_000_000
+"""Most moves times pairs of sets that one search examines, and the least number of sets."""
 _LEAST_SETS = 60
-#: Number of plans of different forms around whose cuts the search goes on.
 _FORMS = 6
-#: Number of sets that are searched for plans of different forms.
+"""Number of plans of different forms around whose cuts the search goes on."""
 _RANKED_SETS = 120
-#: Most rounds of the search around a plan's cuts, times operators of the graph, and the least number of rounds. Each
-#: round gains less than the one before; with 2,000 operators and no limit they took minutes for a gap of 0.5 %.
+"""Number of sets that are searched for plans of different forms."""
 _OPERATORS_IN_ROUNDS = 6000
+"""Most rounds of the search around a plan's cuts, times operators of the graph, and the least number of rounds. Each
+round gains less than the one before; with 2,000 operators and no limit they took minutes for a gap of 0.5 %."""
 _LEAST_ROUNDS = 2
-#: Most down-closed parts of a block that are examined exhaustively.
 _MAX_PARTS = 200_000
+"""Most down-closed parts of a block that are examined exhaustively."""
 
 
 class Exact:

@@ -21,8 +21,8 @@ from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.plans import Stage, assemble
 from ropewalk.pipeline.profiles import Profile
 
-#: The description of an operator that is a call of `cut_here()`.
 MARK = "cut_here"
+"""The description of an operator that is a call of `cut_here()`."""
 
 
 class Fixed:

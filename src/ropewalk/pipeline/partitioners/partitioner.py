@@ -97,19 +97,19 @@ class PlanRequest:
     profile: Profile
     topology: Topology
     schedule: CostedSchedule
-    #: Micro-batches of one step; the times of the profile are for one micro-batch.
     micro_batches: int = 1
-    #: Bytes of each device's memory that the plan may use, if less than the device's kind has.
+    """Micro-batches of one step; the times of the profile are for one micro-batch."""
     memory_bytes: int | None = None
-    #: Copies of the weights that the optimizer keeps: Adam 2, SGD with momentum 1, SGD 0.
+    """Bytes of each device's memory that the plan may use, if less than the device's kind has."""
     optimizer_slots: int = 2
-    #: Number of stages; None: the best number.
+    """Copies of the weights that the optimizer keeps: Adam 2, SGD with momentum 1, SGD 0."""
     num_stages: int | None = None
-    #: Whether all stages run their forward again before the backward; None: the planner decides for each stage.
+    """Number of stages; None: the best number."""
     recompute: bool | None = None
-    #: The cuts of the partitioner `fixed`: the last operator of each stage except the last one, in program order, or
-    #: the stage of each operator. Empty: the places where the model calls `cut_here()`.
+    """Whether all stages run their forward again before the backward; None: the planner decides for each stage."""
     fixed_cuts: tuple[str, ...] | Mapping[str, int] = ()
+    """The cuts of the partitioner `fixed`: the last operator of each stage except the last one, in program order, or
+    the stage of each operator. Empty: the places where the model calls `cut_here()`."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -149,14 +149,14 @@ class Partition:
     """Stages on devices, with their objective by the cost model that chose them."""
 
     stages: tuple[Stage, ...]
-    #: Seconds per mini-batch in steady state.
     objective_s: float
-    #: Lower bound of the objective over all plans, in seconds; None: not known.
+    """Seconds per mini-batch in steady state."""
     lower_bound_s: float | None = None
-    #: Remarks for the reader of the plan on how it was found.
+    """Lower bound of the objective over all plans, in seconds; None: not known."""
     notes: tuple[str, ...] = ()
-    #: The least objective that was found, if the simulator preferred this plan to the best one; None: `objective_s`.
+    """Remarks for the reader of the plan on how it was found."""
     least_objective_s: float | None = None
+    """The least objective that was found, if the simulator preferred this plan to the best one; None: `objective_s`."""
 
     @property
     def gap(self) -> float | None:

@@ -40,8 +40,8 @@ class PipeDreamCosts(ABC):
         free_transfers: whether cuts cost nothing.
     """
 
-    #: Its name in `PipeDreamPartitioner(cost_model=...)`.
     name: ClassVar[str]
+    """Its name in `PipeDreamPartitioner(cost_model=...)`."""
     free_transfers: bool = False
 
     @abstractmethod

@@ -30,25 +30,25 @@ from ropewalk.pipeline.partitioners.pipedream_costs import PipeDreamCosts
 from ropewalk.pipeline.topology import Level
 
 _ROUNDING = 1 + 1e-9
-#: Number of states from which on a subset is searched first.
 _MANY = 100
-#: The subset has every fifth state, to find a good plan quickly.
+"""Number of states from which on a subset is searched first."""
 _STEP = 5
+"""The subset has every fifth state, to find a good plan quickly."""
 
 
 @dataclass(frozen=True)
 class Rules:
     """The options of PipeDream's optimizer."""
 
-    #: Whether to use no replicas.
     straight: bool = False
-    #: Whether a plan on fewer machines may win.
+    """Whether to use no replicas."""
     fewer_machines: bool = False
-    #: `--use_memory_constraint -s`: most bytes of the weights and activations of a stage, times the components after it
-    #: over its replicas. The current mini-batch, gradients and the optimizer are not counted.
+    """Whether a plan on fewer machines may win."""
     memory_bytes: float = math.inf
-    #: Whether components may be idle at no cost; for bounds.
+    """`--use_memory_constraint -s`: most bytes of the weights and activations of a stage, times the components after it
+    over its replicas. The current mini-batch, gradients and the optimizer are not counted."""
     idle: bool = False
+    """Whether components may be idle at no cost; for bounds."""
 
 
 class LevelStage(NamedTuple):
@@ -64,10 +64,10 @@ class LevelStage(NamedTuple):
 class _Bounds:
     """Limits for the parts of a plan at one level, if the plan is as good as data parallelism."""
 
-    #: For each number of components, the states where a pipeline on them that begins at the empty set may end.
     useful_ends: list[slice]
-    #: Most seconds of a pipeline that begins after another.
+    """For each number of components, the states where a pipeline on them that begins at the empty set may end."""
     part_s: float
+    """Most seconds of a pipeline that begins after another."""
 
 
 @dataclass
@@ -77,8 +77,8 @@ class _Solved:
     rules: Rules
     stashed_bytes: Floats
     num_components: int
-    #: One table for each number of components, beginning with 0.
     best: list[Floats]
+    """One table for each number of components, beginning with 0."""
     alone: list[Floats]
     later: list[Floats]
 

@@ -21,7 +21,6 @@ from ropewalk.pipeline.schedules.zb_h1 import ZeroBubbleH1
 from ropewalk.pipeline.schedules.zb_h2 import ZeroBubbleH2
 from ropewalk.pipeline.schedules.zb_v import ZeroBubbleV
 
-#: Every schedule by its name; the conformance suite tests all of them.
 SCHEDULES: Family[type[Schedule]] = Family(
     "schedule",
     {
@@ -32,6 +31,7 @@ SCHEDULES: Family[type[Schedule]] = Family(
     unknown=ScheduleInvalid,
     added_by="register_schedule",
 )
+"""Every schedule by its name; the conformance suite tests all of them."""
 
 
 def make_schedule(wanted: str | Schedule, **options: Any) -> Schedule:

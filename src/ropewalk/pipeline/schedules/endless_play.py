@@ -22,13 +22,13 @@ from ropewalk.pipeline.actions import Action, ActionKind
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.transfers import Play
 
-#: For each worker its computing actions, reductions and steps.
 Orders = Mapping[PlanWorker, Iterator[Action]]
+"""For each worker its computing actions, reductions and steps."""
 
 Lists = dict[PlanWorker, list[Action]]
 
-#: Most admissions that are stored while no state has repeated; with replicas, a cycle may have many admissions.
 _NUM_REMEMBERED = 256
+"""Most admissions that are stored while no state has repeated; with replicas, a cycle may have many admissions."""
 
 
 class EndlessPlay:
@@ -44,8 +44,8 @@ class EndlessPlay:
         self._plan = plan
         self._orders = orders
         self._round_sizes = round_sizes
-        #: How far each worker is in its order: the last action of each kind.
         self._last: dict[tuple[PlanWorker, ActionKind], Action] = {}
+        """How far each worker is in its order: the last action of each kind."""
         self._is_draining = False
         self.num_admitted = 0
         self._play = Play(plan, {worker: partial(self._turn, worker) for worker in plan.workers})
@@ -112,16 +112,16 @@ class RepeatedPlay:
 
     def __init__(self, plan: Plan, orders: Orders, round_sizes: Sequence[int]) -> None:
         self._play = EndlessPlay(plan, orders, round_sizes)
-        #: The number of micro-batches after which all replicas and all rounds repeat.
         self._period = lcm(*round_sizes, *(stage.replicas for stage in plan.stages))
-        #: Admissions since the simulation began or a cycle was left, and the states after them.
+        """The number of micro-batches after which all replicas and all rounds repeat."""
         self._seen: list[_Admission] = []
+        """Admissions since the simulation began or a cycle was left, and the states after them."""
         self._places: dict[Hashable, int] = {}
-        #: Admissions that lead from a state back to it; the number that was replayed, and the next one.
         self._circle: list[_Admission] = []
+        """Admissions that lead from a state back to it; the number that was replayed, and the next one."""
         self._at = 0
-        #: How many micro-batches the run is ahead of the simulation.
         self._ahead = 0
+        """How many micro-batches the run is ahead of the simulation."""
 
     def admit(self, num: int) -> tuple[Lists, int]:
         """Return the lists of `EndlessPlay.admit`, and the number to add to their micro-batches."""

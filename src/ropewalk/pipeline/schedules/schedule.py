@@ -50,16 +50,16 @@ class Schedule(ABC):
         ScheduleInvalid: `accumulate` is below 1, or the schedule refuses `norm` or `accumulate`.
     """
 
-    #: The name in `SCHEDULES`, such as `one_f_one_b`.
     name: str
-    #: Whether each step ends with an empty pipeline and one update of all stages.
+    """The name in `SCHEDULES`, such as `one_f_one_b`."""
     flushes: bool = True
-    #: Whether the schedule has I and W in place of B.
+    """Whether each step ends with an empty pipeline and one update of all stages."""
     splits_backward: bool = False
-    #: Whether all stages need equally many replicas.
+    """Whether the schedule has I and W in place of B."""
     uniform_replicas: bool = False
-    #: Whether a barrier before the step would undo the schedule (docs/theory.md, "Barriers before an update").
+    """Whether all stages need equally many replicas."""
     refuses_norm: bool = False
+    """Whether a barrier before the step would undo the schedule (docs/theory.md, "Barriers before an update")."""
 
     def __init__(self, *, norm: bool = False, accumulate: int = 1) -> None:
         if norm and self.refuses_norm:

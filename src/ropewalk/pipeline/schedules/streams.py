@@ -42,13 +42,13 @@ class Cut:
     Schedules with a flush count micro-batches from 0 in each step, so for them only the versions give the place.
     """
 
-    #: Micro-batches admitted before the pipeline was last empty, and since then.
     num_before: int
+    """Micro-batches admitted before the pipeline was last empty, and since then."""
     num_since: int
-    #: The version of each stage's weights when the pipeline was last empty.
     versions: tuple[int, ...]
-    #: Steps since the last update, for a schedule with a flush that accumulates gradients (`Schedule.accumulate`).
+    """The version of each stage's weights when the pipeline was last empty."""
     num_accumulated: int = 0
+    """Steps since the last update, for a schedule with a flush that accumulates gradients (`Schedule.accumulate`)."""
 
     @classmethod
     def start(cls, plan: Plan) -> Cut:
@@ -136,8 +136,8 @@ class StepStream:
         self._accumulate = accumulate
         self._position = start or Cut.start(plan)
         self._wanted = plan.workers if only is None else (only,)
-        #: The lists of steps, by their number of micro-batches.
         self._steps: dict[int, Lists] = {}
+        """The lists of steps, by their number of micro-batches."""
         self._step(plan.micro_batches)
 
     @property
@@ -209,15 +209,15 @@ class EndlessStream:
         self._version = version
         self._wanted = plan.workers if only is None else (only,)
         start = start or Cut.start(plan)
-        #: Pieces, and updates of each stage, before the pipeline was last empty.
         self._num_before = start.num_before
+        """Pieces, and updates of each stage, before the pipeline was last empty."""
         self._versions = start.versions
         self._fill(start.num_since)
 
     def _fill(self, num_since: int) -> None:
         self._play = RepeatedPlay(self._plan, self._begin(), self._round_sizes)
-        #: Pieces since the pipeline was last empty: the one from which the simulation counts, and all.
         self._start = num_since
+        """Pieces since the pipeline was last empty: the one from which the simulation counts, and all."""
         self._num_since = num_since
 
     @property

@@ -25,8 +25,8 @@ class ZeroBubbleH1(Schedule):
     name = "zb_h1"
     splits_backward = True
     uniform_replicas = True
-    #: Forwards before the first I for each later stage, and micro-batches from I to W for each earlier stage.
     _slope = 1
+    """Forwards before the first I for each later stage, and micro-batches from I to W for each earlier stage."""
 
     def order(self, plan: Plan, worker: PlanWorker) -> Iterator[Task]:
         (stage,) = plan.groups[worker.group]

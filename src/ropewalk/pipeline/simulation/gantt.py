@@ -14,7 +14,6 @@ from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.simulation.spans import ActionSpan
 from ropewalk.quantities import shown_duration
 
-#: The name of each kind of action in legends, and its colour.
 COLOURS = {
     ActionKind.FORWARD: ("forward", "#3b82f6"),
     ActionKind.RECOMPUTE: ("recompute", "#93c5fd"),
@@ -25,11 +24,12 @@ COLOURS = {
     ActionKind.STEP: ("step", "#334155"),
     ActionKind.SEND: ("wait for a transfer", "#fecaca"),
 }
+"""The name of each kind of action in legends, and its colour."""
 _OTHER_COLOUR = "#cbd5e1"
 _MUTED = "#475569"
 _RIGHT, _BOTTOM, _LINE = 30, 30, 18
-#: Least width in pixels of a box with a number.
 _LEAST_LABEL = 13
+"""Least width in pixels of a box with a number."""
 _UNNUMBERED = (ActionKind.SEND, ActionKind.RECEIVE)
 
 

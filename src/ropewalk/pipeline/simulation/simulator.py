@@ -37,8 +37,8 @@ from ropewalk.pipeline.topology import Topology
 
 _NEVER = -1.0
 _NOBODY = -1
-#: When an action starts and ends, in seconds.
 _Span = tuple[float, float]
+"""When an action starts and ends, in seconds."""
 
 
 def simulate(
@@ -119,16 +119,17 @@ class _Run:
         self.clock = [0.0] * num_workers
         self.starts: list[list[float]] = [[] for _ in program.workers]
         self.ends: list[list[float]] = [[] for _ in program.workers]
-        #: Workers that may be able to go on; the last one is taken first.
         self.ready = list(range(num_workers))[::-1]
+        """Workers that may be able to go on; the last one is taken first."""
 
-        #: By message: when its sender requested the port, when it began to pass each of the two ports, when it arrived.
         self.asked = [_NEVER] * num_messages
+        """By message: when its sender requested the port, when it began to pass each of the two ports, when it arrived.
+        """
         self.out_start = [_NEVER] * num_messages
         self.in_start = [_NEVER] * num_messages
         self.arrival = [_NEVER] * num_messages
-        #: By message: the worker that waits for its arrival, and the worker that waits for the end of its sending.
         self.reader = [_NOBODY] * num_messages
+        """By message: the worker that waits for its arrival, and the worker that waits for the end of its sending."""
         self.sender = [_NOBODY] * num_messages
 
         levels = program.topology.levels
@@ -137,21 +138,21 @@ class _Run:
         self.is_free = [link.level == SAME_DEVICE or levels[link.level].bandwidth == float("inf") for link in links]
         self.is_inside = [link.sender == link.receiver for link in links]
         self.num_sent = [0] * len(links)
-        #: When each receive on a link happened; the k-th frees a slot for the (k + slots)-th send.
         self.received: list[list[float]] = [[] for _ in links]
-        #: By link: the worker that waits for one of its slots.
+        """When each receive on a link happened; the k-th frees a slot for the (k + slots)-th send."""
         self.slot_waiter = [_NOBODY] * len(links)
+        """By link: the worker that waits for one of its slots."""
 
-        #: By link: its two ports. By port: the time until which it is busy.
         self.out_port = [link.sender * len(levels) + link.level for link in links]
+        """By link: its two ports. By port: the time until which it is busy."""
         self.in_port = [link.receiver * len(levels) + link.level for link in links]
         self.out_until = [0.0] * (num_workers * len(levels))
         self.in_until = [0.0] * (num_workers * len(levels))
-        #: Messages on their way to a port in, as a heap: (time, sender, message).
         self.entries: list[tuple[float, int, int]] = []
+        """Messages on their way to a port in, as a heap: (time, sender, message)."""
 
-        #: By reduction: the workers that have reached it, when the last one did, and when the reduction was done.
         self.present: list[list[int]] = [[] for _ in program.reductions]
+        """By reduction: the workers that have reached it, when the last one did, and when the reduction was done."""
         self.sum_start = [_NEVER] * len(program.reductions)
         self.sum_end = [_NEVER] * len(program.reductions)
 

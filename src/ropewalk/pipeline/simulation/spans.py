@@ -7,7 +7,6 @@ from typing import NamedTuple
 from ropewalk.pipeline.actions import Action, ActionKind, ReduceGroup
 from ropewalk.pipeline.plans import PlanWorker
 
-#: The kinds of actions that the device itself computes.
 COMPUTING = frozenset(
     {
         ActionKind.FORWARD,
@@ -17,6 +16,7 @@ COMPUTING = frozenset(
         ActionKind.RECOMPUTE,
     }
 )
+"""The kinds of actions that the device itself computes."""
 
 
 class ActionSpan(NamedTuple):
@@ -32,35 +32,35 @@ class TensorTransfer(NamedTuple):
     """The transfer of one tensor from one worker to another. Times are seconds from the start of the timeline."""
 
     tensor: str
-    #: The stages at both ends; a gradient goes to an earlier stage.
     source: int
+    """The stages at both ends; a gradient goes to an earlier stage."""
     target: int
     micro_batch: int
     sender: PlanWorker
     receiver: PlanWorker
-    #: Index of the level of the topology that joins the devices; -1: they are the same device.
     level: int
+    """Index of the level of the topology that joins the devices; -1: they are the same device."""
     size_bytes: int
-    #: Seconds for which it occupies each of the two ports.
     port_s: float
-    #: When the worker sent it, and when it entered the sender's port and the receiver's port.
+    """Seconds for which it occupies each of the two ports."""
     sent_s: float
+    """When the worker sent it, and when it entered the sender's port and the receiver's port."""
     out_s: float
     in_s: float
-    #: When the receiver can take it.
     arrival_s: float
+    """When the receiver can take it."""
 
 
 class Summing(NamedTuple):
     """The reduction of gradients (or of a norm) over workers. Times are seconds from the start of the timeline."""
 
     group: ReduceGroup
-    #: The stage whose replicas take part; None for the other groups.
     stage: int | None
+    """The stage whose replicas take part; None for the other groups."""
     version: int | None
     workers: tuple[PlanWorker, ...]
     level: int
-    #: Bytes of the reduced tensors; 2 (n - 1) times as many pass over the links, with n workers.
     size_bytes: int
+    """Bytes of the reduced tensors; 2 (n - 1) times as many pass over the links, with n workers."""
     start_s: float
     end_s: float

@@ -23,18 +23,19 @@ class StageLoad:
     """The load of one stage, for one micro-batch on one of its devices."""
 
     forward_s: float
-    #: Seconds of the whole backward, without the second forward of a stage that recomputes.
     backward_s: float
+    """Seconds of the whole backward, without the second forward of a stage that recomputes."""
     input_gradient_s: float
     weight_gradient_s: float
-    #: Bytes of its parameters, each counted once.
     weight_bytes: int
+    """Bytes of its parameters, each counted once."""
     buffer_bytes: int
-    #: Bytes that a forward keeps for its backward, and bytes of the inputs that it keeps instead under recomputation.
     saved_bytes: int
+    """Bytes that a forward keeps for its backward, and bytes of the inputs that it keeps instead under recomputation.
+    """
     kept_bytes: int
-    #: Bytes of these that stay from the input-gradient half to the weight-gradient half.
     held_bytes: int
+    """Bytes of these that stay from the input-gradient half to the weight-gradient half."""
     recompute: bool
 
 

@@ -17,8 +17,8 @@ class _BlockedAction:
     worker: str
     action: str
     text: str
-    #: Whether no worker will ever perform the action that it waits for.
     is_hopeless: bool
+    """Whether no worker will ever perform the action that it waits for."""
 
 
 def standstill(program: StreamProgram, places: Sequence[int], slots: int) -> ScheduleInvalid:

@@ -21,8 +21,8 @@ from ropewalk.pipeline.topology import Topology
 from ropewalk.pipeline.updates import members
 
 COMPUTE = -1
-#: The level of a link between a device and itself.
 SAME_DEVICE = -1
+"""The level of a link between a device and itself."""
 
 
 @dataclass(slots=True)
@@ -35,8 +35,8 @@ class TransferLink:
     target: int
     sender: int
     receiver: int
-    #: Index of the level that joins the two devices; `SAME_DEVICE` if they are the same.
     level: int
+    """Index of the level that joins the two devices; `SAME_DEVICE` if they are the same."""
     size_bytes: int
     seconds: float
     latency_s: float
@@ -50,8 +50,8 @@ class Reduction:
     """A reduction over workers, none of which goes on before all have reached it."""
 
     group: ReduceGroup
-    #: The stage whose replicas take part; None for the other groups.
     stage: int | None
+    """The stage whose replicas take part; None for the other groups."""
     version: int | None
     members: list[int]
     size_bytes: int = 0

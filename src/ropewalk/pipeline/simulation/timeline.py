@@ -34,17 +34,17 @@ class Timeline:
 
     plan: Plan
     topology: Topology
-    #: The load of each stage on its devices.
     loads: tuple[StageLoad, ...]
+    """The load of each stage on its devices."""
     optimizer_slots: int
     actions: Mapping[PlanWorker, Sequence[Action]]
-    #: When each action began and ended, in the order of `actions`.
     starts: Mapping[PlanWorker, Sequence[float]]
+    """When each action began and ended, in the order of `actions`."""
     ends: Mapping[PlanWorker, Sequence[float]]
     transfers: tuple[TensorTransfer, ...]
     sums: tuple[Summing, ...]
-    #: Whether the pipeline is empty at the end of a step, so that the length of the timeline is that of a step.
     flushes: bool = True
+    """Whether the pipeline is empty at the end of a step, so that the length of the timeline is that of a step."""
 
     @property
     def workers(self) -> tuple[PlanWorker, ...]:

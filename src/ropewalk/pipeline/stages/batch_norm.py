@@ -32,8 +32,8 @@ class Moments:
 
     count: int
     mean: Tensor
-    #: Sum of the squares of the distances from the mean; float64, shape (channels,).
     spread: Tensor
+    """Sum of the squares of the distances from the mean; float64, shape (channels,)."""
 
     def __add__(self, other: Moments) -> Moments:
         count = self.count + other.count
@@ -53,10 +53,10 @@ class DeferredBatchNorm:
 
     def __init__(self, norms: tuple[BatchNormCall, ...]) -> None:
         self._norms = {norm.name: norm for norm in norms}
-        #: Moments collected since the last commit, by the names of modules.
         self.moments: dict[str, Moments] = {}
-        #: False while a forward is recomputed.
+        """Moments collected since the last commit, by the names of modules."""
         self.is_collecting = True
+        """False while a forward is recomputed."""
 
     def __call__(
         self,

@@ -23,8 +23,8 @@ class Entrance:
 
     def __init__(self, value: Any) -> None:
         self._tensors = tensors_of(value)
-        #: Gradients whose strides differ from their leaf's, by position.
         self._odd: dict[int, Tensor] = {}
+        """Gradients whose strides differ from their leaf's, by position."""
         if torch.is_grad_enabled():
             for position, tensor in enumerate(self._tensors):
                 if tensor.requires_grad:

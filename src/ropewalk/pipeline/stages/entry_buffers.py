@@ -25,8 +25,9 @@ class EntryBuffers:
         own |= {norm.running_var for norm in program.batch_norms}
         own |= {norm.num_batches_tracked or "" for norm in program.batch_norms}
         self._buffers = {name: buffers[name] for name in program.buffers if name not in own}
-        #: The last copies that were given out for reading only, with the version of the buffer that they are copies of.
         self._read_only: dict[str, tuple[int, Tensor]] = {}
+        """The last copies that were given out for reading only, with the version of the buffer that they are copies of.
+        """
 
     def copies(self) -> Mapping[str, Tensor] | None:
         """Return copies for one forward, which may change them; None if the stage has no such buffers."""

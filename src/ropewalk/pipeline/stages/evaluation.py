@@ -105,10 +105,10 @@ class Evaluation:
 class Evaluated:
     """The last stage's results of one mini-batch."""
 
-    #: The model's output; None if a loss was wanted.
     outputs: Any = None
-    #: The value of the loss and its weight, as in `LossOfPiece`; None if outputs were wanted.
+    """The model's output; None if a loss was wanted."""
     value: Tensor | None = None
+    """The value of the loss and its weight, as in `LossOfPiece`; None if outputs were wanted."""
     weight: float | None = None
 
 
@@ -140,8 +140,8 @@ class EvalWorker:
         self._admitted: dict[tuple[int, int], tuple[MicroBatchPiece, bool]] = {}
         self._values: dict[tuple[int, int], dict[str, Any]] = defaultdict(dict)
         self._outgoing: dict[Tag, LinkMessage] = {}
-        #: Results by mini-batch, at the worker that has the model's output; the reader removes them.
         self.results: dict[int, Evaluated] = {}
+        """Results by mini-batch, at the worker that has the model's output; the reader removes them."""
 
     def admit(self, stage: int, number: int, piece: MicroBatchPiece, *, wants_loss: bool) -> None:
         """Take in a mini-batch, for the stages that read inputs and the one that makes the output."""

@@ -25,8 +25,8 @@ from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey, Sums
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
-#: The name under which counts are summed: for each parameter how many replicas have a gradient, then the samples.
 _FACTS = ""
+"""The name under which counts are summed: for each parameter how many replicas have a gradient, then the samples."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from torch import Tensor
 from ropewalk.errors import GradientNotFinite
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 
-#: The same value as in `torch.nn.utils.clip_grad_norm_`.
 _EPSILON = 1e-6
+"""The same value as in `torch.nn.utils.clip_grad_norm_`."""
 _NUM_NAMED = 3
 
 
@@ -29,8 +29,8 @@ _NUM_NAMED = 3
 class Norms:
     """The norms of some parameters' gradients."""
 
-    #: Positions of the parameters in the model, int64, and the norms; shape (parameters,) each, on the CPU.
     positions: Tensor
+    """Positions of the parameters in the model, int64, and the norms; shape (parameters,) each, on the CPU."""
     values: Tensor
 
     @classmethod
@@ -59,10 +59,10 @@ class UpdateVerdict:
     """The decision about one update, the same on all workers."""
 
     norm: Tensor
-    #: The factor by which gradients are multiplied; None leaves them unchanged.
     factor: Tensor | None = None
-    #: Whether the update is left out, because gradients were not finite.
+    """The factor by which gradients are multiplied; None leaves them unchanged."""
     skips: bool = False
+    """Whether the update is left out, because gradients were not finite."""
 
     @property
     def clips(self) -> bool:

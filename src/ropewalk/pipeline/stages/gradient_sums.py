@@ -21,13 +21,13 @@ from ropewalk.pipeline.stages.gradient_norm import Norms
 class GradientContribution:
     """Sums over micro-batches, by the names of parameters and of batch normalisations."""
 
-    #: By parameter, with its shape and dtype; None if no micro-batch had a gradient.
     gradients: Mapping[str, Tensor | None]
+    """By parameter, with its shape and dtype; None if no micro-batch had a gradient."""
     weight: float | None = None
     moments: Mapping[str, Moments] = field(default_factory=dict[str, Moments])
     norms: Norms | None = None
-    #: Names of the gradients that are means already.
     means: frozenset[str] = frozenset()
+    """Names of the gradients that are means already."""
 
     def __add__(self, other: GradientContribution) -> GradientContribution:
         gradients = {name: _added(mine, other.gradients[name]) for name, mine in self.gradients.items()}

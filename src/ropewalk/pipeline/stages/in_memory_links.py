@@ -36,10 +36,10 @@ class LinkMessage:
     """One message: a value, or the gradients of its tensors (None where there is none)."""
 
     tree: Any
-    #: With a value: the state of the random generator after the sending stage, if a later stage needs it.
     generator: Tensor | None = None
-    #: With a gradient: the weight of the micro-batch in its step; None for a loss that is a sum.
+    """With a value: the state of the random generator after the sending stage, if a later stage needs it."""
     weight: float | None = None
+    """With a gradient: the weight of the micro-batch in its step; None for a loss that is a sum."""
 
 
 class Links(Protocol):

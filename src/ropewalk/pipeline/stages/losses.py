@@ -26,12 +26,12 @@ Declared = Literal["mean", "sum", "weighted"]
 class LossOfPiece:
     """The loss of one micro-batch."""
 
-    #: The value that `loss_fn` returned (for "weighted" the total); one element.
     value: Tensor
-    #: The tensor from which the backward begins; one element.
+    """The value that `loss_fn` returned (for "weighted" the total); one element."""
     root: Tensor
-    #: The weight of the micro-batch in the mean; None for a sum.
+    """The tensor from which the backward begins; one element."""
     weight: float | None
+    """The weight of the micro-batch in the mean; None for a sum."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from ropewalk.pipeline.tracing.trees import flatten, tensors_of
 class MicroBatchPiece:
     """One micro-batch: the part of it that the first and last stages of the model need."""
 
-    #: The number of the call of `step`, and of the micro-batch in it; they seed its random numbers.
     step: int
+    """The number of the call of `step`, and of the micro-batch in it; they seed its random numbers."""
     index: int
-    #: Tensors and other values by the ids of the model's input operators.
     inputs: Mapping[str, Any]
+    """Tensors and other values by the ids of the model's input operators."""
     labels: Any
     num_samples: int
 
@@ -32,10 +32,10 @@ class MiniBatch:
     step: int
     inputs: Mapping[str, Any]
     labels: Any
-    #: Number of samples in each micro-batch.
     sizes: tuple[int, ...]
-    #: Ids of inputs that are not per sample, whatever their length.
+    """Number of samples in each micro-batch."""
     whole: frozenset[str] = frozenset()
+    """Ids of inputs that are not per sample, whatever their length."""
 
     def pieces(self) -> list[MicroBatchPiece]:
         """Return the micro-batches; their tensors are views."""

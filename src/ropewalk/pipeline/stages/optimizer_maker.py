@@ -19,13 +19,13 @@ from torch import nn
 
 from ropewalk.pipeline.stages.weight_versions import OptimizerFactory
 
-#: Makes the optimizer of a stage from its trainable parameters, or from pairs of name and parameter.
 StageOptimizer = OptimizerFactory | Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
-#: Makes a schedule of the learning rate for a stage's optimizer; it is stepped after each update of the stage.
+"""Makes the optimizer of a stage from its trainable parameters, or from pairs of name and parameter."""
 RateSchedule = Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler]
+"""Makes a schedule of the learning rate for a stage's optimizer; it is stepped after each update of the stage."""
 
-#: The parameter name by which a function asks for pairs of name and parameter.
 _NAMED = "named_parameters"
+"""The parameter name by which a function asks for pairs of name and parameter."""
 _AN_OPTIMIZER = "lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
 _GROUPS = (
     "a function def optimizer(named_parameters): ... that sorts pairs of name and parameter into groups, and returns "
@@ -33,9 +33,6 @@ _GROUPS = (
 )
 _A_SCHEDULE = "lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 30)"
 
-#: Optimizers whose update of one parameter needs the gradients of all, and what each does with them. All optimizers of
-#: torch.optim but LBFGS treat each parameter separately, Adafactor and Muon too; the others here are of well-known
-#: libraries.
 _COUPLED = {
     "LBFGS": "searches along one line through all parameters",
     "Prodigy": "estimates one distance for all parameters",
@@ -45,6 +42,9 @@ _COUPLED = {
         "estimates one distance for all parameters",
     ),
 }
+"""Optimizers whose update of one parameter needs the gradients of all, and what each does with them. All optimizers of
+torch.optim but LBFGS treat each parameter separately, Adafactor and Muon too; the others here are of well-known
+libraries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-#: Bytes. Views of every dtype must be aligned; this is also a cache line.
 _ALIGNMENT = 64
+"""Bytes. Views of every dtype must be aligned; this is also a cache line."""
 
 
 class TensorSlot(NamedTuple):
@@ -39,8 +39,8 @@ class TensorBlock:
 
     def __init__(self) -> None:
         self.memory = torch.empty(0, dtype=torch.uint8)
-        #: Number of bytes in use.
         self.size_bytes = 0
+        """Number of bytes in use."""
         self._places: list[TensorSlot] = []
         self._views: list[Tensor] = []
 

@@ -39,8 +39,8 @@ from ropewalk.pipeline.tracing.split_backward import WeightQueue, deferred_weigh
 from ropewalk.pipeline.tracing.stage_program import StageProgram
 from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
 
-#: The id of an edge's tensor, and the stage at its other end.
 End = tuple[str, int]
+"""The id of an edge's tensor, and the stage at its other end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,18 @@ class StageSetup:
     replica: int
     recompute: bool
     splits_backward: bool
-    #: Edges that begin at this stage, and those that end at it.
     outputs: tuple[Edge, ...]
+    """Edges that begin at this stage, and those that end at it."""
     inputs: tuple[Edge, ...]
-    #: The id of the edge that brings the random generator's state, and of the one that it leaves on; None if there is
-    #: none.
     state_comes_on: str | None = None
+    """The id of the edge that brings the random generator's state, and of the one that it leaves on; None if there is
+    none."""
     state_goes_on: End | None = None
-    #: The seed of all random numbers of a run.
     seed: int = 0
+    """The seed of all random numbers of a run."""
     options: TrainingOptions = field(default_factory=TrainingOptions)
-    #: Positions of all parameters in the model; the norm of all gradients is taken in this order.
     positions: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Positions of all parameters in the model; the norm of all gradients is taken in this order."""
 
 
 @dataclass(slots=True)
@@ -70,20 +70,20 @@ class InFlight:
     """A micro-batch between its forward and the end of its backward."""
 
     version: int
-    #: Values by operator; tensors that came from other stages are leaves.
     values: dict[str, Any]
-    #: The random state at the stage's entry.
+    """Values by operator; tensors that came from other stages are leaves."""
     state: Tensor | None
+    """The random state at the stage's entry."""
     piece: MicroBatchPiece | None
-    #: Copies of buffers at the entry, if forwards change them and this forward will run again.
     buffers: Mapping[str, Tensor] | None = None
-    #: The program's outputs, with their graph; empty before a recomputation.
+    """Copies of buffers at the entry, if forwards change them and this forward will run again."""
     outputs: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The program's outputs, with their graph; empty before a recomputation."""
     root: Tensor | None = None
     weight: float | None = None
     queue: WeightQueue | None = None
-    #: By operator: the entrances that collect the gradients of received values.
     entrances: dict[str, Entrance] = field(default_factory=dict[str, Entrance])
+    """By operator: the entrances that collect the gradients of received values."""
 
 
 class RunningStage:
@@ -124,28 +124,28 @@ class RunningStage:
         self._on_step = on_step
         self._norm = DeferredBatchNorm(program.batch_norms)
         self._entry_buffers = EntryBuffers(program, buffers)
-        #: Whether forwards keep the state that is needed to run them again in another process, from a snapshot.
         self.can_be_resumed = False
-        #: Micro-batches forwarded before a cut, with the buffers at their entry: their repeated forwards do not count
-        #: again.
+        """Whether forwards keep the state that is needed to run them again in another process, from a snapshot."""
         self.again: dict[int, Mapping[str, Tensor]] = {}
+        """Micro-batches forwarded before a cut, with the buffers at their entry: their repeated forwards do not count
+        again."""
         tensors = [*versions.parameters.values(), *buffers.values()]
         self.device = device or (tensors[0].device if tensors else torch.device("cpu"))
-        #: Whether a forward consists of the program alone.
         self._is_plain = not (
             program.is_random or program.batch_norms or setup.splits_backward or setup.options.autocast
         )
-        #: The values that a forward sends: edge, target, and whether the random state goes with it.
+        """Whether a forward consists of the program alone."""
         self._sends = tuple(
             (edge, target, setup.state_goes_on == (edge.tensor, target))
             for edge in setup.outputs
             for target in edge.targets
         )
+        """The values that a forward sends: edge, target, and whether the random state goes with it."""
         self._pieces: dict[int, MicroBatchPiece] = {}
         self._values: dict[int, dict[str, LinkMessage]] = {}
         self._gradients: dict[int, dict[End, LinkMessage]] = {}
-        #: Messages for other stages, by micro-batch.
         self.outgoing: dict[tuple[int, End], LinkMessage] = {}
+        """Messages for other stages, by micro-batch."""
         self.in_flight: dict[int, InFlight] = {}
         self._sums = SummedGradients(versions.trainable)
         self._weight: float | None = None

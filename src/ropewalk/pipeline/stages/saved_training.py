@@ -24,8 +24,8 @@ from torch import Tensor
 
 from ropewalk.pipeline.stages.running_stage import RunningStage
 
-#: The schedules of the learning rate, of the stages that have one.
 Rates = Mapping[RunningStage, torch.optim.lr_scheduler.LRScheduler]
+"""The schedules of the learning rate, of the stages that have one."""
 
 _KINDS = ("parameters", "buffers", "optimizer", "options", "rates")
 

@@ -25,8 +25,8 @@ from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.pipeline.stages.saved_training import Rates, give_back, held
 from ropewalk.pipeline.stages.stage_worker import StageWorker
 
-#: Blocks of memory that a worker keeps: two that peers may hold as snapshots, and one to copy into meanwhile.
 _NUM_BLOCKS = 3
+"""Blocks of memory that a worker keeps: two that peers may hold as snapshots, and one to copy into meanwhile."""
 
 
 class Stateful(Protocol):
@@ -50,8 +50,9 @@ class WorkerSnapshot:
         self.cut = cut
         self.size_bytes = size_bytes
         self._packed = packed
-        #: A tensor where the snapshot was taken; elsewhere the object that pickle made, as a keeper needs no tensors.
         self._memory: Any = memory
+        """A tensor where the snapshot was taken; elsewhere the object that pickle made, as a keeper needs no tensors.
+        """
         self._lender: tuple[list[TensorBlock], TensorBlock] | None = None
 
     def stages(self) -> dict[int, dict[str, Any]]:

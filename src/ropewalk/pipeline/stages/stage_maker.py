@@ -28,19 +28,19 @@ class StageMaker:
     wiring: Wiring
     schedule: Schedule
     loss: Loss
-    #: Called with micro-batch, loss and weight at the end of the model.
     on_loss: Callable[[int, Tensor, float | None], None]
+    """Called with micro-batch, loss and weight at the end of the model."""
     optimizers: OptimizerMaker
     seed: int
-    #: The source of initial parameters and buffers; None for copies of the model's own.
     tensors: TensorSource | None = None
+    """The source of initial parameters and buffers; None for copies of the model's own."""
     options: TrainingOptions = field(default_factory=TrainingOptions)
-    #: The device that stages compute on; None for the device of their initial tensors.
     device: torch.device | None = None
-    #: The schedules of the learning rate, of the stages built so far that have one.
+    """The device that stages compute on; None for the device of their initial tensors."""
     rates: dict[RunningStage, torch.optim.lr_scheduler.LRScheduler] = field(
         default_factory=dict[RunningStage, torch.optim.lr_scheduler.LRScheduler]
     )
+    """The schedules of the learning rate, of the stages built so far that have one."""
 
     def stage(self, id: int, replica: int, program: StageProgram) -> RunningStage:
         """Build one stage on one replica.

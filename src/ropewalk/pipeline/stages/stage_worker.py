@@ -36,8 +36,8 @@ class StageWorker:
         self.worker = worker
         self.stages = stages
         self._links = links
-        #: Performs its reductions and steps.
         self.update = WorkerUpdate(worker, plan, stages, sums)
+        """Performs its reductions and steps."""
 
     def admit(self, stage: int, micro_batch: int, piece: MicroBatchPiece) -> None:
         """Take in the caller's part of a micro-batch for one of its stages."""

@@ -23,8 +23,8 @@ class SummedGradients:
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
-        #: The leaves that hold the sums; None before the first backward.
         self._leaves: Mapping[str, nn.Parameter] | None = None
+        """The leaves that hold the sums; None before the first backward."""
 
     def move_to(self, leaves: Mapping[str, nn.Parameter]) -> None:
         """Let autograd add to the sums in these leaves from now on."""

@@ -11,8 +11,8 @@ import torch
 from ropewalk.errors import ScheduleInvalid
 from ropewalk.pipeline.schedules import Schedule, make_schedule
 
-#: pass: gradients are used as they are. raise: GradientNotFinite, and no stage updates. skip: no stage updates.
 NanPolicy = Literal["pass", "raise", "skip"]
+"""pass: gradients are used as they are. raise: GradientNotFinite, and no stage updates. skip: no stage updates."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 
 from ropewalk.errors import ScheduleInvalid
 
-#: Makes the optimizer of a stage from its trainable parameters.
 OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+"""Makes the optimizer of a stage from its trainable parameters."""
 
 
 class WeightVersions:
@@ -63,9 +63,9 @@ class WeightVersions:
         self.newest = 0
         self.trainable = tuple(name for name, parameter in first.items() if parameter.requires_grad)
         self.optimizer = make_optimizer([first[name] for name in self.trainable]) if self.trainable else None
-        #: How often weights were copied, and the largest number of versions at once: the schedule promises bounds for
-        #: both.
         self.num_copies = 0
+        """How often weights were copied, and the largest number of versions at once: the schedule promises bounds for
+        both."""
         self.most_versions = 1
 
     @property

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from ropewalk.pipeline.plans import Edge, Plan
 
-#: Bytes of the state of torch's generator on the CPU (on CUDA it is 16).
 STATE_BYTES = 5056
+"""Bytes of the state of torch's generator on the CPU (on CUDA it is 16)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class Wiring:
     """A plan with all its edges, and the edges that carry the generator's state."""
 
     plan: Plan
-    #: For each random stage but the first: the edge that brings the state.
     state_comes_on: Mapping[int, str]
-    #: For each random stage but the last: the edge that takes the state on, and the next random stage.
+    """For each random stage but the first: the edge that brings the state."""
     state_goes_on: Mapping[int, tuple[str, int]]
+    """For each random stage but the last: the edge that takes the state on, and the next random stage."""
 
 
 def wire(plan: Plan, random_stages: Iterable[int]) -> Wiring:

@@ -38,15 +38,15 @@ class WorkerUpdate:
         self._sums = sums
         self._tied = {stage: tuple(tie.parameter for tie in plan.tied if stage in tie.stages) for stage in stages}
         self._me = Contributor(min(stages), worker.replica)
-        #: Sums that were begun for the next step of each stage, and the sum of the norms.
         self._begun: dict[int, list[SumKey]] = {stage: [] for stage in stages}
+        """Sums that were begun for the next step of each stage, and the sum of the norms."""
         self._norm: SumKey | None = None
-        #: The averages whose norm was taken, until the steps.
         self._averaged: dict[int, GradientContribution] = {}
-        #: The verdict about the update that is under way, if it waits for the norm.
+        """The averages whose norm was taken, until the steps."""
         self._verdict: UpdateVerdict | None = None
-        #: The verdict about the newest update, until `take_verdict` takes it; then the counts over all updates.
+        """The verdict about the update that is under way, if it waits for the norm."""
         self.verdict: UpdateVerdict | None = None
+        """The verdict about the newest update, until `take_verdict` takes it; then the counts over all updates."""
         self.num_skipped = 0
         self.num_clipped = 0
 

@@ -29,18 +29,18 @@ from ropewalk.pipeline.tracing.trees import LEAF, flatten
 class Observed:
     """What one call did."""
 
-    #: The storages of its value.
     storages: frozenset[int]
-    #: The storages of earlier values that it wrote to.
+    """The storages of its value."""
     written: frozenset[int]
-    #: Bytes of its value.
+    """The storages of earlier values that it wrote to."""
     size_bytes: int
+    """Bytes of its value."""
     is_random: bool = False
     has_tensor: bool = True
-    #: Whether the value is one tensor, not a tuple or a list of tensors.
     is_tensor: bool = True
-    #: Whether the value is not a tuple, list or dictionary.
+    """Whether the value is one tensor, not a tuple or a list of tensors."""
     is_leaf: bool = True
+    """Whether the value is not a tuple, list or dictionary."""
     requires_grad: bool = False
 
 

@@ -22,12 +22,12 @@ from torch import Tensor, nn
 from ropewalk.pipeline.tracing import computing
 from ropewalk.pipeline.tracing.named_tensors import modules_of, table_of
 
-#: A dictionary of parameters or buffers of one shell, the name in it, and the index of the bound tensor for it.
 _Place = tuple[dict[str, Tensor | None], str, int]
+"""A dictionary of parameters or buffers of one shell, the name in it, and the index of the bound tensor for it."""
 
 
-#: Batch normalisations, and the numbers of dimensions that the input of each may have.
 _RANKS: dict[type[nn.Module], tuple[int, ...]] = {nn.BatchNorm1d: (2, 3), nn.BatchNorm2d: (4,), nn.BatchNorm3d: (5,)}
+"""Batch normalisations, and the numbers of dimensions that the input of each may have."""
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -53,8 +53,8 @@ class BoundModule:
     def __init__(self, path: str, module: nn.Module, canonical: Mapping[str, str]) -> None:
         self.path = path
         self._canonical = canonical
-        #: The name in the printed code of programs.
         self.__name__ = f"module_{path.replace('.', '_')}" if path else "model"
+        """The name in the printed code of programs."""
         self.__module__ = __name__
         self.shell = _copied_shell(module, path, {})
         self.parameters: tuple[str, ...]

@@ -33,23 +33,24 @@ class PlaceholderSource:
     """The tensor of the model, or of its inputs, that a placeholder stands for."""
 
     kind: PlaceholderKind
-    #: The name of the parameter or buffer in the user's model (the first, if it has several), or the path of the input.
     name: str
+    """The name of the parameter or buffer in the user's model (the first, if it has several), or the path of the input.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """The position of a call in the model."""
 
-    #: Path of the innermost module whose forward makes the call, with the number of that forward if it is not the
-    #: first.
     scope: str = ""
-    #: The operator it belongs to if it is part of a leaf module's call: "encoder.layers.0.linear1:0".
+    """Path of the innermost module whose forward makes the call, with the number of that forward if it is not the
+    first."""
     call: str | None = None
-    #: The type of that module, or the name of the function.
+    """The operator it belongs to if it is part of a leaf module's call: "encoder.layers.0.linear1:0"."""
     name: str = ""
-    #: File, line and code, for messages.
+    """The type of that module, or the name of the function."""
     line: str = ""
+    """File, line and code, for messages."""
 
 
 @dataclass
@@ -59,14 +60,14 @@ class Captured:
     graph: fx.Graph
     sources: dict[fx.Node, PlaceholderSource]
     sites: dict[fx.Node, Site]
-    #: The structure of what the model returns.
     output: Structure
-    #: Constants and subgraphs, by the targets of the graph's `get_attr` nodes.
+    """The structure of what the model returns."""
     attributes: dict[str, Any] = field(default_factory=dict[str, Any])
-    #: Sizes of inputs by path, None where any size will do; an input that is not here may have any sizes.
+    """Constants and subgraphs, by the targets of the graph's `get_attr` nodes."""
     sizes: dict[str, tuple[int | None, ...]] = field(default_factory=dict[str, tuple[int | None, ...]])
-    #: Whether each call of a module stays an operator of its own, however cheap it is (nn.Sequential).
+    """Sizes of inputs by path, None where any size will do; an input that is not here may have any sizes."""
     keeps_modules: bool = False
+    """Whether each call of a module stays an operator of its own, however cheap it is (nn.Sequential)."""
 
     def calls(self) -> Iterator[fx.Node]:
         """Yield the nodes that call something, in program order."""

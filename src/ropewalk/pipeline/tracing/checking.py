@@ -22,10 +22,10 @@ from ropewalk.pipeline.tracing.model_inputs import ModelInputs
 from ropewalk.pipeline.tracing.named_tensors import table_of, tensors_of
 from ropewalk.pipeline.tracing.refusals import first_line
 
-#: Tolerances for rounding differences, which kernels without a fixed order of additions may cause.
 _RELATIVE, _ABSOLUTE = 1e-4, 1e-6
-#: For dtypes with a coarser rounding than these tolerances: the tolerance in units of the last bit.
+"""Tolerances for rounding differences, which kernels without a fixed order of additions may cause."""
 _ROUNDINGS = 16
+"""For dtypes with a coarser rounding than these tolerances: the tolerance in units of the last bit."""
 
 _WAY_OUT = (
     "make the module a leaf (leaf_modules=[...]), so that it is not looked into, or give the model as an "

@@ -46,8 +46,8 @@ class Fakes:
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
-        #: Each with the real tensor, which is kept so that its id is not reused.
         self._made: dict[int, tuple[Tensor, Tensor]] = {}
+        """Each with the real tensor, which is kept so that its id is not reused."""
 
     def of(self, tensor: Tensor) -> Tensor:
         """Return the fake tensor for a tensor; it is on the CPU if the tensor is on meta."""

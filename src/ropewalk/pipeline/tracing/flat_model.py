@@ -21,12 +21,12 @@ class FlatModel(nn.Module):
         self.model = model
         self.training = model.training
         self._inputs = inputs
-        #: The structure of what the model returned; set by `forward`, like the two attributes that follow.
         self.structure: Structure
-        #: The constant leaves of what it returned; None in the places of the others.
+        """The structure of what the model returned; set by `forward`, like the two attributes that follow."""
         self.constants: list[Any]
-        #: For each of these leaves, whether the graph computes it.
+        """The constant leaves of what it returned; None in the places of the others."""
         self.is_computed: list[bool]
+        """For each of these leaves, whether the graph computes it."""
 
     def forward(self, *tensors: Any) -> tuple[Any, ...]:
         """Run the model; a buffer that it assigns is written in place instead, because tracers miss assignments."""

@@ -48,8 +48,8 @@ class Subgraph:
     """A graph that is an argument of a call, such as a branch of `torch.cond`."""
 
     records: tuple[Record, ...]
-    #: Values by the targets of its own `get_attr` nodes.
     attributes: Mapping[str, Any]
+    """Values by the targets of its own `get_attr` nodes."""
 
 
 _Overload: Any = type(torch.ops.aten.add.Tensor)  # pyright: ignore[reportUnknownVariableType]

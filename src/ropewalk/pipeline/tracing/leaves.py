@@ -9,7 +9,6 @@ from torch import nn
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.named_tensors import modules_of
 
-#: Modules of torch.nn that only contain others; functions do the rest of their work.
 _ARRANGERS: tuple[type[nn.Module], ...] = (
     nn.Module,
     nn.Sequential,
@@ -23,9 +22,10 @@ _ARRANGERS: tuple[type[nn.Module], ...] = (
     nn.TransformerEncoderLayer,
     nn.TransformerDecoderLayer,
 )
+"""Modules of torch.nn that only contain others; functions do the rest of their work."""
 
-#: A leaf module as the user may name it: a type, its path in the model, or the module itself.
 LeafModule = type[nn.Module] | str | nn.Module
+"""A leaf module as the user may name it: a type, its path in the model, or the module itself."""
 
 
 class Leaves:
@@ -70,8 +70,8 @@ class Leaves:
         return None
 
 
-#: These are leaves even if a user's class derives from them, or torch makes a class of them (parametrizations).
 _TORCH_LEAVES = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, nn.RNNBase)
+"""These are leaves even if a user's class derives from them, or torch makes a class of them (parametrizations)."""
 
 
 def _is_torchs(kind: type[nn.Module]) -> bool:

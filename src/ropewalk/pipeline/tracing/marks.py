@@ -11,8 +11,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor, fx, nn
 
-#: The description of the operator that represents a mark.
 CUT_HERE = "cut_here"
+"""The description of the operator that represents a mark."""
 
 _exporting: ContextVar[bool] = ContextVar("exporting", default=False)
 

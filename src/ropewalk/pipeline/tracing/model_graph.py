@@ -27,25 +27,25 @@ from ropewalk.pipeline.tracing.stage_program import BatchNormCall, StageProgram
 class TracedOperator:
     """One operator: a call of a module that computes, or of a function, together with cheap calls around it."""
 
-    #: Path of the module and number of its call, "encoder.layers.0.linear1:0"; the same in every process.
     id: str
-    #: In words: "Conv2d", "BatchNorm2d + relu_".
+    """Path of the module and number of its call, "encoder.layers.0.linear1:0"; the same in every process."""
     description: str
-    #: Ids of the operators whose values it reads, in the order of the graph.
+    """In words: "Conv2d", "BatchNorm2d + relu_"."""
     inputs: tuple[str, ...]
-    #: Names of the parameters it reads; a tensor with several names has the first.
+    """Ids of the operators whose values it reads, in the order of the graph."""
     parameters: tuple[str, ...] = ()
-    #: Names of the buffers it reads or writes.
+    """Names of the parameters it reads; a tensor with several names has the first."""
     buffers: tuple[str, ...] = ()
-    #: Whether it draws random numbers.
+    """Names of the buffers it reads or writes."""
     is_random: bool = False
-    #: Whether it is one of the model's inputs.
+    """Whether it draws random numbers."""
     is_input: bool = False
-    #: The calls, in the order they are made.
+    """Whether it is one of the model's inputs."""
     nodes: tuple[fx.Node, ...] = ()
-    #: The calls whose results are read outside of it. With one, its result is the operator's value; with several, a
-    #: tuple of their results is.
+    """The calls, in the order they are made."""
     values: tuple[fx.Node, ...] = ()
+    """The calls whose results are read outside of it. With one, its result is the operator's value; with several, a
+    tuple of their results is."""
 
 
 class ModelGraph:

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from ropewalk.errors import NotTraceable
 from ropewalk.pipeline.tracing.trees import flatten
 
-#: Example inputs: positional arguments, keyword arguments, or one tensor.
 Example = tuple[Any, ...] | list[Any] | Mapping[str, Any] | Tensor
+"""Example inputs: positional arguments, keyword arguments, or one tensor."""
 
 
 class ModelInputs:
@@ -34,12 +34,12 @@ class ModelInputs:
         args, kwargs = as_arguments(example)
         leaves, self._structure = flatten(self._named(args, kwargs))
         paths = list(self._structure.paths())
-        #: The leaves that are not tensors, by path.
         self.constants: dict[str, Any] = {
             path: leaf for path, leaf in zip(paths, leaves, strict=True) if not is_tensor(leaf)
         }
-        #: The paths of the tensors: "ids", "extra.scale".
+        """The leaves that are not tensors, by path."""
         self.names: tuple[str, ...] = tuple(path for path, leaf in zip(paths, leaves, strict=True) if is_tensor(leaf))
+        """The paths of the tensors: "ids", "extra.scale"."""
         self.example: tuple[Tensor, ...] = tuple(leaf for leaf in leaves if is_tensor(leaf))
         if not self.names:
             raise NotTraceable(f"the example inputs of {self._model} have no tensor; give what its forward takes")

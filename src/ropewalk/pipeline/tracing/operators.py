@@ -20,8 +20,8 @@ from ropewalk.pipeline.tracing.model_graph import TracedOperator
 from ropewalk.pipeline.tracing.stage_program import BatchNormCall
 from ropewalk.pipeline.tracing.trees import LEAF
 
-#: The operator that makes the tree that the model returns, unless a single operator's value is returned.
 OUTPUT = "output"
+"""The operator that makes the tree that the model returns, unless a single operator's value is returned."""
 
 
 def operators_of(

@@ -20,8 +20,8 @@ class RandomCalls(TorchDispatchMode):
         tell: called with the first argument, which a call in place writes to, and the generator that the call names.
     """
 
-    #: Calls with graphs as arguments, such as `torch.cond`, are allowed.
     supports_higher_order_operators = True
+    """Calls with graphs as arguments, such as `torch.cond`, are allowed."""
 
     def __init__(self, tell: Callable[[Any, torch.Generator | None], object]) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]

@@ -16,12 +16,12 @@ from ropewalk.pipeline.tracing.named_tensors import modules_of
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
 
-#: What to do, the cheapest remedy first.
 WAYS_OUT = (
     "Ways out: name the module as one operator, leaf_modules=[{leaf}], so that it is not looked into; or give the "
     "model as an nn.Sequential, whose children run untraced; or use operations of torch instead of Python's `if`, "
     "`int()` and `.item()` on data (torch.where, torch.cond)"
 )
+"""What to do, the cheapest remedy first."""
 
 
 def refusal(model: nn.Module, errors: Mapping[str, Exception]) -> NotTraceable:

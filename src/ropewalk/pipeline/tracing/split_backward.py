@@ -158,7 +158,6 @@ def _conv_transpose(
 
 _aten: Any = torch.ops.aten
 _convolution_backward = _aten.convolution_backward.default
-#: The functions that are split, in both forms in which they are called: torch's functions and ATen's operators.
 _SPLIT: dict[Any, Callable[..., Tensor | None]] = {
     functional.linear: _linear,
     _aten.linear.default: _linear,
@@ -183,6 +182,7 @@ _SPLIT: dict[Any, Callable[..., Tensor | None]] = {
     _aten.conv_transpose2d.input: _conv_transpose,
     _aten.conv_transpose3d.input: _conv_transpose,
 }
+"""The functions that are split, in both forms in which they are called: torch's functions and ATen's operators."""
 
 
 def _are_leaves(weight: Tensor, bias: Tensor | None) -> bool:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class BatchNormCall:
     """A batch normalisation in a program: its name in `computing.batch_norm`, and the names of its buffers."""
 
-    #: The first argument of `computing.batch_norm`: the path of the module.
     name: str
+    """The first argument of `computing.batch_norm`: the path of the module."""
     operator: str
     running_mean: str
     running_var: str
@@ -44,30 +44,30 @@ class StageProgram:
     """
 
     def __init__(self, graph: ModelGraph, operators: Sequence[TracedOperator]) -> None:
-        #: The ids of the operators, in the order they run.
         self.operators: tuple[str, ...] = tuple(operator.id for operator in operators)
+        """The ids of the operators, in the order they run."""
         inside = set(self.operators)
         by_id = graph.by_id
         own_inputs = {one.id for one in operators if one.is_input}
         read = {id for one in operators for id in one.inputs if id not in inside}
-        #: Ids of its input values: those of operators outside of it, and the model's inputs among its own operators.
         self.inputs: tuple[str, ...] = tuple(one.id for one in graph.operators if one.id in read | own_inputs)
-        #: The ids in `inputs` that are the model's inputs, not values of other stages.
+        """Ids of its input values: those of operators outside of it, and the model's inputs among its own operators."""
         self.model_inputs: tuple[str, ...] = tuple(id for id in self.inputs if id in own_inputs)
-        #: Ids of its operators whose values are read by others, or returned by the model.
+        """The ids in `inputs` that are the model's inputs, not values of other stages."""
         self.outputs: tuple[str, ...] = tuple(
             id for id in self.operators if id == graph.output or any(to not in inside for to in graph.targets[id])
         )
-        #: Names of the parameters it reads, as in the user's model; a tensor with several names has the first.
+        """Ids of its operators whose values are read by others, or returned by the model."""
         self.parameters: tuple[str, ...] = _ordered(one.parameters for one in operators)
-        #: Names of the buffers it reads or writes.
+        """Names of the parameters it reads, as in the user's model; a tensor with several names has the first."""
         self.buffers: tuple[str, ...] = _ordered(one.buffers for one in operators)
-        #: Whether it draws random numbers.
+        """Names of the buffers it reads or writes."""
         self.is_random: bool = any(one.is_random for one in operators)
-        #: The batch normalisations that keep running statistics.
+        """Whether it draws random numbers."""
         self.batch_norms: tuple[BatchNormCall, ...] = tuple(
             norm for one in operators for norm in graph.batch_norms.get(one.id, ())
         )
+        """The batch normalisations that keep running statistics."""
         self._run = _compiled(graph, [by_id[id] for id in self.operators], self)
 
     def __call__(
@@ -108,10 +108,10 @@ class StageProgram:
         """The Python code that it runs, for reading."""
         return self.module.code
 
-    #: The generated code.
     module: fx.GraphModule
-    #: The id of the operator that each name in the code belongs to.
+    """The generated code."""
     owners: dict[str, str]
+    """The id of the operator that each name in the code belongs to."""
 
 
 def _ordered(groups: Any) -> tuple[str, ...]:

@@ -18,18 +18,18 @@ from torch import Tensor
 
 from ropewalk.exchange.tree_nodes import DataclassNode, DictNode, SequenceNode
 
-#: Makes a node of a tree from its children.
 _Rebuild = Callable[[list[Any]], Any]
+"""Makes a node of a tree from its children."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
     """A tree without its leaves."""
 
-    #: Makes the node from its children; None for a leaf.
     rebuild: _Rebuild | None
-    #: The children, each with its name in a path.
+    """Makes the node from its children; None for a leaf."""
     children: tuple[tuple[str, Structure], ...] = ()
+    """The children, each with its name in a path."""
 
     @property
     def num_leaves(self) -> int:

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.autograd.function import Function
 from torch.autograd.graph import GradientEdge
 
-#: Bytes of weights up to which calls share a node of W: a node costs some 20 us, and gradients live until their node
-#: is done.
 _GROUP_BYTES = 2**20
-#: Weight and bias of a call, or their gradients.
+"""Bytes of weights up to which calls share a node of W: a node costs some 20 us, and gradients live until their node is
+done."""
 Parameters = tuple[Tensor, Tensor | None]
+"""Weight and bias of a call, or their gradients."""
 
 
 @dataclass(slots=True, eq=False)  # frozen would cost a microsecond a call
@@ -27,12 +27,12 @@ class DeferredCall:
     """A call whose I is done, and whose W is not."""
 
     inputs: Tensor
-    #: The gradient of its output.
     gradient: Tensor
-    #: Its weight and bias, which are leaves.
+    """The gradient of its output."""
     parameters: Parameters
-    #: Computes the gradients of the parameters.
+    """Its weight and bias, which are leaves."""
     compute: Callable[[], Parameters]
+    """Computes the gradients of the parameters."""
 
 
 class WeightQueue:

@@ -1,6 +1,5 @@
 """Population algorithms, one file each; the conformance suite tests every listed algorithm."""
 
-#: The module of each algorithm, which is imported at first use.
 ALGORITHMS = {
     "openai_es": "ropewalk.population.algorithms.openai_es:OpenAIES",
     "snes": "ropewalk.population.algorithms.snes:SNES",
@@ -12,3 +11,4 @@ ALGORITHMS = {
     "map_elites": "ropewalk.population.algorithms.map_elites:MAPElites",
     "poet": "ropewalk.population.algorithms.poet:POET",
 }
+"""The module of each algorithm, which is imported at first use."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Some libraries reject infinities, and torch's default dtype ends at 3e38.
 _LARGEST = 1e38
+"""Some libraries reject infinities, and torch's default dtype ends at 3e38."""
 
 
 class Adapter(ABC):

@@ -229,7 +229,7 @@ class AnyOther(Adapter):
         self.optimiser.tell(self._population, np.array(values))
 
 
-#: All adapters, in the order in which they are tried.
 ADAPTERS: tuple[type[Adapter], ...] = (
     Pyribs, Pycma, Cmaes, Nevergrad, EvoTorchFunctional, EvoTorchSearcher, DeapToolbox, AnyOther
 )  # fmt: skip
+"""All adapters, in the order in which they are tried."""

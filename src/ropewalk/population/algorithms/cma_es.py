@@ -23,8 +23,8 @@ from ropewalk.population.algorithm import Algorithm
 from ropewalk.population.identity import check_identity
 from ropewalk.population.outcome import Outcome
 
-#: Values that the library adds and compares must stay finite.
 _LARGEST = 1e300
+"""Values that the library adds and compares must stay finite."""
 
 Parameters = NDArray[np.float64]
 

@@ -35,8 +35,8 @@ from ropewalk.population.ranks import centred_ranks
 from ropewalk.population.weighted_sum import Draws, Vector, weighted_sum
 
 _START, _CHOICE = 1, 2  # independent streams of the seed
-#: The initial share of fitness, and whether it adapts, by method.
 _METHODS = {"ns": (0.0, False), "nsr": (0.5, False), "nsra": (1.0, True)}
+"""The initial share of fitness, and whether it adapts, by method."""
 
 
 class NoveltyES(Algorithm[int]):

@@ -14,8 +14,8 @@ import numpy as np
 
 from ropewalk.population.hyperparameters import Space, draw_all, perturb_or_resample, plain
 
-#: A user's function: computes new hyperparameters from those of a better member and a random number generator.
 Explore = Callable[[dict[str, Any], np.random.Generator], Mapping[str, Any]]
+"""A user's function: computes new hyperparameters from those of a better member and a random number generator."""
 
 _DRAW, _MUTATE = 1, 2
 """The purposes of random numbers, each with its own stream."""

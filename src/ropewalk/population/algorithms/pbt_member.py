@@ -23,9 +23,9 @@ from ropewalk.population.object_ref import ObjectLost, put
 from ropewalk.population.outcome import Outcome, outcome_of
 from ropewalk.population.trial import Trial
 
-#: Prefix of an outcome's failure if the previous state was lost. The log of a run contains failures, so a replay loses
-#: the same states.
 LOST = "state lost: "
+"""Prefix of an outcome's failure if the previous state was lost. The log of a run contains failures, so a replay loses
+the same states."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,11 @@ _SHARED: dict[str, Any] = {
     "numpy.random": cast(Any, np.random.random).__self__,
 }
 
-#: The current places of classes that earlier checkpoints name.
 _MOVED = {
     "ropewalk.population.algorithms." + "dialects": "ropewalk.population.algorithms.adapters",
     "ropewalk.population.algorithms." + "evotorch_dialects": "ropewalk.population.algorithms.evotorch_adapters",
 }
+"""The current places of classes that earlier checkpoints name."""
 
 
 class _OutsidePickler(ByValuePickler):

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-#: Number of differences that are in memory at a time: 8 MB.
 _DIFFERENCES = 1 << 20
+"""Number of differences that are in memory at a time: 8 MB."""
 
 
 class NoveltyArchive:

@@ -22,8 +22,8 @@ from ropewalk.population.open_ended.lineage import Branch, Lineage
 
 _ROW_INCHES, _LEAST_INCHES, _MOST_INCHES = 0.28, 2.5, 30.0
 _DIRECT, _FINE_TUNED = "tab:red", "tab:purple"
-#: With more rows than this, labels would be too small to read.
 _MOST_LABELS = 80
+"""With more rows than this, labels would be too small to read."""
 
 
 def rows_of(lineage: Lineage) -> dict[int, int]:

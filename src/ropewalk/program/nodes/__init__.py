@@ -12,7 +12,7 @@ from ropewalk.program.nodes.rank_group import RankGroup
 from ropewalk.program.nodes.service import Service
 from ropewalk.program.nodes.worker import Worker
 
-#: Every kind of node by its name.
 NODES: dict[str, type[Node[Any]]] = {
     node.kind: node for node in (Service, Worker, Cache, Colocate, RankGroup, PoolNode)
 }
+"""Every kind of node by its name."""

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 T_co = TypeVar("T_co", covariant=True)
 
-#: Maximum number of calls at once; each call that waits for an upstream answer counts.
 _CONCURRENCY = 64
-#: The cache's state is not the service's state.
+"""Maximum number of calls at once; each call that waits for an upstream answer counts."""
 _NOT_SERVED = frozenset({"state_dict", "load_state_dict"})
+"""The cache's state is not the service's state."""
 
 
 class Cache(Node[T_co]):
@@ -128,8 +128,8 @@ class CachedClient:
         self._max_entries = max_entries
         self._clock = clock
         self._lock = threading.Lock()
-        #: Answers and their expiry times, the oldest first; answers still under way do not expire.
         self._answers: collections.OrderedDict[bytes, tuple[Future[Frozen[Any]], float]] = collections.OrderedDict()
+        """Answers and their expiry times, the oldest first; answers still under way do not expire."""
         self._cached = {name for name, facts in methods.items() if not facts.streams and (only is None or name in only)}
         for name in methods:
             if name != "__call__":

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 T = TypeVar("T")
 
-#: Maximum number of calls at once; maps wait for workers, not for each other.
 _CONCURRENCY = 64
-#: Options of `Pool` that are not accepted: a pool node joins its program's session.
+"""Maximum number of calls at once; maps wait for workers, not for each other."""
 _NOT_OPTIONS = ("engine", "session")
+"""Options of `Pool` that are not accepted: a pool node joins its program's session."""
 
 
 class ServedPool:

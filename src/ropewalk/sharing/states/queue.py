@@ -29,8 +29,8 @@ from typing import ClassVar
 from ropewalk.sharing.states.leased_queue import LeasedQueue
 from ropewalk.sharing.states.waiting import CallOutcome, ItemLease, SizedItem, Waiter
 
-#: The limits of one lease: beyond them a call per item costs little, and items taken back were sent in vain.
 _MOST_IN_LOT, _MOST_BYTES = 64, 256 * 1024
+"""The limits of one lease: beyond them a call per item costs little, and items taken back were sent in vain."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from ropewalk.errors import LinkClosed
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
-#: `sendmsg` refuses more buffers than this (IOV_MAX on Linux).
 MAX_BUFFERS = 1024
-#: Room for the descriptors of one read, which are those of one frame at most; further ones are lost (SCM_MAX_FD).
+"""`sendmsg` refuses more buffers than this (IOV_MAX on Linux)."""
 _FD_SPACE = socket.CMSG_SPACE(253 * array.array("i").itemsize)
+"""Room for the descriptors of one read, which are those of one frame at most; further ones are lost (SCM_MAX_FD)."""
 # As plain numbers: an enum is converted to one at each call.
 _SEND_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _WAIT = int(socket.MSG_CMSG_CLOEXEC)

@@ -10,18 +10,18 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
-#: Bytes that are read from or written to one peer before the others get their turn. A frame may have any size, and
-#: where the peer is as fast as we are (TLS: 0.65 GB/s on both sides), it would occupy the loop until it is complete.
 TURN_BYTES = 1 << 20
+"""Bytes that are read from or written to one peer before the others get their turn. A frame may have any size, and
+where the peer is as fast as we are (TLS: 0.65 GB/s on both sides), it would occupy the loop until it is complete."""
 
 
 class Stream(abc.ABC):
     """Ordered, reliable bytes between two processes."""
 
-    #: Whether `send` can pass file descriptors (only between processes of one host).
     carries_fds: bool = False
-    #: Whether accepted bytes may wait in the stream, so that `flush` is needed.
+    """Whether `send` can pass file descriptors (only between processes of one host)."""
     keeps_bytes: bool = True
+    """Whether accepted bytes may wait in the stream, so that `flush` is needed."""
 
     @abc.abstractmethod
     def fileno(self) -> int:

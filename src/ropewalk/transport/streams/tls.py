@@ -39,22 +39,22 @@ from ropewalk.transport.credentials import ProcessCertificate
 from ropewalk.transport.kernel import memory_file
 from ropewalk.transport.streams.stream import TURN_BYTES, Stream
 
-#: Plaintext bytes that are encrypted at once, and so about the most ciphertext that ever waits for the socket.
 SLICE_BYTES = 128 << 10
-#: Ciphertext bytes that are read at once.
+"""Plaintext bytes that are encrypted at once, and so about the most ciphertext that ever waits for the socket."""
 READ_BYTES = 64 << 10
-#: Bytes that are read and dropped before closing; less than the smallest window, so that no peer that has filled it
-#: waits.
+"""Ciphertext bytes that are read at once."""
 _FEW_WORDS_BYTES = 32 << 10
-#: Plaintext bytes of a full TLS record; buffers that fit into one together are encrypted together.
+"""Bytes that are read and dropped before closing; less than the smallest window, so that no peer that has filled it
+waits."""
 _RECORD_BYTES = 16 << 10
-#: How long a side that refuses waits for the other to hang up, in seconds. If we close while bytes of the peer are
-#: still unread, the kernel resets the connection and the peer may never read why it was refused.
+"""Plaintext bytes of a full TLS record; buffers that fit into one together are encrypted together."""
 _LINGER_S = 0.5
-#: A host that vanishes is noticed after about 60 + 4 * 15 s if no data is in transit to it; the process's lease
-#: usually ends before. TCP_USER_TIMEOUT would cover data in transit, but since Linux 5.11 it also ends a connection to
-#: a healthy peer that answers, and only has not read for that time because it computes.
+"""How long a side that refuses waits for the other to hang up, in seconds. If we close while bytes of the peer are
+still unread, the kernel resets the connection and the peer may never read why it was refused."""
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 15, socket.TCP_KEEPCNT: 4}
+"""A host that vanishes is noticed after about 60 + 4 * 15 s if no data is in transit to it; the process's lease usually
+ends before. TCP_USER_TIMEOUT would cover data in transit, but since Linux 5.11 it also ends a connection to a
+healthy peer that answers, and only has not read for that time because it computes."""
 _GONE = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 _YES, _NO = b"\x01", b"\x00"
 
@@ -108,8 +108,8 @@ class TlsStream(Stream):
         self._waiting = memoryview(b"")  # ciphertext that left `_outgoing` and has not reached the socket; under _wire
         self._failure: ssl.SSLError | None = None  # in the receiving thread: nothing can be decrypted any more
         self._arrived = memoryview(bytearray(READ_BYTES))  # used by the one receiving thread
-        #: SHA-256 of the peer's certificate in DER form, 64 hexadecimal digits; empty before the handshake.
         self.peer_fingerprint = ""
+        """SHA-256 of the peer's certificate in DER form, 64 hexadecimal digits; empty before the handshake."""
 
     def handshake(self, deadline_s: float, accept: Callable[[str], bool]) -> None:
         """Authenticate both sides, and wait until both have accepted each other.
@@ -338,7 +338,6 @@ class TlsStream(Stream):
         return f"the TLS handshake with {self._peer} failed ({reason}); it is no Ropewalk process of this run"
 
 
-#: Parts of OpenSSL's reasons, and what they mean about the peer; the first match counts.
 _MEANINGS = (
     ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "showed no certificate; start it with the credentials of this run"),
     ("PROTOCOL_VERSION", "does not speak TLS 1.3, which we require"),
@@ -349,6 +348,7 @@ _MEANINGS = (
     ("HTTP_REQUEST", "speaks plain HTTP, not TLS; it is no Ropewalk process"),
     ("WRONG_VERSION_NUMBER", "does not speak TLS; it is no Ropewalk process"),
 )
+"""Parts of OpenSSL's reasons, and what they mean about the peer; the first match counts."""
 
 
 def _context(protocol: Any, certificate: ProcessCertificate) -> ssl.SSLContext:

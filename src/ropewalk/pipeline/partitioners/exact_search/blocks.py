@@ -28,11 +28,11 @@ Flags = NDArray[np.bool_]
 class GraphBlock:
     """A stretch between two articulation points, as bit sets."""
 
-    #: All blocks before it with their ends; empty for the first.
     before: int
+    """All blocks before it with their ends; empty for the first."""
     inside: int
-    #: The articulation points at its two ends; -1: there is none.
     start: int
+    """The articulation points at its two ends; -1: there is none."""
     end: int
     strays: int
 
@@ -69,8 +69,8 @@ class BlockDownSets:
     block: GraphBlock
     inside: tuple[int, ...]
     masks: Masks
-    #: Whether these are all; else it is only the part of nothing.
     complete: bool
+    """Whether these are all; else it is only the part of nothing."""
 
     def sums(self, amounts: Floats) -> Floats:
         """Of amounts of operators, the sums over all that lies before a cut through each part."""

@@ -42,12 +42,12 @@ class Candidates:
     buffer_bytes: Floats
     saved_bytes: Floats
     held_bytes: Floats
-    #: Backward seconds of the set before.
     earlier_s: Floats
-    #: Whether anything is computed: a stage of inputs only is none.
+    """Backward seconds of the set before."""
     computes: Flags
-    #: Whether it shares a parameter with another stage.
+    """Whether anything is computed: a stage of inputs only is none."""
     splits_tie: Flags
+    """Whether it shares a parameter with another stage."""
 
     @property
     def num_sets(self) -> int:

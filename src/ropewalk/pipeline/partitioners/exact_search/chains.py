@@ -20,8 +20,8 @@ from ropewalk.pipeline.partitioners.exact_search.candidates import Floats, Ints
 from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, PlacementState
 from ropewalk.pipeline.partitioners.exact_search.stage_costs import CostOfMoves, Costs
 
-#: Sums in another order differ in their last bits; what is closer than this is equal.
 ROUNDING = 1e-12
+"""Sums in another order differ in their last bits; what is closer than this is equal."""
 
 
 class Pairs(Protocol):
@@ -78,15 +78,15 @@ class _Allowed:
 
     pairs: Ints
     after: Ints
-    #: The sets before them, and where the pairs of each begin.
     rows: Ints
+    """The sets before them, and where the pairs of each begin."""
     starts: Ints
     slowest: Floats
     total: Floats
 
 
-#: What the rest of a chain and one more stage make together, for each pair that may be that stage.
 Combine = Callable[[_Allowed, Move, Floats], Floats]
+"""What the rest of a chain and one more stage make together, for each pair that may be that stage."""
 
 
 @dataclass
@@ -96,11 +96,11 @@ class ChainSearch:
     candidates: Pairs
     moves: Moves
     costs: CostOfMoves
-    #: If given, only chains of so many stages.
     num_stages: int | None = None
+    """If given, only chains of so many stages."""
     _bound: float = np.inf
-    #: By the identity of costs, which are kept with them; for `_bound` only.
     _allowed: dict[int, tuple[Costs, _Allowed]] = field(default_factory=dict[int, tuple[Costs, _Allowed]])
+    """By the identity of costs, which are kept with them; for `_bound` only."""
 
     def least_slowest(self) -> float:
         """The least maximum of any chain; `inf` if there is none."""

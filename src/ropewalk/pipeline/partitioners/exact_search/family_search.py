@@ -24,8 +24,8 @@ class Found:
     """The best plan over a family of sets."""
 
     cuts: tuple[int, ...]
-    #: The moves of its stages, from the first.
     along: tuple[Move, ...]
+    """The moves of its stages, from the first."""
     stages: tuple[Stage, ...]
     objective_s: float
 

@@ -32,16 +32,16 @@ from ropewalk.pipeline.topology import Topology
 class PlacementState(NamedTuple):
     """The devices that later stages left, and how they join what comes before."""
 
-    #: Of each kind, how many of its first devices are free.
     free: tuple[int, ...]
-    #: Devices that later stages run on, where memory depends on it; else 0.
+    """Of each kind, how many of its first devices are free."""
     used: int
-    #: The first device of the following stage; -1: there is none.
+    """Devices that later stages run on, where memory depends on it; else 0."""
     following: int
-    #: Number of the level that joins the stage before to that device; -1: there will be none.
+    """The first device of the following stage; -1: there is none."""
     level: int
-    #: Later stages, where their number matters; else 0.
+    """Number of the level that joins the stage before to that device; -1: there will be none."""
     num_stages: int
+    """Later stages, where their number matters; else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ def only(chain: Sequence[Move]) -> Moves:
     return Moves(states[0], states, (*((move,) for move in backwards), ()))
 
 
-#: Of a kind and a number of replicas, all runs that nest: where they begin among the devices of the kind, ascending,
-#: and the innermost component that each lies in.
 _Runs = Mapping[tuple[int, int], Sequence[tuple[int, tuple[int, int]]]]
+"""Of a kind and a number of replicas, all runs that nest: where they begin among the devices of the kind, ascending,
+and the innermost component that each lies in."""
 
 
 def _nesting(topology: Topology, kind: int, replicas: int) -> list[tuple[int, tuple[int, int]]]:

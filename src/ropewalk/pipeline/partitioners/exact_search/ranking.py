@@ -19,10 +19,10 @@ from ropewalk.pipeline.partitioners.exact_search.stage_costs import ObjectiveCos
 from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 from ropewalk.pipeline.plans import Stage
 
-#: Stages that are told apart; plans of more are found by `partition()` only.
 _MOST_STAGES = 8
-#: Limits on the maximum, as multiples of the least, under which sums are minimised.
+"""Stages that are told apart; plans of more are found by `partition()` only."""
 _LIMITS = (1.0, 1.05, 1.15, 1.3, 1.6, 2.0, 3.0, float("inf"))
+"""Limits on the maximum, as multiples of the least, under which sums are minimised."""
 
 
 def best_of_each_form(

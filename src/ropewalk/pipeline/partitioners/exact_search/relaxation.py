@@ -29,8 +29,8 @@ from ropewalk.pipeline.partitioners.exact_search.placement import Move, Moves, P
 from ropewalk.pipeline.partitioners.partitioner import PlanRequest
 
 _GRID = 20_000
-#: The bound is as good as this, not better: bisection ends here.
 _PRECISION = 1e-4
+"""The bound is as good as this, not better: bisection ends here."""
 
 
 @dataclass(frozen=True)

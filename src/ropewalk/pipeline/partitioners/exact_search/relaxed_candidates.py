@@ -31,8 +31,8 @@ class _Amounts:
 
     work_s: Floats
     backward_s: Floats
-    #: Its own parameters without tied ones, and with all.
     least_weights: Floats
+    """Its own parameters without tied ones, and with all."""
     most_weights: Floats
     values: Floats
     gradients: Floats
@@ -43,16 +43,17 @@ class _Class:
     """What is known of the cuts of one class."""
 
     block: int
-    #: Whether it is only the cut behind the block's first articulation point.
     at_start: bool
+    """Whether it is only the cut behind the block's first articulation point."""
     work_s: tuple[float, float]
     backward_s: float
     least_weights: float
     most_weights: float
-    #: Least bytes of values, and of their gradients, that a stage behind it receives if it reaches into another block.
     received: tuple[float, float]
-    #: Least bytes that a stage before it sends: if it begins at the start of the block, and if it begins before.
+    """Least bytes of values, and of their gradients, that a stage behind it receives if it reaches into another block.
+    """
     sent: tuple[float, float]
+    """Least bytes that a stage before it sends: if it begins at the start of the block, and if it begins before."""
     sent_from_before: tuple[float, float]
 
 

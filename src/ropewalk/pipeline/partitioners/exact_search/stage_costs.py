@@ -37,10 +37,10 @@ class CostOfMoves(Protocol):
 class _OnDevices:
     request: PlanRequest
     candidates: Candidates
-    #: Stages of the whole plan, where memory depends on it.
     num_stages: int
-    #: Each stage has this part of a device's time and memory.
+    """Stages of the whole plan, where memory depends on it."""
     stages_per_device: int = field(default=1, kw_only=True)
+    """Each stage has this part of a device's time and memory."""
 
     @cached_property
     def _known(self) -> dict[object, Costs]:
@@ -75,12 +75,12 @@ class ObjectiveCosts(_OnDevices):
     Without a flush the sum is of what its maximum hides: Reduce and transfers.
     """
 
-    #: For bounds: no stage counts as quicker than this.
     least_slowest: float = 0.0
-    #: For bounds: the sum is without forwards and backwards, which are the same in all plans.
+    """For bounds: no stage counts as quicker than this."""
     sums_work: bool = True
-    #: If given, only stages of so many replicas may share a parameter with others; 0: none may.
+    """For bounds: the sum is without forwards and backwards, which are the same in all plans."""
     tie_replicas: int | None = None
+    """If given, only stages of so many replicas may share a parameter with others; 0: none may."""
 
     def of(self, move: Move) -> Costs:
         """The costs of all candidates as the stage of this move; each recomputes only if it must, or was told to."""
@@ -144,8 +144,8 @@ class ObjectiveCosts(_OnDevices):
 class MemoryCosts(_OnDevices):
     """Bytes that a device would need beyond its limit (below 0: that stay free), to say what would do."""
 
-    #: Whether stages may recompute, must, or must not, as in PlanRequest.
     recompute: bool | None = None
+    """Whether stages may recompute, must, or must not, as in PlanRequest."""
 
     def of(self, move: Move) -> Costs:
         """The bytes beyond the limit of all candidates as the stage of this move."""
