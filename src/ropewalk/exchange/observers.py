@@ -13,7 +13,7 @@ from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.observer import Observer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class Observers:
@@ -76,7 +76,7 @@ class Observers:
                     error = observer.explained(error)
                 observer.failed(error)
             except Exception:
-                log.exception("%s could not be told that step %d failed", type(observer).__name__, step)
+                logger.exception("%s could not be told that step %d failed", type(observer).__name__, step)
         return error
 
     def waiting(self, waited_s: float) -> None:

@@ -23,7 +23,7 @@ from ropewalk.exchange.exchange import StepRecord
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.observer import Observer
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _SHOWN = 5
 """Number of gradient names that a message shows for each rank."""
@@ -272,7 +272,7 @@ class StallDetector(Observer):
                     group.board.post(msgspec.json.encode(progress.note()))
             except Exception:
                 # The store is closed at the end of a program; a member that reads the board then sees an old note.
-                log.debug("cannot post how far rank %d is", group.rank, exc_info=True)
+                logger.debug("cannot post how far rank %d is", group.rank, exc_info=True)
             if closing.wait(self._interval_s):
                 return
             self.look()
@@ -300,7 +300,7 @@ class StallDetector(Observer):
             try:
                 notes = [msgspec.json.decode(note, type=ProgressNote) if note else None for note in group.board.read()]
             except Exception:
-                log.debug("cannot read how far the others are", exc_info=True)
+                logger.debug("cannot read how far the others are", exc_info=True)
                 return None
         notes[group.rank] = self._progress.note()
         return notes

@@ -25,7 +25,7 @@ from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.observer import WHOLE_STEP, Observer
 from ropewalk.trace_events import Event
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _FLUSH_EVERY = 1000
 """Number of events that are kept in memory before they are written."""
@@ -126,7 +126,7 @@ class ExchangeTimeline(Observer):
             with self.path.open("ab" if self._written else "wb") as file:
                 file.write(data)
         except OSError as error:
-            log.warning("the trace %s ends here, because it cannot be written: %s", self.path, error)
+            logger.warning("the trace %s ends here, because it cannot be written: %s", self.path, error)
             self._closed = True
 
 

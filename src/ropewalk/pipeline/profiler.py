@@ -36,7 +36,7 @@ from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.pipeline.tracing.trees import flatten
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def profile(
@@ -91,7 +91,7 @@ def profile(
             taken = {id: OperatorInputs(times, runs.empty) for id, times in runs.times.items()}
     found = _profile(graph, inputs, taken, bytes_of)
     if found.spread >= LARGE_SPREAD:
-        log.warning("%s: %s", found.model, found.spread_in_words)
+        logger.warning("%s: %s", found.model, found.spread_in_words)
     return found
 
 

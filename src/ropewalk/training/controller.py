@@ -64,7 +64,7 @@ from ropewalk.training.snapshot_places import (
 from ropewalk.training.stage_fleet import SeatsLost, StageFleet
 from ropewalk.training.timeouts import TrainerTimeouts
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -522,7 +522,7 @@ class Controller:
 
     def _note(self, event: str) -> None:
         self.events.append(event)
-        log.warning(event)
+        logger.warning(event)
 
     def _note_once(self, *events: str) -> None:
         for event in events:
@@ -602,7 +602,7 @@ class Controller:
 def _copied_to(copy: Copy, future: Future[None]) -> None:
     if not future.cancelled() and (error := future.exception()) is not None:
         # A process that the copy needs is gone, so there will be another recovery, and other copies.
-        log.info("the snapshot of worker %s was not copied to seat %s: %s", copy.worker, copy.target, error)
+        logger.info("the snapshot of worker %s was not copied to seat %s: %s", copy.worker, copy.target, error)
 
 
 def _copied(tensor: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
 from ropewalk.training.assignment import PeerSnapshot
 from ropewalk.training.stored_snapshots import SnapshotFolder, StoredSnapshot
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 AUTO_BYTES = 32 << 20
 """"auto": with the launcher, if the snapshots of all workers together are not larger: fetching them then takes about as
@@ -84,7 +84,7 @@ class FurtherCopies:
                 if (error := future.exception()) is None:
                     self.newest[worker] = future.result()
                 else:  # its keeper is gone; training uses the remaining copies of this cut
-                    log.warning("the launcher could not get the snapshot of worker %s: %s", worker, error)
+                    logger.warning("the launcher could not get the snapshot of worker %s: %s", worker, error)
         self._fetching = None
         if self._folder is not None:
             self._folder.keep_only([one for one in self.newest.values() if isinstance(one, StoredSnapshot)])
