@@ -187,7 +187,7 @@ class StallDetector(Observer):
         self,
         warn_after_s: float = 30.0,
         interval_s: float = 1.0,
-        warn: Callable[[str], None] = log.warning,
+        warn: Callable[[str], None] = logger.warning,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._warn_after_s = warn_after_s
