@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "src" / "ropewalk"
 
-#: Names that several classes have, with the modules they are in, and why.
+# Names that several classes have, with the modules they are in, and why.
 _EXECUTOR = "compat.broken_executor", "errors"
 _WHY = "an executor raises it under the name of the pool's error, whose subclass it is, beside BrokenProcessPool"
 ALLOWED: dict[str, tuple[tuple[str, ...], str]] = {
@@ -52,3 +53,8 @@ def test_a_name_that_is_used_again_is_found() -> None:
     found = repeated([*sources(), again])
     assert found.pop("Trainer") == ("pool.new", "training.trainer")
     assert found == repeated(sources())
+
+
+def test_fields_and_constants_are_documented_in_one_style() -> None:
+    """By a string below them, and not by a comment above them that begins with a colon."""
+    assert [module for module, source in sources() if re.search(r"^\s*#: ", source, re.MULTILINE)] == []

@@ -343,5 +343,5 @@ def _finish_all() -> None:
             raise
 
 
-#: In a forked child, the pools belong to the parent.
+# In a forked child, the pools belong to the parent.
 os.register_at_fork(after_in_child=_pools.clear)

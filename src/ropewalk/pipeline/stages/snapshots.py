@@ -148,7 +148,7 @@ class SnapshotTaker:
                 for version in versions.versions
                 if version != versions.newest
             },
-            #: The buffers at the entry of the micro-batches in flight.
+            # The buffers at the entry of the micro-batches in flight.
             "in_flight": {number: dict(flight.buffers or {}) for number, flight in stage.in_flight.items()},
             "exchange": None if exchange is None else exchange.state_dict(),
         }
