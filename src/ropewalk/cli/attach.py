@@ -17,7 +17,7 @@ def attach(
 ) -> None:
     """Follow the output of a submitted run until it ends; the exit code is that of the run.
 
-    Ctrl-C leaves it, and the run goes on.
+    Ctrl-C detaches from the run, which continues.
     """
     submission = choose_submission(run)
     with telling_failures():

@@ -45,7 +45,7 @@ def checkpoint(
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Do not read the files to check their digests.")] = False,
 ) -> None:
-    """Show what a training has saved, and check that each byte is as it was written.
+    """List the contents of a trainer's checkpoint, and check that each byte is as it was written.
 
     Exit code 1 if something is damaged, 2 if there is no checkpoint.
     """

@@ -37,7 +37,7 @@ def logs(
 ) -> None:
     """Show the last output of the nodes of a running program, each line with the name of its replica.
 
-    Of a submitted run it shows what the script printed, with the output of its processes among it.
+    For a submitted run it shows the output of the script and of its processes.
     """
     launcher = choose_run(program)
     if isinstance(launcher, Submission):

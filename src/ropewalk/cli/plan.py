@@ -87,7 +87,7 @@ def plan(
     save: Annotated[Path | None, typer.Option(help="Write the plan, for Plan.from_json and the trainer.")] = None,
     save_profile: Annotated[Path | None, typer.Option(help="Write the profile of the model as JSON.")] = None,
 ) -> None:
-    """Cut a model into pipeline stages for a set of devices, and show what that will do.
+    """Cut a model into pipeline stages for a set of devices, and show the predicted result.
 
     Exit code 1 if no plan fits, 2 for wrong usage.
     """

@@ -51,7 +51,7 @@ def run(
 ) -> None:
     """Run a Python script whose pools and programs use the engine, number of workers and mode given here.
 
-    What stands behind `--` belongs to the script:
+    Arguments after `--` are passed to the script:
 
         ropewalk run train.py --workers 4 -- --seed 7
 

@@ -29,7 +29,7 @@ def stack(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: an object of stacks by replica.")] = False,
 ) -> None:
-    """Print the Python stack of every node of a running program; they go on meanwhile."""
+    """Print the Python stack of every node of a running program, without stopping it."""
     launcher = choose_launcher(program)
     with telling_failures(), launcher.connect() as conversation:
         stacks = conversation.ask(Stacks(node, _STACK_S), StacksAre, _STACK_S + ANSWER_S).stacks

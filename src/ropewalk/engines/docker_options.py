@@ -68,7 +68,7 @@ class DockerOptions:
             ulimit(name, text)
 
     def variables(self) -> dict[str, str]:
-        """The variables asked for; one that is to be handed on and is not set here is left out."""
+        """Return the variables of the containers; a variable to pass on that is not set here is left out."""
         found: dict[str, str] = {}
         for text in self.environment:
             name, equals, value = text.partition("=")
@@ -80,13 +80,13 @@ class DockerOptions:
 
 
 def mount(text: str) -> dict[str, Any]:
-    """The mount that a text such as `/data:/data:ro` stands for, as Docker's API wants it.
+    """Return the mount for a text such as `/data:/data:ro`, as Docker's API defines it.
 
-    A folder of the host becomes a mount of type bind, because Docker makes a missing one for `-v`: an empty folder
-    that belongs to root, where an error was due.
+    A folder of the host becomes a mount of type bind. With `-v` Docker would make a missing folder, empty and owned by
+    root, instead of raising an error.
 
     Raises:
-        ValueError: it stands for none.
+        ValueError: the text describes no mount.
     """
     source, *rest = text.split(":")
     mode = rest[1] if len(rest) == 2 else "rw"
@@ -102,10 +102,10 @@ def mount(text: str) -> dict[str, Any]:
 
 
 def ulimit(name: str, text: str) -> dict[str, Any]:
-    """The limit that `memlock` and `-1`, or `nofile` and `1024:4096`, stand for.
+    """Return the limit for a name and a text, such as `memlock` and `-1`, or `nofile` and `1024:4096`.
 
     Raises:
-        ValueError: they stand for none.
+        ValueError: the text describes no limit.
     """
     soft, _, hard = text.partition(":")
     try:

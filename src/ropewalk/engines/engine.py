@@ -1,7 +1,7 @@
 """The interface of an engine: an existing cluster manager that places and ends agents.
 
 An engine knows nothing of sockets or Python objects. Its calls are plain and blocking, made by one thread at a time and
-never from a control loop; the job states that it reports only confirm what a session sees by itself. A new engine is
+never from a control loop; the job states that it reports only confirm a session's own observations. A new engine is
 one file with one class, and one line in `ENGINES`; the conformance suite in `ropewalk.testing` then tests it. The class
 says how one job is submitted, polls, cancels, finds and renders jobs, returns their logs, and checks what it needs.
 """
