@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.tracing.tracer import trace
 from ropewalk.training.blueprint import Blueprint
-from ropewalk.training.stage_device import kind_of_device, on_cpu, share_of_memory, stage_device
+from ropewalk.training.stage_device import is_here, kind_of_device, on_cpu, share_of_memory, stage_device
 from ropewalk.training.trainer import Trainer
 
 META = torch.device("meta")
@@ -77,3 +78,13 @@ def test_tensors_that_are_on_no_gpu_stay_what_they_are() -> None:
     tensor, nowhere = torch.zeros(2), torch.zeros(2, device=META)
     found = on_cpu({"a": [tensor, (nowhere, 1)]})
     assert found["a"][0] is tensor and found["a"][1][0] is nowhere and found["a"][1][1] == 1
+
+
+def test_a_gpu_that_only_other_hosts_have_is_not_measured_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(total_memory=100 + index))
+    assert is_here("cuda") and is_here("cuda:1") and not is_here("cuda:2") and not is_here("cpu")
+    assert share_of_memory("cuda:2", 2) is None
+    assert share_of_memory("cuda:1", 4) == 101 // 4
+    assert share_of_memory("cuda", 4) == 100 // 2, "two workers on each of two GPUs"

@@ -79,7 +79,7 @@ class AgentMessages:
 
     def on_agent_up(self, agent: AgentRecord) -> None:
         self._services.agent_is_up()
-        self._processes.look(has_new_agent=True)
+        self._processes.place_waiting()
 
     def on_agent_lost(self, agent: AgentRecord, why: str) -> None:
         """Handle the loss of an agent: one event for all of its processes."""
@@ -96,10 +96,10 @@ class AgentMessages:
 
     def on_happened(self, text: str) -> None:
         self._processes.tell_owners(text)
-        self._processes.look()
+        self._processes.place_waiting()
 
     def on_look(self) -> None:
-        self._processes.look()
+        self._processes.place_waiting()
 
     def on_no_agents(self, error: Exception) -> None:
         self._processes.fail(error)

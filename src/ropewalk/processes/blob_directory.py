@@ -26,7 +26,8 @@ class BlobDirectory:
     def __init__(self, processes: ProcessManager, agents: Callable[[], Iterable[AgentRecord]]) -> None:
         self._processes = processes
         self._agents = agents
-        self._lock = threading.Lock()
+        # The collector may free a pool, which drops its blobs, while this very thread holds the lock.
+        self._lock = threading.RLock()
 
     def provide(self, id: str, ref: BlobRef, fd: int) -> None:
         """Make sure that the host of a process has a blob.

@@ -32,7 +32,7 @@ class JoinedAgent:
     Args:
         parent: the context of this process.
         loop: loop of the session.
-        crew: the listener, which is the session.
+        crew: the listener, the session's `AgentMessages`.
     """
 
     def __init__(self, parent: ProcessContext, loop: Loop, crew: FleetListener) -> None:

@@ -25,7 +25,7 @@ class OutputRelay:
         self._keep_in = keep_in
 
     def open(self) -> None:
-        """Take over the current stdout and stderr; may be called again."""
+        """Be ready to print: threads cannot be started at the end of the interpreter. May be called again."""
         self._console.open()
 
     def close(self) -> None:

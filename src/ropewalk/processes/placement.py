@@ -58,17 +58,12 @@ class Placement:
         """Ask for a process; its resources have been checked by the engine when it is placed."""
         self._hosts.prepare(process.spec.resources, lambda problem: self._prepared(id, problem))
 
-    def look(self) -> None:
+    def place_waiting(self) -> None:
         """Place waiting processes: there may be room now."""
         waiting, self._waiting = self._waiting, []
         for id in waiting:
             self._place(id)
         self._want_soon()
-
-    def look_if_any_waits(self) -> None:
-        """Place waiting processes, without asking for agents if there are none."""
-        if self._waiting:
-            self.look()
 
     def _prepared(self, id: str, problem: EngineError | None) -> None:
         process = self._processes.get(id)

@@ -119,7 +119,7 @@ class ProcessManager:
     # The owners' side: any thread
 
     def add_owner(self, owner: Owner) -> None:
-        """Register an owner, which is told at once if there can be no processes any more."""
+        """Register an owner, which is told when there can be no processes any more."""
         with self._lock:
             self._owners.add(owner)
 
@@ -249,18 +249,15 @@ class ProcessManager:
 
     def any_agent(self) -> AgentRecord | None:
         """Return an agent that is up, preferably the first one; if there is none, one is asked for."""
-        for agent in self._fleet.agents.values():
+        for agent in list(self._fleet.agents.values()):  # threads that submit agents add to it
             if agent.up:
                 return agent
         self._fleet.want([default_resources(self._home.settings)])
         return None
 
-    def look(self, *, has_new_agent: bool = False) -> None:
+    def place_waiting(self) -> None:
         """Place waiting processes: there may be room now."""
-        if has_new_agent:
-            self._placement.look()
-        else:
-            self._placement.look_if_any_waits()
+        self._placement.place_waiting()
 
     def linked(self, id: str, link: Link) -> None:
         """Handle the link of a process that has connected."""

@@ -21,7 +21,7 @@ class Retirements:
         self.ids: set[str] = set()
         """Ids of all of them: no process gets a token in their names."""
         self._loop = loop
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # as in `BlobDirectory`
         self._untold: list[RetiredProcess] = []
         self._listeners: list[Callable[[Retired], object]] = []
         self._also_tell: Callable[[Retired], object] = lambda _: None

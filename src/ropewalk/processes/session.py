@@ -330,7 +330,7 @@ class Session:
             raise StartFailed(f"the session could not be opened in {self.folder}: {error}") from error
 
     def _put_together(self, socket: str) -> None:
-        """Make the parts; none of them does anything yet."""
+        """Make the parts, which need each other: the fleet comes last, and is then made known to those before it."""
         parent = self._parent
         issue: Callable[[str], ProcessCertificate] | None = None
         engine: Engine | None = None

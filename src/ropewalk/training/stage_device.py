@@ -80,7 +80,10 @@ def on_cpu(tree: Any) -> Any:
 
 def is_here(kind: str) -> bool:
     """Whether this process sees a GPU of this kind."""
-    return torch.device(kind).type == "cuda" and torch.cuda.is_available()
+    device = torch.device(kind)
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return False
+    return torch.cuda.device_count() > (_index(device) or 0)
 
 
 def share_of_memory(kind: str, num: int) -> int | None:

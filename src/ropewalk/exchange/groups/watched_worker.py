@@ -54,8 +54,9 @@ class WatchedWorker:
         if name == self.name:
             self._has_ended.wait()
 
+    @concurrent(1)
     def ping(self) -> None:
-        """Answer at once, whatever the worker computes."""
+        """Answer at once, whatever the worker computes: it has a lane of its own, beside calls that are under way."""
 
 
 def watch_end(client: Client, name: str, ended: Callable[[str], object]) -> None:

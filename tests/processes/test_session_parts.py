@@ -1,0 +1,239 @@
+"""The parts of a session by themselves: blobs of hosts, retirements, placement, output."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import EngineError
+from ropewalk.processes.blob_directory import BlobDirectory
+from ropewalk.processes.managed_process import ManagedProcess
+from ropewalk.processes.messages import DropBlob, NotStarted, PutBlob, Retired
+from ropewalk.processes.owner import ProcessSpec
+from ropewalk.processes.placement import Placement
+from ropewalk.processes.retirements import Retirements
+from ropewalk.transport.blobs import BlobRef
+from ropewalk.transport.link import Codec
+
+
+class PretendLoop:
+    """Keeps what it is asked to call."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], object]] = []
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        self.calls.append(call)
+
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> None:
+        self.calls.append(call)
+
+    def run(self) -> None:
+        while self.calls:
+            self.calls.pop(0)()
+
+
+class PretendLink:
+    stream = SimpleNamespace(carries_fds=True)
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.when_sent: Callable[[], object] = lambda: None
+
+    def send(self, message: Any, parts: Any = None, fds: Any = None) -> None:
+        self.sent.append(message)
+        self.when_sent()
+
+
+def agent(name: str = "agent-0") -> Any:
+    return SimpleNamespace(id=name, link=PretendLink(), blobs={}, up=True, services=set[str](), idle_since=1.0)
+
+
+# --- blobs ------------------------------------------------------------------------------------------------------------
+
+
+class PretendProcesses:
+    def __init__(self, places: dict[str, tuple[Any, Any]]) -> None:
+        self._places = places
+
+    def hosted(self, id: str) -> tuple[Any, Any] | None:
+        return self._places.get(id)
+
+
+def directory(places: dict[str, tuple[Any, Any]]) -> BlobDirectory:
+    processes: Any = PretendProcesses(places)
+    return BlobDirectory(processes, lambda: {id(one): one for one, _ in places.values()}.values())
+
+
+def test_a_host_gets_a_blob_once_and_forgets_it_with_its_last_owner() -> None:
+    host, first, second = agent(), object(), object()
+    blobs = directory({"a": (host, first), "b": (host, first), "c": (host, second)})
+    for id in ("a", "b", "c", "nobody"):
+        blobs.provide(id, BlobRef("x", (3,)), 0)
+    assert [type(one) for one in host.link.sent] == [PutBlob]
+    owner: Any
+    for owner, left in ((first, 1), (first, 1), (second, 2)):
+        blobs.drop("x", owner)
+        assert len(host.link.sent) == left
+    assert host.link.sent[1] == DropBlob("x") and host.blobs == {}
+
+
+def test_a_pool_that_the_collector_frees_while_blobs_are_dropped_drops_its_own() -> None:
+    # The lock was not reentrant: the thread that held it waited for itself, and the loop for it.
+    host = agent()
+    owners: list[Any] = [object(), object()]
+    blobs = directory({"a": (host, owners[0]), "b": (host, owners[1])})
+    blobs.provide("a", BlobRef("x", (3,)), 0)
+    blobs.provide("b", BlobRef("y", (3,)), 0)
+
+    class Freed:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            blobs.drop("y", owners[1])
+
+    Freed()
+    host.link.when_sent = gc.collect
+    blobs.drop("x", owners[0])
+    assert sorted(one.id for one in host.link.sent[2:]) == ["x", "y"]
+
+
+# --- retirements ------------------------------------------------------------------------------------------------------
+
+
+def test_processes_that_go_in_one_moment_are_told_together_and_once() -> None:
+    loop: Any = PretendLoop()
+    retirements = Retirements(loop)
+    heard: list[Retired] = []
+    passed_on: list[Retired] = []
+    stop = retirements.listen(heard.append)
+    retirements.pass_on(passed_on.append)
+    for id in ("a", "b", "a"):
+        retirements.note(id, None, is_cut=id == "b")
+    loop.run()
+    assert [[(one.id, one.is_cut) for one in news.processes] for news in heard] == [[("a", False), ("b", True)]]
+    assert passed_on == heard and retirements.ids == {"a", "b"}
+    retirements.tell_listeners(Retired([]))
+    assert len(heard) == 2 and len(passed_on) == 1, "news from elsewhere is not passed on"
+    stop()
+    retirements.note("c", None, is_cut=False)
+    loop.run()
+    assert len(heard) == 2 and len(passed_on) == 2
+
+
+# --- placement --------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class PretendHosts:
+    room: int
+    most: int = 1000
+    problem: EngineError | None = None
+    agents: dict[str, Any] = dataclasses.field(default_factory=lambda: {"agent-0": agent()})
+    wanted: list[int] = dataclasses.field(default_factory=list[int])
+
+    def prepare(self, resources: Resources, then: Callable[[EngineError | None], object]) -> None:
+        then(self.problem)
+
+    def place(self, id: str, resources: Resources, total: int, beside: Any = None) -> Any:
+        if not self.room:
+            return None
+        self.room -= 1
+        return beside or self.agents["agent-0"]
+
+    def refusal(self, processes: Any) -> str:
+        return f"{len(processes)} are too many" if len(processes) > self.most else ""
+
+    def want(self, waiting: list[Resources]) -> None:
+        self.wanted.append(len(waiting))
+
+
+class Placed:
+    """A placement over pretended hosts, and what came of it."""
+
+    def __init__(self, hosts: PretendHosts) -> None:
+        self.processes: dict[str, ManagedProcess] = {}
+        self.begun: list[str] = []
+        self.refused: list[NotStarted] = []
+        self.loop: Any = PretendLoop()
+        self.owner: Any = object()
+        fleet: Any = hosts
+        self.placement = Placement(self.processes, fleet, self.loop, lambda id, _: self.begun.append(id), self._refuse)
+
+    def _refuse(self, failure: NotStarted) -> None:
+        self.refused.append(failure)
+        self.processes.pop(failure.id)
+
+    def ask(self, rank: int, **options: Any) -> None:
+        spec = ProcessSpec("pool", rank, "module:function", Codec(NotStarted), **options)
+        credentials: Any = None
+        process = ManagedProcess(spec, self.owner, credentials, {})
+        self.processes[f"p{rank}"] = process
+        self.placement.ask(f"p{rank}", process)
+
+
+def test_processes_without_room_wait_and_ask_for_agents_together() -> None:
+    hosts = PretendHosts(room=1)
+    placed = Placed(hosts)
+    for rank in range(3):
+        placed.ask(rank)
+    assert placed.begun == ["p0"] and hosts.wanted == []
+    placed.loop.run()
+    assert hosts.wanted == [2]
+    hosts.room = 2
+    placed.placement.place_waiting()
+    assert placed.begun == ["p0", "p1", "p2"]
+    placed.placement.place_waiting()
+    placed.loop.run()
+    assert hosts.wanted == [2], "nothing waits"
+
+
+def test_an_owner_that_asks_for_more_than_there_ever_is_hears_which_are_refused_and_how_many_it_wanted() -> None:
+    placed = Placed(PretendHosts(room=9, most=2))
+    for rank in range(4):
+        placed.ask(rank)
+    placed.loop.run()
+    assert [(one.id, one.reason, one.limit) for one in placed.refused] == [
+        ("p2", "4 are too many", True),
+        ("p3", "4 are too many", True),
+    ]
+    assert sorted(placed.begun) == ["p0", "p1"]
+
+
+def test_a_process_that_leaves_makes_room_for_its_successor() -> None:
+    placed = Placed(PretendHosts(room=9, most=1))
+    placed.ask(0)
+    placed.processes["p0"].is_leaving = True
+    placed.ask(1)
+    assert placed.begun == ["p0", "p1"] and not placed.refused
+
+
+def test_what_the_engine_cannot_give_is_refused_in_its_words() -> None:
+    placed = Placed(PretendHosts(room=9, problem=EngineError("no such partition")))
+    placed.ask(0)
+    assert [(one.id, one.reason, one.limit) for one in placed.refused] == [("p0", "no such partition", True)]
+
+
+def test_a_service_goes_to_its_own_host_or_is_refused() -> None:
+    hosts = PretendHosts(room=0)
+    placed = Placed(hosts)
+    placed.ask(0, agent="agent-0")
+    placed.ask(1, agent="agent-7")
+    assert placed.begun == ["p0"] and hosts.agents["agent-0"].services == {"p0"}
+    assert hosts.agents["agent-0"].idle_since is None
+    assert [(one.id, one.limit) for one in placed.refused] == [("p1", False)] and "agent-7" in placed.refused[0].reason
+
+
+def test_processes_that_belong_together_share_a_host() -> None:
+    hosts = PretendHosts(room=9)
+    hosts.agents["agent-1"] = other = agent("agent-1")
+    placed = Placed(hosts)
+    placed.ask(0, beside="group")
+    placed.processes["p0"].agent = other
+    placed.ask(1, beside="group")
+    assert placed.processes["p1"].agent is other
