@@ -3,7 +3,7 @@
     pacing ── Ask(n) ───▶ algorithm.ask ─▶ executor.submit      (workers evaluate)
            ◀─ ended ───── executor.collect ◀─────────────────────────┘
            ── Tell ─────▶ failures, NaN ─▶ algorithm.tell ─▶ row of the table ─▶ report, checkpoint, until
-           ── CancelEvaluations ─────▶ executor.drop
+           ── CancelEvaluations ─▶ executor.drop
 
 Every instruction is logged after it was carried out. A row ends when the algorithm counts another generation, in any
 mode; a test of the incumbent runs concurrently with the evaluations of its row.
