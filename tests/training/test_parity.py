@@ -1,9 +1,9 @@
 """Training on real processes equals the local executor, to the bit, and does in parallel what the schedule says.
 
-What the local executor computes is held against plain torch elsewhere (`tests/pipeline/test_local_executor_parity.py`); here
-a plan runs on one process for each worker, and losses, parameters, buffers and the state of the optimizers must be the
-local executor's. Bits are equal even where that itself is only within rounding of one process, because sums between
-processes are added in the same order.
+What the local executor computes is held against plain torch elsewhere
+(`tests/pipeline/test_local_executor_parity.py`); here a plan runs on one process for each worker, and losses,
+parameters, buffers and the state of the optimizers must be those of the local executor. Bits are equal even where its
+own are only within rounding of one process, because sums between processes are added in the same order.
 """
 
 from __future__ import annotations
