@@ -1,6 +1,6 @@
 """Thousands of workers in one process: a host of a run whose workers are objects instead of processes.
 
-    launcher: the real pool, session, dispatcher, links ◀ 1 link each ▶ objects of one process, each a real `PoolWorker`
+    launcher: the real pool, session, dispatcher, links ◀─ 1 link each ─▶ objects, each a real `PoolWorker`
                          └───────── control link ──────────▶ this module, in the agent's place
 
 What runs in the launcher is what runs for as many workers on as many hosts: the engine "crowd" submits this module

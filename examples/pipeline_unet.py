@@ -3,7 +3,7 @@
     python examples/pipeline_unet.py [--pictures FOLDER]
 
 Its skip connections go straight from the stage that makes them to the stage that reads
-them. The player trains it stage by stage, micro-batch by micro-batch; one plain process
+them. The executor trains it stage by stage, micro-batch by micro-batch; one plain process
 that runs the same micro-batches ends with the same weights, bit for bit.
 """
 
@@ -91,11 +91,11 @@ def main() -> None:
         timeline = rw.pipeline.simulate(plan, profile, devices, actions)
         (pictures / "timeline.svg").write_text(timeline.svg())
 
-    player = rw.pipeline.LocalExecutor(graph, F.mse_loss, lambda parameters: torch.optim.Adam(parameters, 1e-3), plan)
+    executor = rw.pipeline.LocalExecutor(graph, F.mse_loss, lambda parameters: torch.optim.Adam(parameters, 1e-3), plan)
     for step, (images, discs) in enumerate(batches()):
-        print(f"step {step}: loss {player.step(images, discs).loss:.4f}")
+        print(f"step {step}: loss {executor.step(images, discs).loss:.4f}")
     in_one_piece(model)
-    trained = dict(player.to_module().named_parameters())
+    trained = dict(executor.to_module().named_parameters())
     same = all(torch.equal(parameter, trained[name]) for name, parameter in model.named_parameters())
     print("weights equal to those of one process, bit for bit:", same)
 

@@ -38,7 +38,7 @@ POINTS = {
     "stage.before_keeping": "a snapshot is about to be brought to its keeper; detail: the epoch",
     "stage.before_copying": "a snapshot is about to be copied as others were lost; detail: the epoch",
     "stage.before_saving": "a stage of a trainer is about to write its part of a checkpoint; detail: the part",
-    "link.send": "a message is about to be sent; detail: its type, such as Done (can be dropped)",
+    "link.send": "a message is about to be sent; detail: its type, such as TasksDone (can be dropped)",
 }
 """Every point, with its place in the code. A fault at any other name is an error."""
 

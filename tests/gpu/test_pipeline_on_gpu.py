@@ -1,4 +1,4 @@
-"""Profiles, topologies and the player on a GPU."""
+"""Profiles, topologies and the local executor on a GPU."""
 
 from __future__ import annotations
 

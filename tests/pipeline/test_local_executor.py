@@ -1,4 +1,4 @@
-"""What a executor does beside training right: real models, metrics, evaluation, errors."""
+"""What an executor does beside training right: real models, metrics, evaluation, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bells: who waits is woken by a change, and an interrupt at any step leaves the bell to the others."""
+"""Notifiers: a change wakes the waiting thread, and an interrupt at any step leaves the notifier to the others."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tests.scenarios.tasks import wait_until
 
 #: A pool and a program on both hosts that never end by themselves.
 ENDLESS = """
-    import ropewalk.processes.agent_bootstrap as boarding
+    from ropewalk.processes import agent_bootstrap
     agent_bootstrap._LAUNCHER_LEASE_S = 2.2  # of the agents; 30 s are too long for a test
 
     class Sleeper:

@@ -134,7 +134,7 @@ def test_a_large_blob_on_a_slow_wire_makes_nobody_lost(lab: Lab, tmp_path: Path)
         before = cluster.hosts[0].bytes_received()
         script = cluster.launch(
             """
-            import ropewalk.processes.agent_bootstrap as boarding
+            from ropewalk.processes import agent_bootstrap
             agent_bootstrap._LAUNCHER_LEASE_S = 2.2  # that of the agents
 
             with session(hosts=1) as here:

@@ -89,7 +89,7 @@ def test_a_wire_that_carries_in_one_direction_only_is_noticed_at_both_ends(lab: 
     with cluster_of(lab, tmp_path, 2) as cluster:
         script = cluster.launch(
             """
-            import ropewalk.processes.agent_bootstrap as boarding
+            from ropewalk.processes import agent_bootstrap
             agent_bootstrap._LAUNCHER_LEASE_S = 2.2  # of the agents; 30 s are too long for a test
 
             def work(number):

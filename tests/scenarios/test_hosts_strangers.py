@@ -27,7 +27,7 @@ from ropewalk.transport.tokens import token_of
 from tests.lab import Lab, Machine
 from tests.scenarios.hosts import Cluster, cluster_of, processes_on
 
-#: A run with everything that listens: pool, services, and switchboards between n1 and n2. It tells all of its secrets.
+#: A run with everything that listens: pool, services, and relays between n1 and n2. It tells all of its secrets.
 OPEN_RUN = """
     import logging
     logging.basicConfig(level=logging.DEBUG)

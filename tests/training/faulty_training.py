@@ -1,7 +1,7 @@
 """Trainings in which something goes wrong, and the same ones undisturbed: for `test_faults`.
 
 The model has what is hard to get right twice: dropout, batch normalisation, and an optimizer with state. What a
-training must come to is said by the player, in one thread, where nothing can go wrong.
+training must come to is said by the local executor, in one thread, where nothing can go wrong.
 
 Some layers, losses and optimizers go wrong by themselves, at a chosen call and only once: a file says that it
 has happened, since whoever does it again sits in another process.

@@ -218,7 +218,7 @@ class Case:
     skips_nan: bool = False
     #: After so many steps the pipeline is emptied, and goes on.
     drains_after: int = 8
-    #: Of the processes; the player takes none.
+    #: Of the processes; the local executor takes none.
     snapshot_every: int | None = None
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Records for tests: of a player, and of the simulator as if it had been real."""
+"""Records for tests: of a local executor, and of the simulator as if it had been real."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Any sequence of single deaths, each after the last one's recovery, leaves a snapshot of every stage.
 
-What decides is the code of the product: shelves, keepers, copies, and the plans that follow. What is played here is the
+What decides is the code of the product: stores, keepers, copies, and the plans that follow. What is played here is the
 order in which things happen: snapshots that arrive at some and not at others, processes and hosts that go, with others
 in their place or none.
 """

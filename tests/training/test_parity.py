@@ -1,9 +1,9 @@
-"""Training on real processes equals the player, to the bit, and does in parallel what the schedule says.
+"""Training on real processes equals the local executor, to the bit, and does in parallel what the schedule says.
 
-What the player computes is held against plain torch elsewhere (`tests/pipeline/test_local_executor_parity.py`); here
-a plan runs on one process for each worker, and losses, parameters, buffers and the state of the optimizers must be the
-player's. Bits are equal even where the player itself is only within rounding of one process, because sums between
-processes are added in the same order.
+What the local executor computes is held against plain torch elsewhere
+(`tests/pipeline/test_local_executor_parity.py`); here a plan runs on one process for each worker, and losses,
+parameters, buffers and the state of the optimizers must be those of the local executor. Bits are equal even where its
+own are only within rounding of one process, because sums between processes are added in the same order.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def differences(found: Any, expected: Any, path: str = "") -> list[str]:
 
 
 def trained(one: Any, case: Case) -> tuple[list[Any], dict[str, Any]]:
-    """What each step of a player or trainer gives, and the states in the middle and at the end."""
+    """What each step of a local executor or trainer gives, and the states in the middle and at the end."""
     steps: list[Any] = []
     states: dict[str, Any] = {}
     for number, (x, y) in enumerate(case.batches(), 1):

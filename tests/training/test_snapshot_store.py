@@ -1,4 +1,4 @@
-"""A shelf keeps what a death in any moment leaves as the newest snapshots that all have, and not much more."""
+"""A store keeps what a death in any moment leaves as the newest snapshots that all have, and not much more."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_workers_of_an_earlier_plan_are_forgotten_when_the_present_ones_are_safe
     shelf.put(0, Kept(OTHER, cut(10)))
     shelf.begin(1, (0, cut(10)))
     shelf.put(1, Kept(ONE, cut(20)))
-    assert (0, OTHER, cut(10)) in shelf.contents(), "cut 20 may not have come to the other shelves"
+    assert (0, OTHER, cut(10)) in shelf.contents(), "cut 20 may not have come to the other stores"
     shelf.put(1, Kept(ONE, cut(30)))
     assert shelf.contents() == [(1, ONE, cut(20)), (1, ONE, cut(30))]
     shelf.begin(2, None)

@@ -1,4 +1,4 @@
-"""Pairs that meet at a switchboard: what one says the other hears, whole, and whoever has no ticket gets nowhere."""
+"""Pairs that meet at a relay: what one says the other hears, whole, and whoever has no ticket gets nowhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import psutil
 import pytest
 
 from ropewalk.errors import LinkClosed, SettingsError, TransportRefused
-from ropewalk.transport import relay as switchboard_module
+from ropewalk.transport import relay as relay_module
 from ropewalk.transport.address import UnixAddress
 from ropewalk.transport.loop import Loop
 from ropewalk.transport.relay import MAX_UNDECIDED, Relay, join, new_ticket
@@ -38,7 +38,7 @@ FLOOD_BYTES = 64 << 20
 
 
 class Exchange:
-    """A switchboard on a loop of its own, which can be reached by a unix socket and by TCP."""
+    """A relay on a loop of its own, which can be reached by a unix socket and by TCP."""
 
     def __init__(self, loop: Loop, folder: str) -> None:
         self.loop = loop
@@ -237,7 +237,7 @@ def test_a_side_that_breaks_ends_the_other_one(exchange: Exchange, pair: Pair) -
 def test_a_speaker_that_never_listens_hears_of_the_end_too(
     exchange: Exchange, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switchboard_module, "LINGER_S", 0.2)
+    monkeypatch.setattr(relay_module, "LINGER_S", 0.2)
     a, b = pair
     fill(a)
     reset(b)
@@ -458,7 +458,7 @@ def test_a_ticket_that_was_never_given_out_is_refused(exchange: Exchange, ticket
 def test_a_third_with_the_same_ticket_is_refused_and_disturbs_nobody(exchange: Exchange) -> None:
     a, b = exchange.pair()
     with a, b:
-        wait_until(lambda: exchange.joined, "the switchboard tells that both came")
+        wait_until(lambda: exchange.joined, "the relay tells that both came")
         with pytest.raises(TransportRefused, match="was used"):
             exchange.join(exchange.joined[0]).result()
         a.sendall(b"still here")
@@ -482,7 +482,7 @@ def test_a_ticket_that_nobody_comes_with_is_given_up_in_time(exchange: Exchange)
 
 def test_a_first_side_that_went_away_takes_the_ticket_with_it(exchange: Exchange) -> None:
     ticket = exchange.expect()
-    with pytest.raises(LinkClosed, match=r"did not come to the switchboard at 127.0.0.1:\d+ in 0.1 s"):
+    with pytest.raises(LinkClosed, match=r"did not come to the relay at 127.0.0.1:\d+ in 0.1 s"):
         exchange.join(ticket, timeout_s=0.1).result()
     wait_until(lambda: exchange.missed == [ticket], "it is noticed")
     with pytest.raises(TransportRefused, match="not valid"):
@@ -605,12 +605,12 @@ def test_joining_where_nobody_listens_says_so(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = listener.getsockname()
     for nowhere in (address, UnixAddress(str(tmp_path / "none"))):
-        with pytest.raises(LinkClosed, match="no switchboard answers at"):
+        with pytest.raises(LinkClosed, match="no relay answers at"):
             join(nowhere, new_ticket(), 1)
 
 
 def test_joining_something_else_says_so() -> None:
-    for answer, words in ((b"SSH-2.0-x\r\n", "no switchboard gives"), (b"", "hung up")):
+    for answer, words in ((b"SSH-2.0-x\r\n", "no relay gives"), (b"", "hung up")):
         with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as executor:
             joining = executor.submit(join, listener.getsockname(), new_ticket(), DEADLINE_S)
             with listener.accept()[0] as sock:
@@ -621,7 +621,7 @@ def test_joining_something_else_says_so() -> None:
 
 
 def test_what_somebody_else_gives_as_a_reason_steers_no_terminal() -> None:
-    """S19, S32: whoever took over the port of a switchboard says it, and people read it."""
+    """S19, S32: whoever took over the port of a relay says it, and people read it."""
     reason = "\x1b]0;owned\x07 no\r\n[pool-1 0@n1] done \x9b2J".encode()
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as executor:
         joining = executor.submit(lambda: join(server.getsockname(), new_ticket(), DEADLINE_S))
@@ -653,7 +653,7 @@ def test_a_flood_of_strangers_does_not_keep_a_pair_from_meeting(exchange: Exchan
 def test_a_stranger_that_says_nothing_or_too_little_is_cut_off_in_time(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(switchboard_module, "TICKET_S", 0.2)
+    monkeypatch.setattr(relay_module, "TICKET_S", 0.2)
     with exchange.raw() as silent, exchange.raw("unix") as slow:
         slow.sendall(b"ropewalk-switchboard 12")
         assert silent.recv(1) == slow.recv(1) == b""
@@ -683,8 +683,8 @@ def test_a_greeting_may_come_byte_by_byte(exchange: Exchange) -> None:
 
 
 def test_a_refused_peer_that_does_not_hang_up_is_cut_off(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switchboard_module, "LINGER_S", 0.1)
-    monkeypatch.setattr(switchboard_module, "MAX_LINGERING", 3)
+    monkeypatch.setattr(relay_module, "LINGER_S", 0.1)
+    monkeypatch.setattr(relay_module, "MAX_LINGERING", 3)
     with contextlib.ExitStack() as stack:
         for _ in range(10):
             stack.enter_context(exchange.raw()).sendall(b"nonsense")
@@ -749,7 +749,7 @@ def test_closing_ends_everything_at_once_and_may_be_repeated(exchange: Exchange)
         waiting.result()
     assert exchange.missed == []
     assert not os.path.exists(exchange.unix.path)
-    with pytest.raises(LinkClosed, match="no switchboard answers"):
+    with pytest.raises(LinkClosed, match="no relay answers"):
         exchange.join(ticket).result()
 
 

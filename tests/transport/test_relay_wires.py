@@ -1,4 +1,4 @@
-"""A switchboard on a third machine, over wires that are far, lossy, slow and cut."""
+"""A relay on a third machine, over wires that are far, lossy, slow and cut."""
 
 from __future__ import annotations
 

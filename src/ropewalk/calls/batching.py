@@ -1,8 +1,8 @@
 """Calls of a batched method gather until a batch is due, and then run as one.
 
 Incoming ─▶ Gathering ──full, or waited long enough──▶ CallBatch ──turn──▶ one call, many replies
-               ▲ └─ from inside a call that runs here: at once, alone        │
-               └──────────────── the next batch may run ◀────────────────────┘
+               ▲ └─ from inside a call that runs here: at once, alone            │
+               └──────────────── the next batch may run ◀────────────────────────┘
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Process`: the process class of `multiprocessing`, for processes of agents that may be on other hosts.
 
     Process.start ─▶ PackedProcess ─▶ Session.start ─▶ agent ─▶ process_main ─▶ Process._bootstrap ─▶ run
-         │                                                                    (the standard library's)
+         │                                                                           (the standard library's)
          └── Popen ◀── Up, Exited ── session's loop
 
 It is a subclass of the standard library's class, which keeps the list of children and, in the new process, sets

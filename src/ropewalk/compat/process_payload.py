@@ -1,8 +1,9 @@
 """The messages that carry a `Process` object to the process that runs it.
 
-            ◀───────────── Up ──────────────
-    owner   PackedProcess ─────BeginProcess, parts───────▶ unpack, run   process
-            ◀──────────── Loaded ───────────
+    owner: PackedProcess                       process
+            ◀───────────── Up ─────────────
+            ───── BeginProcess, parts ─────▶ unpack, run
+            ◀─────────── Loaded ───────────
 
 The object is pickled before `start` returns, so later changes by the caller have no effect. Large arrays are in a
 memory file (memfd), which the process maps if it is on the same host.

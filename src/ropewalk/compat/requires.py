@@ -1,6 +1,6 @@
 """`requires`: declares the resources of a function where it is defined, for every process that runs it.
 
-    @requires(cpus=4, memory="8Gi")        Process(target=simulate)  ──▶  ProcessSpec(resources, bounded)
+    @requires(cpus=4, memory="8Gi")    Process(target=simulate)  ──▶  ProcessSpec(resources, bounded)
     def simulate(): ...                                                 │
                                         engine: a job of that size ◀────┴────▶ agent: these CPUs, no more memory
 

@@ -118,7 +118,7 @@ class LocalExecutor:
             self.graph = trace(model, example_inputs)
         if not self.graph.model.training:
             raise ValueError(
-                f"{type(self.graph.model).__name__} is in evaluation mode as a whole, and a executor trains; call "
+                f"{type(self.graph.model).__name__} is in evaluation mode as a whole, and an executor trains; call "
                 f"model.train() first, and then eval() on those of its modules that shall stay in evaluation"
             )
         make = OptimizerMaker(optimizer, lr_schedule, lr_scale)

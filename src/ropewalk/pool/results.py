@@ -6,7 +6,7 @@ The loop's thread only stores the bytes. They are unpickled in the thread that a
 for the values: user code (`__setstate__`, `__reduce__`) never runs on the loop.
 
     PoolJob ─┬─ AsyncResult ── MapResult    one answer, when all results are in
-         └─ ImapJob ◀── IMapIterator    one answer for each task, as they come or in order
+             └─ ImapJob ◀── IMapIterator    one answer for each task, as they come or in order
 """
 
 from __future__ import annotations

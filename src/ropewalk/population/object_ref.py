@@ -53,7 +53,7 @@ class ObjectRef:
         self._place = place
 
     def __repr__(self) -> str:
-        return f"<Held on {self._place.host}>" if isinstance(self._place, Box) else "<Held>"
+        return f"<ObjectRef on {self._place.host}>" if isinstance(self._place, Box) else "<ObjectRef>"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ObjectRef) and self._place == other._place

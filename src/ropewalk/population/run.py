@@ -3,7 +3,7 @@
     pacing ── Ask(n) ───▶ algorithm.ask ─▶ executor.submit      (workers evaluate)
            ◀─ ended ───── executor.collect ◀─────────────────────────┘
            ── Tell ─────▶ failures, NaN ─▶ algorithm.tell ─▶ row of the table ─▶ report, checkpoint, until
-           ── CancelEvaluations ─────▶ executor.drop
+           ── CancelEvaluations ─▶ executor.drop
 
 Every instruction is logged after it was carried out. A row ends when the algorithm counts another generation, in any
 mode; a test of the incumbent runs concurrently with the evaluations of its row.
@@ -11,7 +11,6 @@ mode; a test of the incumbent runs concurrently with the evaluations of its row.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from ropewalk.population.algorithm import Algorithm, Evaluator, IncumbentEvaluat
 from ropewalk.population.decisions import Decisions, Fail, unpacked_decisions
 from ropewalk.population.executors.executor import EvaluationExecutor, FinishedEvaluation
 from ropewalk.population.failures import FailurePolicy
+from ropewalk.population.moved_classes import loads_moved
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Pacing, Tell, Ticket
 from ropewalk.population.pacing.replay import Replay
@@ -374,4 +374,4 @@ def _saved(value: Any) -> dict[str, Any]:
 
 def _restored(saved: dict[str, Any]) -> Any:
     # `read_state` only reads files that this user has written.
-    return pickle.loads(saved["pickle"]) if "pickle" in saved else saved["plain"]  # noqa: S301
+    return loads_moved(saved["pickle"]) if "pickle" in saved else saved["plain"]

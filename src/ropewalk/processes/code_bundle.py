@@ -1,9 +1,9 @@
 """The user's code for other hosts: a project folder as one content-addressed block of bytes.
 
-    launcher                                        host
+    launcher                                            host
     find_project ─▶ make_bundle ──── CodeBundle.data ──▶ unpack ─▶ <folder>/<id>/...
-                        │                               │
-                     root ───────── travels beside ──▶ remap, remap_paths
+                        │                                   │
+                     root ───────── travels beside ──────▶ remap, remap_paths
 
 A bundle is a compressed tar archive without times and owners, so that equal code has an equal id, and a host unpacks it
 once. The reader trusts nothing: it accepts files, folders and links that stay inside, checks every name and counts

@@ -130,7 +130,7 @@ class RelayRouter:
             return come.get(timeout=timeout_s)
         except queue.Empty:
             self._loop.call_later(_AGAIN_S, lambda: [come.get().close() for _ in range(come.qsize())])  # it came late
-            raise LinkClosed(f"{target.label} did not come to the launcher's switchboard in {timeout_s:g} s") from None
+            raise LinkClosed(f"{target.label} did not come to the launcher's relay in {timeout_s:g} s") from None
 
     def relay_at(self, relay: AgentRecord | None, place: RelayAt) -> None:
         """Handle the answer of an agent, or the launcher, whose relay is ready for two sides."""

@@ -4,7 +4,7 @@
       1. reads <run folder>/control-*.json ◀──writes──── ControlServer
       2. dials the socket named in it ─────handshake───▶ its loop; uid and secret are checked
       3. Status Stop LogFiles Stacks ──────────────────▶ a thread of its own for each ──▶ ControlTarget
-         StatusIs LogFilesAre StacksAre ControlProblem ◀─────── its answer
+         StatusIs LogFilesAre StacksAre ControlProblem ◀── its answer
 
 The target may block: the loop, and other requests, go on. The other end is `program/launchers.py`.
 """

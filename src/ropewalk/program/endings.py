@@ -1,7 +1,7 @@
 """Ends units: services after the units that call them; each unit is asked first, then terminated, then killed.
 
 EndReplica ─▶ held, while finite units are still ending ─▶ StopUnit ──grace──▶ SIGTERM ──▶ SIGKILL
-                                                        └─ shortly before: AskStatus, to report what it is doing
+                                                               └─ shortly before: AskStatus, to report what it is doing
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Depots: the shared objects of a host, and the references to them.
 
-    link ─▶ CallServer ─┬─▶ notices of references: held, under way, released, in order        (refcounts.py)
-                        ├─▶ calls to shared objects, and those of them that wait   (waiting_calls.py, states/)
+    link ─▶ CallServer ─┬─▶ notices of references: held, under way, released, in order      (refcounts.py)
+                        ├─▶ calls to shared objects, and those of them that wait            (waiting_calls.py, states/)
                         ├─▶ target 1, the depot itself: make an object
-                        └─▶ objects of users, in a manager                          (manager_server.py)
+                        └─▶ objects of users, in a manager                                  (manager_server.py)
 
 The depot does not unpickle the items of queues and pipes. It runs on one loop; a lock is held wherever a state
 or a reference changes, because objects of users are called from other threads as well.

@@ -1,7 +1,7 @@
 """A manager's process, as the process that started it sees it.
 
 start ─▶ requested ──ManagerReady──▶ up ── StopManager, SIGTERM, SIGKILL ──▶ ended
-             └──NotReady, NotStarted, Exited────────────────────▲
+             └──NotReady, NotStarted, Exited───────────────────────────────────▲
 """
 
 from __future__ import annotations

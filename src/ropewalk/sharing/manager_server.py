@@ -2,7 +2,7 @@
 
     create("Simulator", seed) ─▶ registry: callable(seed) ─▶ ServedObject ─ served in the manager's depot ─▶ proxies
                                                                 │
-    a proxy that arrives here (a dict in a list) ─ refers to ──┘    no link, no count: an ordinary reference
+    a proxy that arrives here (a dict in a list) ─ refers to ───┘    no link, no count: an ordinary reference
 
 So an object that only objects of the manager refer to lives as long as these, and reference cycles are collected like
 any others. When such an inner proxy is sent out again, its object is served anew if it was not.

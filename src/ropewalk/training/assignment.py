@@ -1,10 +1,10 @@
 """The messages between the controller and the stage processes.
 
-Training     once, when a process starts: the model without its tensors, the loss, the optimizer
-Presence     the answer of a process that has started
-Assignment   at each deployment (a new epoch): the plan, which worker this process is, the source of its tensors
-Admission    at each step: the micro-batches, each reduced to what this worker needs
-Outcome      the answer to an admission: losses, and snapshots that a peer now keeps
+TrainingConfig    once, when a process starts: the model without its tensors, the loss, the optimizer
+Presence          the answer of a process that has started
+Assignment        at each deployment (a new epoch): the plan, which worker this process is, the source of its tensors
+Admission         at each step: the micro-batches, each reduced to what this worker needs
+AdmissionOutcome  the answer to an admission: losses, and snapshots that a peer now keeps
 """
 
 from __future__ import annotations

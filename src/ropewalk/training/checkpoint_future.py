@@ -37,7 +37,7 @@ class CheckpointFuture:
             except BaseException as error:
                 result.set_exception(error)
 
-        threading.Thread(target=run, name="ropewalk-saving", daemon=True).start()
+        threading.Thread(target=run, name="ropewalk-checkpoint", daemon=True).start()
         return cls(result)
 
     def __repr__(self) -> str:

@@ -43,7 +43,7 @@ class Replicator:
     def bring(self, errand: ReplicationJob) -> None:
         """Queue a snapshot to be sent; returns immediately."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="ropewalk-courier", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="ropewalk-replicator", daemon=True)
             self._thread.start()
         self._errands.put(errand)
 

@@ -1,6 +1,6 @@
 """Where stage processes take the initial values of their tensors from (`TensorSource`).
 
-Given            tensors that the launcher has, and sends
+GivenTensors     tensors that the launcher has, and sends
 Initialised      the factory's own initialisation, for each process only what its stages need
 SafetensorsFiles slices of files that all processes can open, such as a model from a hub
 Unset            arbitrary values, for stages that get theirs later (a checkpoint, a snapshot)

@@ -334,7 +334,7 @@ class Relay:
             self._drop(guest)
         elif not guest.said.startswith(_GREETING[: len(guest.said)]):
             self._release(guest)
-            self._refuse(_Side(guest.sock, told=True), "this is a switchboard of Ropewalk, which wants to see a ticket")
+            self._refuse(_Side(guest.sock, told=True), "this is a relay of Ropewalk, which wants to see a ticket")
         elif len(guest.said) == _SAID_BYTES:
             self._release(guest)
             self._arrive(guest.said[len(_GREETING) :].decode("latin-1"), _Side(guest.sock, told=True))
@@ -509,7 +509,7 @@ def join(address: UnixAddress | tuple[str, int], ticket: str, timeout_s: float) 
     try:
         sock = _connect(address, deadline)
     except OSError as error:
-        raise LinkClosed(f"no switchboard answers at {where}: {error}") from error
+        raise LinkClosed(f"no relay answers at {where}: {error}") from error
     with contextlib.ExitStack() as on_error:
         on_error.callback(sock.close)
         try:
@@ -517,11 +517,11 @@ def join(address: UnixAddress | tuple[str, int], ticket: str, timeout_s: float) 
             sock.sendall(_GREETING + ticket.encode())
             reason = _wait_for_answer(sock, deadline)
         except TimeoutError as error:
-            raise LinkClosed(f"the other side did not come to the switchboard at {where} in {timeout_s:g} s") from error
+            raise LinkClosed(f"the other side did not come to the relay at {where} in {timeout_s:g} s") from error
         except OSError as error:
-            raise LinkClosed(f"the switchboard at {where} was reached and lost again: {error}") from error
+            raise LinkClosed(f"the relay at {where} was reached and lost again: {error}") from error
         if reason:
-            raise TransportRefused(f"the switchboard at {where} refused this process: {reason}", reason=reason)
+            raise TransportRefused(f"the relay at {where} refused this process: {reason}", reason=reason)
         sock.settimeout(None)
         on_error.pop_all()
     return sock
@@ -539,7 +539,7 @@ def _wait_for_answer(sock: socket.socket, deadline: float) -> str:
     if answer == _YES:
         return ""
     if answer != _NO:
-        return "it gave an answer that no switchboard gives"
+        return "it gave an answer that no relay gives"
     (size,) = _receive_exactly(sock, 1, deadline)
     return escaped(_receive_exactly(sock, size, deadline).decode(errors="replace"))  # any process may have sent it
 

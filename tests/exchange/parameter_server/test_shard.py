@@ -308,7 +308,7 @@ def test_pushes_are_let_go_only_when_a_later_state_was_kept_for_sure() -> None:
 
 
 def test_an_enrolment_that_is_said_again_changes_nothing() -> None:
-    """A courier says it again for every message that was refused; nobody is waited for once more."""
+    """A client says it again for every message that was refused; nobody is waited for once more."""
     shard, workers = formed(SPARSE, 2)
     play(shard, list(workers), 2)
     names = [worker.name for worker in workers]

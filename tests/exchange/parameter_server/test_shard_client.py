@@ -1,4 +1,4 @@
-"""Couriers: what is urgent overtakes, and what a server has lost is sent again."""
+"""Clients of shards: what is urgent overtakes, and what a server has lost is sent again."""
 
 from __future__ import annotations
 

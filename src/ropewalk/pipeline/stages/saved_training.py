@@ -72,7 +72,7 @@ def give_back(saved: Mapping[str, Any], stages: Sequence[RunningStage], rates: R
             state.
     """
     if missing := [kind for kind in _KINDS if kind not in saved]:
-        raise ValueError(f"the state has no {missing[0]!r}; give what a executor's state_dict returned")
+        raise ValueError(f"the state has no {missing[0]!r}; give what an executor's state_dict returned")
     parameters = {name: one for stage in stages for name, one in stage.versions.parameters.items()}
     buffers = {name: one for stage in stages for name, one in stage.buffers.items()}
     _check_fits("parameter", saved["parameters"], parameters)

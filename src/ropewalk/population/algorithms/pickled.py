@@ -7,12 +7,12 @@ a plain pickle they would get a generator of their own.
 from __future__ import annotations
 
 import io
-import pickle
 import random
 from typing import Any, cast
 
 import numpy as np
 
+from ropewalk.population.moved_classes import MovedClasses
 from ropewalk.transport.by_value import ByValuePickler
 
 _SHARED: dict[str, Any] = {
@@ -20,24 +20,15 @@ _SHARED: dict[str, Any] = {
     "numpy.random": cast(Any, np.random.random).__self__,
 }
 
-_MOVED = {
-    "ropewalk.population.algorithms." + "dialects": "ropewalk.population.algorithms.adapters",
-    "ropewalk.population.algorithms." + "evotorch_dialects": "ropewalk.population.algorithms.evotorch_adapters",
-}
-"""The current places of classes that earlier checkpoints name."""
-
 
 class _OutsidePickler(ByValuePickler):
     def persistent_id(self, obj: Any) -> str | None:
         return next((name for name, shared in _SHARED.items() if obj is shared), None)
 
 
-class _OutsideUnpickler(pickle.Unpickler):
+class _OutsideUnpickler(MovedClasses):
     def persistent_load(self, pid: str) -> Any:
         return _SHARED[pid]
-
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        return super().find_class(_MOVED.get(module_name, module_name), global_name)
 
 
 def pickled(value: Any) -> bytes:

@@ -1,9 +1,9 @@
 """The interface of pacings: a pacing is told what was asked and what has ended, and decides what to do next. Pure.
 
-    asked(tickets) ──┐                ┌──▶ Ask(n)           ask the algorithm, have its candidates evaluated
-    ended(ticket) ───┼─▶ next(now) ───┼──▶ Tell(tickets)    tell the algorithm, in this order
-    (time passes) ───┘                ├──▶ CancelEvaluations(tickets)    give these up
-                                      └──▶ None             wait, at most until `due`
+    asked(tickets) ──┐                ┌──▶ Ask(n)                      ask the algorithm, have its candidates evaluated
+    ended(ticket) ───┼─▶ next(now) ───┼──▶ Tell(tickets)               tell the algorithm, in this order
+    (time passes) ───┘                ├──▶ CancelEvaluations(tickets)  give these up
+                                      └──▶ None                        wait, at most until `due`
 
 Apart from the algorithm, a run consists of these instructions in order; their log suffices to repeat it
 (`decisions.py`).
