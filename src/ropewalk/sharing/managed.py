@@ -16,7 +16,7 @@ class _Managed(shared_object.SharedObject):
     """A handle that supports being pickled in the process of its own manager, and is shown as proxies are."""
 
     def __repr__(self) -> str:
-        name = type(self).__name__
+        name = type(self).__name__.removeprefix("Managed")  # as multiprocessing calls its proxies
         return f"<{name}Proxy object, typeid {name!r} at {id(self):#x}>"
 
     def __str__(self) -> str:
