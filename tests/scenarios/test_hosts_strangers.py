@@ -60,7 +60,7 @@ OPEN_RUN = """
         time.sleep(0.02)
     pool.map(where, range(100))
     tls = here._listener.address.tls
-    members = [*here._processes.items(), *here._fleet.agents.items()]
+    members = [*here.processes._processes.items(), *here._fleet.agents.items()]
     from ropewalk.transport.address import parse_address
     from ropewalk.transport.tokens import host_of, key_of_host, key_of_socket
 
@@ -84,7 +84,7 @@ OPEN_RUN = """
     for line in sys.stdin:
         match line.split():
             case ["retire"]:
-                id = next(id for id in here._processes if id.startswith("pool"))
+                id = next(id for id in here.processes._processes if id.startswith("pool"))
                 here.processes.retire(id)
                 say(id)
             case ["refused"]:

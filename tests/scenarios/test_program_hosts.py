@@ -57,7 +57,9 @@ def agent_on(cluster: Cluster, machine: Machine) -> int:
 
 def states_on(machine: Machine) -> list[Path]:
     """Saved states in the folders of a machine that are its own."""
-    return [path for folder in ("/tmp", "/run") for path in machine.path(folder).rglob("*.checkpoint")]
+    found = [path for folder in ("/tmp", "/run") for path in machine.path(folder).rglob("*.checkpoint")]
+    # The checkout may lie in /tmp, and tests have checkpoints of an earlier format.
+    return [path for path in found if "checkpoint_of_format_1" not in path.parts]
 
 
 def test_a_service_whose_host_is_lost_comes_back_elsewhere_with_its_state(lab: Lab, tmp_path: Path) -> None:
