@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ropewalk.errors import ProfileInvalid
 from ropewalk.pipeline.operator_memory import Bytes, measure_bytes
@@ -34,7 +34,7 @@ from ropewalk.pipeline.tracing.fake_tensors import is_numberless
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.model_inputs import as_arguments
 from ropewalk.pipeline.tracing.tracer import trace
-from ropewalk.pipeline.tracing.trees import flatten
+from ropewalk.pipeline.tracing.trees import map_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -109,16 +109,12 @@ def _prepared(
     if not any(True for _ in model.children()) and isinstance(model, nn.Sequential | nn.Identity):
         raise ProfileInvalid(f"a profile needs at least one operator, and this {type(model).__name__} has none")
     if device is not None:
-        model, example_inputs = copy.deepcopy(model).to(device), _moved(example_inputs, torch.device(device))
+        model = copy.deepcopy(model).to(device)
+        example_inputs = map_tensors(lambda tensor: tensor.to(device), example_inputs)
     report(f"tracing {type(model).__name__}")
     args, kwargs = as_arguments(example_inputs)
     graph = trace(model, example_inputs)
     return graph, graph.bind(*args, **kwargs)
-
-
-def _moved(tree: Any, device: torch.device) -> Any:
-    leaves, structure = flatten(tree)
-    return structure.unflatten([leaf.to(device) if isinstance(leaf, Tensor) else leaf for leaf in leaves])
 
 
 def _profile(
