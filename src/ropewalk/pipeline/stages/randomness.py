@@ -18,7 +18,7 @@ from types import TracebackType
 import torch
 from torch import Tensor
 
-from ropewalk.exchange.generators import set_state_of, state_of
+from ropewalk.pipeline.generator_states import set_state_of, state_of
 
 
 def micro_batch_seed(run: int, step: int, index: int) -> int:

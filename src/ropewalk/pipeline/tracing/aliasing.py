@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ropewalk.exchange.generators import equal_states, states_for
+from ropewalk.pipeline.generator_states import equal_states, states_for
 from ropewalk.pipeline.tracing.captured import Captured, run_node
 from ropewalk.pipeline.tracing.fake_tensors import is_fake
 from ropewalk.pipeline.tracing.random_calls import RandomCalls

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.errors import NotTraceable
-from ropewalk.exchange.generators import States, equal_states, set_states, states_for
+from ropewalk.pipeline.generator_states import States, equal_states, set_states, states_for
 from ropewalk.pipeline.tracing.aliasing import tensors_in
 from ropewalk.pipeline.tracing.fake_tensors import is_fake
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
