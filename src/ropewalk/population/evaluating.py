@@ -19,7 +19,7 @@ from ropewalk.population.executors import ground_of
 from ropewalk.population.failures import FailurePolicy, Policy
 from ropewalk.population.pacing.generational import Generational
 from ropewalk.population.pacing.pacing import Pacing
-from ropewalk.population.pacing.replay import Replay
+from ropewalk.population.pacing.replay import ReplayPacing
 from ropewalk.population.pacing.steady import Steady
 from ropewalk.population.pacing.stragglers import StragglerPolicy
 from ropewalk.population.progress import ProgressPrinter
@@ -304,7 +304,7 @@ def _pacing_of(
     method: Algorithm[Any], mode: Mode, stragglers: StragglerPolicy, ahead: float, earlier: Decisions | None
 ) -> Pacing:
     if earlier is not None:
-        return Replay(earlier.instructions)
+        return ReplayPacing(earlier.instructions)
     if mode == "generation":
         return Generational(lambda: method.population, stragglers)
     return Steady(ahead)

@@ -24,7 +24,7 @@ from ropewalk.population.failures import FailurePolicy
 from ropewalk.population.moved_classes import loads_moved
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Pacing, Tell, Ticket
-from ropewalk.population.pacing.replay import Replay
+from ropewalk.population.pacing.replay import ReplayPacing
 from ropewalk.population.rows import EvalConfig, OpenRow, Row, Testing, check_names, row_of
 from ropewalk.population.state_file import is_plain
 from ropewalk.population.worker_autoscaler import WorkerAutoscaler
@@ -86,9 +86,9 @@ class EvaluationLoop:
         """Number of consecutive evaluations without a fitness."""
         self._known_failures: dict[Ticket, Fail] = {}
         self._unwanted: set[Ticket] = set()
-        if isinstance(pacing, Replay):
+        if isinstance(pacing, ReplayPacing):
             self._known_failures, self._unwanted = decisions.failed, decisions.dropped
-        self._replays = isinstance(pacing, Replay)
+        self._replays = isinstance(pacing, ReplayPacing)
         self._row = OpenRow(0.0, 0.0, None)
         self.rows: list[Row] = []
         self.num_evaluations = 0
@@ -122,7 +122,7 @@ class EvaluationLoop:
                 case CancelEvaluations(tickets):
                     self._drop(tickets)
                 case None:
-                    if isinstance(self._pacing, Replay) and self._pacing.is_over:
+                    if isinstance(self._pacing, ReplayPacing) and self._pacing.is_over:
                         break
                     if not self._pacing.under_way:
                         raise RuntimeError(self._nothing_to_do())

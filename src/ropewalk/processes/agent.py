@@ -110,7 +110,7 @@ _OUTPUT_CREDIT = 1 << 20
 """Bytes of output of one owner that may be in transit before its processes wait."""
 
 
-class Agent:
+class HostAgent:
     """One agent and the processes that it hosts."""
 
     def __init__(self, boot: AgentBoot) -> None:
@@ -721,7 +721,7 @@ def main() -> None:
     try:
         if problem := kernel.what_keeps_processes_from_running():
             raise TransportRefused(problem)
-        Agent(boot).run()
+        HostAgent(boot).run()
     except TransportRefused as error:
         print(f"this agent on {platform.node()} cannot run: {error}", file=sys.stderr)
         sys.exit(REFUSED_EXIT_CODE)

@@ -1,4 +1,4 @@
-"""Replay: repeats the decisions of a logged run in their order, whenever evaluations end."""
+"""ReplayPacing: repeats the decisions of a logged run in their order, whenever evaluations end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from ropewalk.population.pacing.pacing import Ask, CancelEvaluations, Instruction, Tell, UnderWay, rows
 
 
-class Replay(UnderWay):
+class ReplayPacing(UnderWay):
     """The pacing of a logged run.
 
     Args:

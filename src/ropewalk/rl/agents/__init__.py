@@ -1,0 +1,1 @@
+"""Methods of reinforcement learning, one file each."""

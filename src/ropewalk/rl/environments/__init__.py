@@ -1,0 +1,1 @@
+"""Environments, stepped together, with one convention for the ends of episodes."""

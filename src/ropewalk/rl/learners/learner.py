@@ -1,0 +1,58 @@
+"""`Learner`: turns batches into better weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.replay.batch import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an update tells.
+
+    Attributes:
+        metrics: numbers for the log, such as "loss" and "entropy".
+        priorities: new priorities of the batch's items, shape (B,); None leaves them as they are.
+    """
+
+    metrics: Mapping[str, float]
+    priorities: NDArray[np.float64] | None = None
+
+
+class Learner(ABC):
+    """Owns the weights that are trained. Deterministic: equal states and equal batches give equal bits."""
+
+    @abstractmethod
+    def update(self, batch: Batch, progress: float) -> Update:
+        """Learn from one batch.
+
+        Args:
+            batch: what was sampled; its arrays are not kept.
+            progress: share of the experiment's steps that were done, 0 to 1, for schedules.
+
+        Raises:
+            NotFinite: the loss or a gradient is NaN or infinite, and the policy for that is "raise".
+        """
+
+    @abstractmethod
+    def variables(self) -> dict[str, Array]:
+        """Return copies of what policies need, by name."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later updates depend on: weights, optimizer, targets, random generators, counts."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+
+
+__all__ = ["Learner", "Update"]

@@ -1,0 +1,1 @@
+"""What chooses actions, one file each."""

@@ -1,0 +1,68 @@
+"""`Policy`: chooses actions for the environments of an actor."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.rl.environments.spec import Array, Observation
+from ropewalk.rl.variables import Variables
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Actions for N environments.
+
+    Attributes:
+        action: shape (N, ...), as stored and learned from; `ropewalk.rl.environments` clips it to the bounds.
+        extras: what the learner needs beside it, shape (N, ...) each, such as "log_prob".
+        state: recurrent state after this step, shape (N, ...) each.
+    """
+
+    action: Array
+    extras: Mapping[str, Array] = field(default_factory=dict[str, Array])
+    state: Mapping[str, Array] = field(default_factory=dict[str, Array])
+
+
+class Policy(ABC):
+    """Chooses actions. It holds weights and nothing else: recurrent state and randomness come in as arguments.
+
+    So what it chooses follows from its arguments alone, whatever process it is in, and one policy serves any number of
+    environments.
+    """
+
+    def initial_state(self, num_envs: int) -> dict[str, Array]:
+        """Return the recurrent state at the first step of an episode, shape (num_envs, ...) each; {} without memory."""
+        del num_envs
+        return {}
+
+    @abstractmethod
+    def act(
+        self,
+        observation: Observation,
+        first: NDArray[np.bool_],
+        state: Mapping[str, Array],
+        rng: np.random.Generator,
+        *,
+        greedy: bool = False,
+    ) -> Choice:
+        """Choose an action for each of N environments.
+
+        Args:
+            observation: shape (N, ...).
+            first: shape (N,); where True, the recurrent state is reset before it is used.
+            state: recurrent state, shape (N, ...) each.
+            rng: the only source of randomness.
+            greedy: act as an evaluator does, without exploration.
+        """
+
+    @abstractmethod
+    def load(self, variables: Variables) -> None:
+        """Act with these weights from now on."""
+
+
+__all__ = ["Choice", "Policy"]

@@ -1,0 +1,1 @@
+"""Replay: tables of items over rows that are stored once."""

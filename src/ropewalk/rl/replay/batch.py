@@ -1,0 +1,55 @@
+"""`Batch`: items that were sampled from a table, as one array per column."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.rl.environments.spec import Array
+
+
+@dataclass(frozen=True, slots=True)
+class SampleInfo:
+    """Facts of each sampled item, at the moment of the draw. All arrays have shape (B,).
+
+    Attributes:
+        keys: of the items, int64: for `update_priorities`.
+        probability: of drawing this item, float64.
+        priority: float64.
+        times_sampled: this time included, int64.
+        version: of the weights that chose the item's actions, int64; staleness is the learner's version less this.
+        inserted: number of the item's insertion in its table, int64.
+        table_size: number of items in the table.
+        run_ids: which life of which actor made each item.
+    """
+
+    keys: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    priority: NDArray[np.float64]
+    times_sampled: NDArray[np.int64]
+    version: NDArray[np.int64]
+    inserted: NDArray[np.int64]
+    table_size: int
+    run_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B items.
+
+    Attributes:
+        columns: arrays by name, shape (B, ...), or (B, L, ...) for columns of L rows per item.
+        info: facts of the items.
+    """
+
+    columns: Mapping[str, Array]
+    info: SampleInfo
+
+    def __len__(self) -> int:
+        return len(self.info.keys)
+
+
+__all__ = ["Batch", "SampleInfo"]

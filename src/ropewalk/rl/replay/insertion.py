@@ -1,0 +1,75 @@
+"""`Insertion`: rows and items that a stream adds to replay, in one message.
+
+A stream's *rows* are numbered from 0 in each of its columns. A row is stored once. *Items* of tables name rows: an item
+of a table of transitions names row 7 of "observation" as its observation and row 10 as its next observation. Rows are
+freed when no item refers to them and their stream does not need them any more.
+
+    insertion 0:  rows 0..79 of "observation", items that name rows 0..77
+    insertion 1:  rows 80..159, items that name rows 78..157: that is why insertion 0 says `keep = {"observation": 78}`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.rl.environments.spec import Array
+
+
+@dataclass(frozen=True, slots=True)
+class RowsOf:
+    """Which rows of a stored column each of some items has.
+
+    Attributes:
+        column: name of the stored column.
+        rows: row numbers within the stream, int64: shape (items,), or (items, L) where an item has L rows of it.
+    """
+
+    column: str
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class NewItems:
+    """Items for one table.
+
+    Attributes:
+        columns: for each column of the table's samples, the rows of each item.
+        priorities: float64, shape (items,); None: the largest priority in the table, or 1.
+    """
+
+    columns: Mapping[str, RowsOf]
+    priorities: NDArray[np.float64] | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())).rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """What a stream adds at once: all of it or nothing.
+
+    Attributes:
+        run_id: the stream: which life of which actor.
+        sequence: number of this insertion within its stream, from 0; one that was done already is not done again.
+        rows: new rows of each column, shape (rows, ...), numbered on from those of the last insertion.
+        items: new items by table.
+        keep: for each column, the first row that later insertions of the stream may name; a column that is missing
+            keeps none.
+        version: of the weights that chose the actions.
+        steps: environment steps in it, for the counters.
+    """
+
+    run_id: str
+    sequence: int
+    rows: Mapping[str, Array]
+    items: Mapping[str, NewItems]
+    keep: Mapping[str, int] = field(default_factory=dict[str, int])
+    version: int = 0
+    steps: int = 0
+
+
+__all__ = ["Insertion", "NewItems", "RowsOf"]

@@ -1,0 +1,30 @@
+"""Seeds and random generators that follow from the run's seed and from a path of names and numbers alone.
+
+No generator has a state that has to be saved: the one for block 7 of group 2 is `generator(seed, "block", 2, 7)`, in
+whatever process, after whatever deaths.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+
+def derived_seed(seed: int, *path: int | str) -> int:
+    """Return a seed below 2**31 for what lies at `path`; equal for equal arguments, independent otherwise."""
+    return int(_sequence(seed, path).generate_state(1)[0]) >> 1
+
+
+def generator(seed: int, *path: int | str) -> np.random.Generator:
+    """Return a new generator for what lies at `path`."""
+    return np.random.Generator(np.random.PCG64(_sequence(seed, path)))
+
+
+def _sequence(seed: int, path: tuple[int | str, ...]) -> np.random.SeedSequence:
+    return np.random.SeedSequence(
+        [seed, *(zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path)]
+    )
+
+
+__all__ = ["derived_seed", "generator"]
