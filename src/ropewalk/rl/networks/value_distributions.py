@@ -4,7 +4,8 @@
     CategoricalReturn   probabilities of fixed returns, "atoms" (C51: Bellemare et al. 2017)
     QuantileReturn      returns of fixed probabilities, "quantiles" (QR-DQN: Dabney et al. 2018)
 
-The network has `size` outputs per action; `mean` turns outputs [..., A, size] into values [..., A].
+The network has `size` outputs per action, as an axis of their own if there are several; `mean` turns outputs [..., A]
+or [..., A, size] into values [..., A].
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class ScalarReturn:
 
     def mean(self, outputs: torch.Tensor) -> torch.Tensor:
         """Return the values of the actions, shape [..., A]."""
-        return outputs[..., 0]
+        return outputs
 
     def mean_numpy(self, outputs: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the same as `mean`, for arrays."""
-        return outputs[..., 0]
+        return outputs
 
 
 @dataclass(frozen=True, slots=True)

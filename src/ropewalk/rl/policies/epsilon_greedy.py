@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.module_arrays import load_arrays
-from ropewalk.rl.networks.noisy_linear import set_noise
+from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
 from ropewalk.rl.policies.exploration import Exploration
 from ropewalk.rl.policies.numpy_forward import numpy_forward
 from ropewalk.rl.policies.policy import Choice, Policy
