@@ -39,6 +39,9 @@
     ├── NotTraceable (TypeError)              a model cannot be traced; names the operator and a workaround
     ├── PlanInvalid (ValueError)              the stages are not a valid plan of this model on these devices
     │   └── NoPlanFits                        no plan meets the request; names both numbers and the smallest change
+    ├── NotFinite (ArithmeticError)           experience contains NaN or infinity; names environment, step and column
+    ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to begin anew
+    ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
@@ -400,6 +403,48 @@ class NoPlanFits(PlanInvalid):
 
     needed: float = 0
     available: float = 0
+
+
+class NotFinite(RopewalkError, ArithmeticError):
+    """Something that is learned from, or a loss, is NaN or infinite.
+
+    Attributes:
+        column: name of the column, loss or gradient.
+        run_id: the life of the actor whose experience it is.
+        env: index of the environment within its group.
+        step: number of the step within the run id, from 0.
+    """
+
+    column: str = ""
+    run_id: str = ""
+    env: int = 0
+    step: int = 0
+
+
+class StreamLost(RopewalkError, ConnectionError):
+    """Replay lacks earlier insertions of a stream, because it was lost and restored from an older state, or not at all.
+
+    Attributes:
+        run_id: the stream.
+        expected: number of the insertion that replay would take next.
+        sequence: number of the insertion that came.
+    """
+
+    run_id: str = ""
+    expected: int = 0
+    sequence: int = 0
+
+
+class LimiterDeadlock(RopewalkError):
+    """The limiter of a table allows neither the insertion nor the samples that are waited for.
+
+    Attributes:
+        table: name of the table.
+        waited_s: seconds for which both sides have waited without any change.
+    """
+
+    table: str = ""
+    waited_s: float = 0.0
 
 
 class EvaluationFailed(RopewalkError):
