@@ -49,6 +49,8 @@
     ├── TrainerFailed                         a trainer was used after it had failed
     ├── StageLost (ConnectionError)           the process of a stage is gone, and training cannot continue without it
     ├── StageStalled (TimeoutError)           all stages answer, but a step does not finish
+    ├── EnvironmentFailed                     an environment of reinforcement learning failed; names the episode's seed
+    │   └── EnvironmentLost                   the process of an environment died, or did not answer in time
     └── ExchangeError                         gradients could not be exchanged
         ├── ExchangeInvalid (ValueError)      parts of an exchange do not fit together; says what to use instead
         ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and during which operation
@@ -517,6 +519,34 @@ class StageStalled(RopewalkError, TimeoutError):
     """
 
     waited_s: float = 0.0
+
+
+class EnvironmentFailed(RopewalkError):
+    """An environment fails again and again, or does not do the same again where it must.
+
+    Attributes:
+        group: its group of environments.
+        env: its index within the group.
+        episode: number of the episode.
+        seed: the seed that the episode began with; None if it began without one.
+    """
+
+    group: int = 0
+    env: int = 0
+    episode: int = 0
+    seed: int | None = None
+
+
+class EnvironmentLost(EnvironmentFailed):
+    """The process of an isolated environment died, or did not answer in time and was killed.
+
+    Attributes:
+        cause: how the process ended.
+        stacks: the stacks of its threads, if it did not answer.
+    """
+
+    cause: str = ""
+    stacks: str = ""
 
 
 class ExchangeError(RopewalkError):
