@@ -1,4 +1,4 @@
-"""`ActionValueNetwork`: a torso and a head that values each of a discrete set of actions: the network of DQN and R2D2."""
+"""`ActionValueNetwork`: a torso and a head that values each discrete action, which is the network of DQN and R2D2."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class ActionValueNetwork(nn.Module):
         super().__init__()
         self.torso = torso
         self.returns: ReturnKind = ScalarReturn() if returns is None else returns
-        self.head = QHead(
-            torso.features, num_actions, self.returns.size, dueling=dueling, noisy=noisy, hidden=hidden
-        )
+        self.head = QHead(torso.features, num_actions, self.returns.size, dueling=dueling, noisy=noisy, hidden=hidden)
 
     def initial_state(self, batch: int) -> State:
         """Return the torso's recurrent state at the first step of an episode, shape (batch, ...) each."""

@@ -29,8 +29,8 @@ NumpyValues: TypeAlias = Callable[[Observation], NDArray[np.float32]]
 class EpsilonGreedy(Policy):
     """Acts by the values of a network.
 
-    For each environment, with probability epsilon the action is drawn uniformly from all; otherwise it is the one of
-    the highest value, the first of equals. With noisy layers, each call draws one noise for all environments; evaluators
+    For each environment, with probability epsilon the action is drawn uniformly from all; otherwise it is that of the
+    highest value, the first of equals. With noisy layers, each call draws one noise for all environments, and evaluators
     act without noise.
 
     Args:
@@ -42,7 +42,8 @@ class EpsilonGreedy(Policy):
     def __init__(
         self, network: ActionValueNetwork, exploration: Exploration, *, evaluation_epsilon: float = 0.0
     ) -> None:
-        self._network = network
+        self._network = network.requires_grad_(requires_grad=False).eval()
+        self._noisy = [layer for layer in network.modules() if isinstance(layer, NoisyLinear)]
         self._exploration = exploration
         self._evaluation_epsilon = evaluation_epsilon
         self._progress = 0.0
@@ -63,7 +64,10 @@ class EpsilonGreedy(Policy):
     ) -> Choice:
         """Choose an action for each of N environments; see `Policy.act`."""
         num_envs = len(first)
-        set_noise(self._network, None if greedy else rng)
+        if self._noisy:
+            for layer in self._noisy:
+                layer.train(not greedy)  # in evaluation mode they have no noise
+            draw_noise(self._network, torch.Generator().manual_seed(int(rng.integers(2**63))))
         values, after = self._values(observation, first, state)
         best = values.argmax(-1)
         if greedy:
@@ -79,7 +83,6 @@ class EpsilonGreedy(Policy):
         """Act with these weights, and with the epsilons of their progress."""
         load_arrays(self._network, variables.arrays)
         self._progress = variables.progress
-        self._numpy = numpy_values(self._network)
 
     def _values(
         self, observation: Observation, first: NDArray[np.bool_], state: Mapping[str, Array]
@@ -99,21 +102,14 @@ class EpsilonGreedy(Policy):
 def numpy_values(network: ActionValueNetwork) -> NumpyValues | None:
     """Return the network's values as a function of numpy alone, or None where numpy cannot evaluate it.
 
-    The function has the weights of this moment.
+    Like `numpy_forward`, it follows weights that are loaded into the network in place.
     """
-    torso = numpy_forward(network.torso)
-    advantage_stream = numpy_forward(network.head.advantage)
-    value_stream = None if network.head.value is None else numpy_forward(network.head.value)
-    if torso is None or advantage_stream is None or (network.head.value is not None and value_stream is None):
+    torso, head, returns = numpy_forward(network.torso), numpy_forward(network.head), network.returns
+    if torso is None or head is None:
         return None
-    shape, returns = (-1, network.head.num_actions, network.head.size), network.returns
 
     def values(observation: Observation) -> NDArray[np.float32]:
-        features = torso(observation)
-        outputs = advantage_stream(features).reshape(shape)
-        if value_stream is not None:
-            outputs = value_stream(features)[:, None] + outputs - outputs.mean(-2, keepdims=True)
-        return returns.mean_numpy(outputs)
+        return returns.mean_numpy(head(torso(observation)))
 
     return values
 
