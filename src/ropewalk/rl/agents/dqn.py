@@ -112,9 +112,7 @@ class DQN(Agent):
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, before anything starts."""
         if self.distributional not in ("none", "c51", "quantile"):
-            raise ValueError(
-                f"distributional={self.distributional!r} is unknown; it is 'none', 'c51' or 'quantile'"
-            )
+            raise ValueError(f"distributional={self.distributional!r} is unknown; it is 'none', 'c51' or 'quantile'")
         if self.batch_size is None or self.batch_size < 1:
             raise ValueError(f"batch_size={self.batch_size}; DQN needs a number of transitions, such as 64")
         if self.learning_starts > self.replay_size:
@@ -177,9 +175,7 @@ class DQN(Agent):
     ) -> DQNLearner:
         """Make the learner, with weights that follow from the seed."""
         made = self.make_network(spec, network, seed).to(device)
-        step = GradientStep(
-            made.parameters(), self.optimizer, max_norm=self.max_grad_norm, not_finite=self.not_finite
-        )
+        step = GradientStep(made.parameters(), self.optimizer, max_norm=self.max_grad_norm, not_finite=self.not_finite)
         return DQNLearner(
             made,
             step,

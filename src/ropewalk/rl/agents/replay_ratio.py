@@ -5,9 +5,7 @@ from __future__ import annotations
 from ropewalk.rl.replay.limiters import RateLimiter
 
 
-def ratio_limiter(
-    samples_per_insert: float, *, min_size: int, batch_size: int, items_per_round: int
-) -> RateLimiter:
+def ratio_limiter(samples_per_insert: float, *, min_size: int, batch_size: int, items_per_round: int) -> RateLimiter:
     """Return the limiter of a table that is sampled `samples_per_insert` times for each item, in whole batches.
 
     The numbers of samples owed that it allows lie one round's samples and one batch below and above

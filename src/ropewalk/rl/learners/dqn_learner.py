@@ -11,6 +11,8 @@ from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep
 from ropewalk.rl.learners.targets import TargetRule
 from ropewalk.rl.learners.value_learner import ItemLosses, ValueLearner, of_actions
+from ropewalk.rl.losses.distributional import categorical_cross_entropy, project_categorical, quantile_huber
+from ropewalk.rl.losses.td import huber
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.value_distributions import CategoricalReturn, QuantileReturn, ScalarReturn
 from ropewalk.rl.schedules import LinearSchedule
@@ -70,3 +72,25 @@ class DQNLearner(ValueLearner):
         outputs = self.target_network(observation)
         choosing = self.network(observation) if self._double else outputs
         return of_actions(outputs, self.network.returns.mean(choosing).argmax(-1))
+
+    def _of_means(self, values: Tensor, targets: Tensor) -> ItemLosses:
+        errors = targets - values
+        return ItemLosses(huber(errors, self._huber), errors.detach().abs(), {"value": values.detach().mean()})
+
+    def _of_categories(
+        self, logits: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor, returns: CategoricalReturn
+    ) -> ItemLosses:
+        support = returns.support(logits.device)
+        atoms = reward[:, None] + discount[:, None] * support
+        targets = project_categorical(atoms, torch.softmax(bootstrap, -1), support)
+        losses = categorical_cross_entropy(logits, targets)
+        entropy = torch.special.entr(targets).sum(-1)
+        metrics = {"value": returns.mean(logits.detach()).mean()}
+        return ItemLosses(losses, (losses.detach() - entropy).clamp(min=0), metrics)
+
+    def _of_quantiles(self, quantiles: Tensor, targets: Tensor) -> ItemLosses:
+        losses = quantile_huber(quantiles, targets, self._huber or 0.0)
+        return ItemLosses(losses, losses.detach(), {"value": quantiles.detach().mean()})
+
+
+__all__ = ["DQNLearner"]
