@@ -25,7 +25,7 @@ class Concatenate:
     networks: Mapping[str, TorsoFactory]
 
     def __call__(self, spec: EnvironmentSpec) -> ConcatenateTorso:
-        entries = {} if isinstance(spec.observation, ArraySpec) else spec.observation
+        entries = dict[str, ArraySpec]() if isinstance(spec.observation, ArraySpec) else spec.observation
         if missing := [name for name in self.networks if name not in entries]:
             raise ValueError(
                 f"observations have no entry {', '.join(missing)}; there are {', '.join(entries) or 'no entries'}"

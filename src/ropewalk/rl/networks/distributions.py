@@ -115,19 +115,19 @@ class MultiCategorical(Distribution):
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
         """See `Distribution`."""
-        parts = zip(self.nums, params.split(list(self.nums), dim=-1), action.unbind(-1), strict=True)
+        parts = zip(self.nums, torch.split(params, list(self.nums), dim=-1), action.unbind(-1), strict=True)
         return torch.stack([Categorical(num).log_prob(logits, chosen) for num, logits, chosen in parts]).sum(0)
 
     def entropy(self, params: Tensor) -> Tensor:
         """See `Distribution`."""
-        parts = zip(self.nums, params.split(list(self.nums), dim=-1), strict=True)
+        parts = zip(self.nums, torch.split(params, list(self.nums), dim=-1), strict=True)
         return torch.stack([Categorical(num).entropy(logits) for num, logits in parts]).sum(0)
 
     def sample(self, params: Floats, rng: np.random.Generator) -> tuple[Array, Floats]:
         """See `Distribution`."""
         uniform = rng.random((len(params), len(self.nums)))
         drawn = [_draw_choice(part, uniform[:, at : at + 1]) for at, part in enumerate(self._parts(params))]
-        return np.stack([action for action, _ in drawn], -1), np.sum([log for _, log in drawn], 0, dtype=np.float32)
+        return np.stack([action for action, _ in drawn], -1), np.stack([log for _, log in drawn]).sum(0)
 
     def mode(self, params: Floats) -> Array:
         """See `Distribution`."""
@@ -276,7 +276,7 @@ class SquashedGaussian(Distribution):
     @property
     def _scale(self) -> tuple[Floats, Floats]:
         low, high = np.array(self.low, np.float32), np.array(self.high, np.float32)
-        return (low + high) / 2, (high - low) / 2
+        return (low + high) * np.float32(0.5), (high - low) * np.float32(0.5)
 
     def _squashed(self, raw: Floats) -> Floats:
         centre, half = self._scale

@@ -117,7 +117,7 @@ def _silu(values: Any) -> Any:
 def _elu(layer: nn.ELU) -> Forward:
     alpha: float = layer.alpha
 
-    def run(values: Any) -> Any:
+    def run(values: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.where(values > 0, values, alpha * np.expm1(np.minimum(values, 0)))
 
     return run
@@ -126,7 +126,7 @@ def _elu(layer: nn.ELU) -> Forward:
 def _leaky_relu(layer: nn.LeakyReLU) -> Forward:
     slope: float = layer.negative_slope
 
-    def run(values: Any) -> Any:
+    def run(values: NDArray[np.float32]) -> NDArray[np.float32]:
         return np.where(values > 0, values, slope * values)
 
     return run
