@@ -1,0 +1,111 @@
+"""`Streams`: which insertions were done, and which of their rows later insertions may still name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ropewalk.rl.replay.insertion import Insertion, RowsOf
+from ropewalk.rl.replay.slab import Slots
+
+
+@dataclass(slots=True)
+class RowWindow:
+    """The slots of a stream's latest rows in one column.
+
+    Attributes:
+        start: number of its first row within the stream.
+        slots: of rows `start` and on.
+    """
+
+    start: int = 0
+    slots: Slots = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def end(self) -> int:
+        """Number of the stream's next row."""
+        return self.start + len(self.slots)
+
+
+@dataclass(slots=True)
+class RowStream:
+    """One run id.
+
+    Attributes:
+        sequence: number of its next insertion.
+        windows: by column.
+    """
+
+    sequence: int = 0
+    windows: dict[str, RowWindow] = field(default_factory=dict[str, RowWindow])
+
+
+class Streams:
+    """All streams by run id."""
+
+    def __init__(self) -> None:
+        self.open: dict[str, RowStream] = {}
+        self.ended: dict[str, int] = {}
+
+    def is_new(self, run_id: str, sequence: int) -> bool:
+        """Return whether an insertion is the next one of its stream; False: it was done before.
+
+        Raises:
+            ValueError: insertions before it are missing, or the stream was ended.
+        """
+        ended = self.ended.get(run_id)
+        expected = self.open[run_id].sequence if run_id in self.open else ended or 0
+        if sequence < expected:
+            return False
+        if ended is not None:
+            raise ValueError(
+                f"insertion {sequence} of stream {run_id!r} came after the stream had been ended with {ended} insertions; "
+                "a new life of an actor needs a new run id"
+            )
+        if sequence > expected:
+            raise ValueError(
+                f"insertion {sequence} of stream {run_id!r} came where insertion {expected} is expected; those between "
+                "were lost (if replay has started anew, its streams have to start anew too, with new run ids)"
+            )
+        return True
+
+    def window(self, run_id: str, column: str) -> RowWindow:
+        """Return the window of a stream in a column; an empty one that is not kept if there is none."""
+        stream = self.open.get(run_id)
+        return (stream and stream.windows.get(column)) or RowWindow()
+
+
+def check_rows(insertion: Insertion, table: str, rows: RowsOf, window: RowWindow) -> None:
+    """Check that the rows of new items are there.
+
+    Args:
+        insertion: what they come with.
+        table: for messages.
+        rows: the rows; -1 stands for no row.
+        window: of the stream in that column, before the insertion.
+
+    Raises:
+        ValueError: a row is not kept any more, or not sent yet.
+    """
+    numbers = rows.rows
+    if not numbers.size:
+        return
+    end = window.end + len(insertion.rows.get(rows.column, ()))
+    least, largest = int(numbers.min(where=numbers != -1, initial=end)), int(numbers.max())
+    if least < window.start or largest >= end:
+        raise ValueError(
+            f"items for table {table!r} in insertion {insertion.sequence} of stream {insertion.run_id!r} name row "
+            f"{least if least < window.start else largest} of column {rows.column!r}, and rows {window.start} to "
+            f"{end - 1} are there; rows before those were not in `keep` of an earlier insertion, rows after them were "
+            "not sent"
+        )
+
+
+def first_kept(keep: Mapping[str, int], column: str, window: RowWindow, end: int) -> int:
+    """Return the first row of a column that stays in the stream's window; `end` if none does."""
+    return min(max(keep.get(column, end), window.start), end)
+
+
+__all__ = ["RowStream", "RowWindow", "Streams", "check_rows", "first_kept"]
