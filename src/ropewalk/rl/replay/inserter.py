@@ -61,6 +61,12 @@ class Inserter:
         """Number of insertions without an answer."""
         return len(self._stream.waiting) if self._stream else 0
 
+    def tables(self) -> tuple[ReplayTable, ...]:
+        """Return the settings of replay's tables, for which it is asked once."""
+        if not self._tables:
+            self._tables = self._target.tables()
+        return self._tables
+
     def insert(self, insertion: Insertion) -> None:
         """Insert, waiting while `ahead` insertions are without an answer.
 
@@ -113,9 +119,7 @@ class Inserter:
         self._target = replay
 
     def _check(self, insertion: Insertion) -> None:
-        if not self._tables:
-            self._tables = self._target.tables()
-        for table in self._tables:
+        for table in self.tables():
             check_signature(table, insertion)
 
     def _send(self) -> None:
