@@ -51,5 +51,22 @@ class Batch:
     def __len__(self) -> int:
         return len(self.info.keys)
 
+    def take(self, rows: NDArray[np.int64]) -> Batch:
+        """Return the items at these positions of the batch, in this order."""
+        info = self.info
+        return Batch(
+            {name: array[rows] for name, array in self.columns.items()},
+            SampleInfo(
+                keys=info.keys[rows],
+                probability=info.probability[rows],
+                priority=info.priority[rows],
+                times_sampled=info.times_sampled[rows],
+                version=info.version[rows],
+                inserted=info.inserted[rows],
+                table_size=info.table_size,
+                run_ids=tuple(info.run_ids[row] for row in rows.tolist()),
+            ),
+        )
+
 
 __all__ = ["Batch", "SampleInfo"]

@@ -1,0 +1,1 @@
+"""Neural networks for policies and values, one idea per file."""

@@ -1,0 +1,66 @@
+"""`MLP`: fully connected layers on the flat observation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
+from ropewalk.rl.networks.activations import activation
+from ropewalk.rl.networks.initialisation import orthogonal
+from ropewalk.rl.networks.preprocessing import as_vector, vector_size
+from ropewalk.rl.networks.torso import FeedForwardTorso, ObservationTensor
+
+
+@dataclass(frozen=True)
+class MLP:
+    """Settings of a multilayer perceptron; called with a spec, it makes the torso.
+
+    Observations of several names are joined; see `ropewalk.rl.networks.preprocessing`. Weights are orthogonal with gain
+    sqrt 2, biases 0.
+
+    Args:
+        hidden: number of units of each layer; () passes the flat observation on.
+        activation: after each layer: "tanh", "relu", "elu", "silu", "gelu", "leaky_relu".
+        layer_norm: whether each layer is normalised before its activation.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    layer_norm: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        if any(units < 1 for units in self.hidden):
+            raise ValueError(f"each layer of an MLP needs at least one unit, but hidden is {self.hidden}")
+        activation(self.activation)
+
+    def __call__(self, spec: EnvironmentSpec) -> MLPTorso:
+        return MLPTorso(self, spec.observation)
+
+
+class MLPTorso(FeedForwardTorso):
+    """See `MLP`."""
+
+    def __init__(self, settings: MLP, observation: ArraySpec | Mapping[str, ArraySpec]) -> None:
+        super().__init__()
+        self.observation = observation
+        size = vector_size(observation)
+        layers: list[nn.Module] = []
+        for units in settings.hidden:
+            layers.append(orthogonal(nn.Linear(size, units)))
+            if settings.layer_norm:
+                layers.append(nn.LayerNorm(units))
+            layers.append(activation(settings.activation))
+            size = units
+        self.body = nn.Sequential(*layers)
+        self.features = size
+
+    def forward(self, observation: ObservationTensor) -> Tensor:
+        """Return features, shape (B, F), of observations, shape (B, ...)."""
+        return self.body(as_vector(observation, self.observation))
+
+
+__all__ = ["MLP", "MLPTorso"]
