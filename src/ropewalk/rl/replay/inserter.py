@@ -1,7 +1,7 @@
 """`Inserter`: sends the insertions of an actor to replay, several at a time and in order, across losses of the server.
 
-    insert ─▶ queue ─▶ at most `_CALLS` calls under way, each with all that was queued ─▶ acknowledged
-                                          └─ StreamLost ─▶ a new stream, with the rows that are still needed
+insert ─▶ queue ─▶ at most `_CALLS` calls under way, each with all that was queued ─▶ acknowledged
+                                      └─ StreamLost ─▶ a new stream, with the rows that are still needed
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from ropewalk.errors import DeadlineExceeded, StreamLost
-from ropewalk.rl.environments.spec import ArraySpec
+from ropewalk.errors import DeadlineExceeded, ServiceLost, StreamLost
+from ropewalk.rl.replay.checking import check_signature
+from ropewalk.rl.replay.here import callable_replay
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.sent_rows import SentStream
-from ropewalk.rl.replay.signature import check_signature
+from ropewalk.rl.replay.shards import ShardedReplay
+from ropewalk.rl.replay.table import ReplayTable
 
 _CALLS = 2
 """Calls under way: the server works at one while the other is being packed or is on its way."""
@@ -45,19 +46,26 @@ class Inserter:
     def __init__(self, replay: Any, ahead: int = 4) -> None:
         if ahead < 1:
             raise ValueError(f"ahead must be at least 1, not {ahead}")
-        self._replay = replay
+        self._replay = callable_replay(replay)
         self._ahead = ahead
         self._stream: SentStream | None = None
-        self._target: Any = replay
+        self._target: Any = self._replay
+        self._shard = 0
         self._queued: list[Insertion] = []
         self._calls: deque[tuple[Future[list[bool]], int]] = deque()
         """Calls under way, with the number of insertions in each."""
-        self._signatures: Mapping[str, Mapping[str, ArraySpec] | None] | None = None
+        self._tables: tuple[ReplayTable, ...] = ()
 
     @property
     def num_waiting(self) -> int:
         """Number of insertions without an answer."""
         return len(self._stream.waiting) if self._stream else 0
+
+    def tables(self) -> tuple[ReplayTable, ...]:
+        """Return the settings of replay's tables, for which it is asked once."""
+        if not self._tables:
+            self._tables = self._target.tables()
+        return self._tables
 
     def insert(self, insertion: Insertion) -> None:
         """Insert, waiting while `ahead` insertions are without an answer.
@@ -100,12 +108,19 @@ class Inserter:
             self.flush()
             self._target.end_stream(self._stream.name)
         self._stream = SentStream(run_id)
-        self._target = self._replay.shard_of(run_id) if hasattr(type(self._replay), "shard_of") else self._replay
+        self._choose_target()
+
+    def _choose_target(self) -> None:
+        replay = self._replay
+        if isinstance(replay, ShardedReplay):
+            assert self._stream
+            self._shard = replay.shard_of(self._stream.run_id)
+            replay = replay.shards[self._shard]
+        self._target = replay
 
     def _check(self, insertion: Insertion) -> None:
-        if self._signatures is None:
-            self._signatures = self._target.signatures()
-        check_signature(insertion, self._signatures)
+        for table in self.tables():
+            check_signature(table, insertion)
 
     def _send(self) -> None:
         """Send what is queued, if not too many calls are under way."""
@@ -114,11 +129,7 @@ class Inserter:
             return
         queued, self._queued = self._queued, []
         method = self._target.insert_many
-        if hasattr(method, "future"):
-            future: Future[list[bool]] = method.future(queued, stream.acknowledged)
-        else:
-            future = Future()
-            future.set_result(method(queued, stream.acknowledged))
+        future: Future[list[bool]] = method.future(queued, stream.acknowledged)
         self._calls.append((future, len(queued)))
 
     def _settle(self, at_most: int, due: float | None) -> None:
@@ -131,26 +142,32 @@ class Inserter:
             try:
                 future.result(None if due is None else max(0.0, due - time.monotonic()))
             except StreamLost as error:
+                self._target.end_stream(self._stream.name)
+                self._begin_anew(error)
+            except ServiceLost as error:
+                if not isinstance(self._replay, ShardedReplay):
+                    raise
+                self._replay.give_up(self._shard, error)
+                self._choose_target()
                 self._begin_anew(error)
             except (TimeoutError, CancelledError) as error:
                 if future.done():
                     raise
                 raise DeadlineExceeded(
-                    f"{self.num_waiting} insertions of stream {self._stream.name} are not done yet; they stay under way",
+                    f"{self.num_waiting} insertions of stream {self._stream.name} are not done yet and stay under way",
                     call="insert",
                 ) from error
             else:
                 self._calls.popleft()
                 self._stream.acknowledge(num)
 
-    def _begin_anew(self, error: StreamLost) -> None:
+    def _begin_anew(self, error: StreamLost | ServiceLost) -> None:
         """Send everything without an answer in a new stream; the calls under way fail or are given up first."""
         assert self._stream
         before = self._stream.name
         for future, _ in self._calls:
             future.cancel()
         self._calls.clear()
-        self._target.end_stream(before)
         self._queued = self._stream.begin_anew()
         logger.warning("%s; stream %s follows %s", error, self._stream.name, before)
         self._send()

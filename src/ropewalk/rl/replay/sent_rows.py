@@ -76,7 +76,9 @@ class SentStream:
         self._num_restarts += 1
         self.name = f"{self.run_id}~{self._num_restarts}"
         self._first_sequence = self.waiting[0].sequence if self.waiting else None
-        self._resent = {name: np.concatenate([rows for _, rows in parts]) for name, parts in self._kept.items() if parts}
+        self._resent = {
+            name: np.concatenate([rows for _, rows in parts]) for name, parts in self._kept.items() if parts
+        }
         self._base = {name: end - len(self._resent.get(name, ())) for name, end in self._ends.items()}
         return [self.as_sent(insertion) for insertion in self.waiting]
 
@@ -88,9 +90,7 @@ class SentStream:
         rows = self._with_resent(insertion.rows) if sequence == 0 else insertion.rows
         items = {table: self._renumbered(new) for table, new in insertion.items.items()}
         keep = {name: row - self._base.get(name, 0) for name, row in insertion.keep.items()}
-        return dataclasses.replace(
-            insertion, run_id=self.name, sequence=sequence, rows=rows, items=items, keep=keep
-        )
+        return dataclasses.replace(insertion, run_id=self.name, sequence=sequence, rows=rows, items=items, keep=keep)
 
     def _with_resent(self, rows: Mapping[str, Array]) -> dict[str, Array]:
         joined = dict(rows)

@@ -12,11 +12,11 @@ Every call holds one lock for as long as it changes or reads the tables, and rel
 from __future__ import annotations
 
 import copy
+import dataclasses
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -25,38 +25,17 @@ from numpy.typing import NDArray
 
 import ropewalk as rw
 from ropewalk.errors import DeadlineExceeded, LimiterDeadlock, StreamLost
-from ropewalk.rl.environments.spec import ArraySpec
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.life import ReplayLife
 from ropewalk.rl.replay.limiters.limiter import Limiter
 from ropewalk.rl.replay.table import ReplayTable
+from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.replay.waiting_lines import LimiterWait, Side, WaitingLines
 
 _CHECKPOINT_POLL_S = 0.05
 """Seconds between two questions whether a checkpoint is due."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayLife:
-    """Identifies one life of a replay server: another one follows when its process was lost.
-
-    Attributes:
-        id: differs in each life.
-        restored: whether it began with the items of a checkpoint; otherwise it began empty.
-        sizes: by table, the number of items with which it began.
-    """
-
-    id: str
-    restored: bool
-    sizes: Mapping[str, int]
-
-    def describe(self) -> str:
-        """How it began, for people."""
-        if not self.restored:
-            return "replay was lost and came back empty"
-        sizes = ", ".join(f"{size} in {table!r}" for table, size in self.sizes.items())
-        return f"replay was lost and came back restored from its last checkpoint, with these items: {sizes}"
 
 
 class ReplayServer:
@@ -73,7 +52,6 @@ class ReplayServer:
     def __init__(self, tables: Sequence[ReplayTable], deadlock_s: float = 10.0) -> None:
         self._tables = ReplayTables(tables)
         self._names = tuple(table.name for table in tables)
-        self._signatures = {table.name: table.signature for table in tables}
         self._deadlock_s = deadlock_s
         # Reentrant, because `run` holds it while `state_dict` is called.
         self._lock = threading.RLock()
@@ -83,10 +61,11 @@ class ReplayServer:
         self._lives: dict[str, str] = {}
         """By group, the run id of its present life."""
         self._changed = dict.fromkeys(self._names, time.monotonic())
-        self._life = ReplayLife(uuid.uuid4().hex, False, dict.fromkeys(self._names, 0))
+        self._life = ReplayLife(_server_name(), uuid.uuid4().hex, False, dict.fromkeys(self._names, 0))
 
     # Inserting
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(512)
     def insert(self, insertion: Insertion) -> bool:
@@ -103,6 +82,7 @@ class ReplayServer:
         with self._lock:
             return self._insert(insertion, insertion.sequence)
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(512)
     def insert_many(self, insertions: Sequence[Insertion], acknowledged: int) -> list[bool]:
@@ -117,6 +97,7 @@ class ReplayServer:
         with self._lock:
             return [self._insert(insertion, acknowledged) for insertion in insertions]
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def end_stream(self, run_id: str) -> None:
@@ -172,6 +153,7 @@ class ReplayServer:
 
     # Sampling
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(128)
     def sample(self, table: str, batch_size: int, deadline_s: float | None = None, at_least: int = 1) -> Batch:
@@ -188,15 +170,19 @@ class ReplayServer:
             DeadlineExceeded: the limiter allowed none within `deadline_s`.
             LimiterDeadlock: neither inserting nor sampling can go on.
         """
-        return self.draw(table, batch_size, deadline_s, at_least)[0]
+        return self._draw(table, batch_size, deadline_s, at_least)
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(128)
     def draw(
         self, table: str, batch_size: int, deadline_s: float | None = None, at_least: int = 1
     ) -> tuple[Batch, ReplayLife]:
         """As `sample`, and say which life of the server the batch is from."""
-        self._check_table(table)
+        return self._draw(table, batch_size, deadline_s, at_least), self._life
+
+    def _draw(self, table: str, batch_size: int, deadline_s: float | None, at_least: int) -> Batch:
+        self._tables.can_sample(table, 1)  # raises if there is no such table
 
         def allowed() -> int:
             num = self._tables.can_sample(table, batch_size)
@@ -214,24 +200,25 @@ class ReplayServer:
                 )
             batch = self._tables.sample(table, num)
             self._progressed((table,))
-            return batch, self._life
+            return batch
 
     # Changing
 
     @rw.idempotent
     @rw.concurrent(64)
-    def update_priorities(self, table: str, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
-        """Change priorities; items that are gone are ignored."""
+    def update_priorities(self, table: str, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
+        """Change priorities; items that are gone are ignored. Returns the number of items that were changed."""
         with self._lock:
-            self._tables.update_priorities(table, keys, priorities)
+            return self._tables.update_priorities(table, keys, priorities)
 
     @rw.idempotent
     @rw.concurrent(64)
-    def delete(self, table: str, keys: NDArray[np.int64]) -> None:
-        """Delete items; those that are gone are ignored."""
+    def delete(self, table: str, keys: NDArray[np.int64]) -> int:
+        """Delete items; those that are gone are ignored. Returns the number of items that were deleted."""
         with self._lock:
-            self._tables.delete(table, keys)
+            num = self._tables.delete(table, keys)
             self._progressed((table,))
+            return num
 
     @rw.idempotent
     @rw.concurrent(64)
@@ -253,16 +240,16 @@ class ReplayServer:
 
     @rw.idempotent
     @rw.concurrent(64)
-    def info(self) -> Any:
-        """Return the tables' sizes and counts, by table."""
+    def info(self) -> dict[str, TableInfo]:
+        """Return facts about each table: sizes, counts, and what inserting or sampling waits for."""
         with self._lock:
             return self._tables.info()
 
     @rw.idempotent
     @rw.concurrent(64)
-    def signatures(self) -> dict[str, Mapping[str, ArraySpec] | None]:
-        """Return the signatures of all tables, by which writers check what they send."""
-        return self._signatures
+    def tables(self) -> tuple[ReplayTable, ...]:
+        """Return the settings of the tables, by whose signatures writers check what they send."""
+        return self._tables.tables
 
     @rw.idempotent
     @rw.concurrent(64)
@@ -275,8 +262,8 @@ class ReplayServer:
     def run(self) -> None:
         """Save the state between two operations when that is due, until the program stops."""
         while not rw.wait_for_stop(_CHECKPOINT_POLL_S):
-            # No operation is under way, and none waits for more than the fork that preserves the memory. No call of this
-            # class waits for a turn, so that holding the lock here blocks nothing that `checkpoint_here` waits for.
+            # No operation is under way here, and calls wait only for the fork that preserves the memory. No call of
+            # this class waits for a turn, so holding the lock blocks nothing that `checkpoint_here` waits for.
             with self._lock:
                 rw.checkpoint_here()
 
@@ -293,7 +280,7 @@ class ReplayServer:
             self._tables.load_state_dict(state["tables"])
             self._lives = dict(state["lives"])
             sizes = {name: self._tables.info()[name].size for name in self._names}
-            self._life = ReplayLife(self._life.id, True, sizes)
+            self._life = dataclasses.replace(self._life, restored=True, sizes=sizes)
 
     # Waiting
 
@@ -357,18 +344,26 @@ class ReplayServer:
             wait.woken.notify_all()
 
     def _describe(self, table: str) -> str:
-        return str(self._tables.info()[table])
+        info = self._tables.info()[table]
+        waits = [text for text in (info.insert_waits_for, info.sample_waits_for) if text]
+        return (
+            f"it has {info.size} items after {info.inserts} insertions, {info.samples} samples and {info.deletes} "
+            f"deletions; {'; '.join(waits) or 'its limiter allows both by now'}"
+        )
 
-    def _check_table(self, table: str) -> None:
-        if table not in self._changed:
-            raise KeyError(f"replay has no table {table!r}; it has {', '.join(map(repr, self._names))}")
+
+def _server_name() -> str:
+    try:
+        return rw.current_node().label
+    except RuntimeError:  # it is not part of a program
+        return "replay"
 
 
 class Replay(rw.Service[ReplayServer]):
     """A node that serves replay tables: `replay = program.add(rl.Replay([table, ...]), restart="on_failure")`.
 
-    With a restart policy it is restored from its last checkpoint after a death. Callers wait meanwhile, and actors begin
-    new streams.
+    With a restart policy it is restored from its last checkpoint after a death. Callers wait meanwhile, and actors
+    begin new streams.
 
     Args:
         tables: settings of the tables.
@@ -383,4 +378,4 @@ class Replay(rw.Service[ReplayServer]):
         return "replay"
 
 
-__all__ = ["Replay", "ReplayLife", "ReplayServer"]
+__all__ = ["Replay", "ReplayServer"]

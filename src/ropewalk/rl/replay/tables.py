@@ -144,6 +144,11 @@ class ReplayTables:
         for name, window in stream.windows.items():
             self._store.columns[name].release(window.slots)
 
+    def next_sequence(self, run_id: str) -> int:
+        """Return the number of the insertion that is the next one of a stream; 0 if it has none yet."""
+        stream = self._streams.open.get(run_id)
+        return stream.sequence if stream else self._streams.ended.get(run_id, 0)
+
     def set_limiter(self, table: str, limiter: Limiter) -> None:
         """Replace the limiter of a table; its counts go on.
 
