@@ -19,11 +19,11 @@ def test_it_is_the_equations_with_a_reset_where_an_episode_begins() -> None:
     torso.inner.double()
     torso.inner.forward = lambda values: values.double()  # the flat observation
     found, state = torso.unroll(observation, first, {"hidden": hidden, "cell": cell})
-    memory = torso.memory
+    weight = dict(torso.memory.named_parameters())
     for step in range(6):
         hidden, cell = (torch.where(first[step, :, None], 0.0, array) for array in (hidden, cell))
-        gates = observation[step].double() @ memory.weight_ih_l0.T + hidden @ memory.weight_hh_l0.T
-        take, forget, new, give = (gates + memory.bias_ih_l0 + memory.bias_hh_l0).chunk(4, -1)
+        gates = observation[step].double() @ weight["weight_ih_l0"].T + weight["bias_ih_l0"] + weight["bias_hh_l0"]
+        take, forget, new, give = (gates + hidden @ weight["weight_hh_l0"].T).chunk(4, -1)
         cell = forget.sigmoid() * cell + take.sigmoid() * new.tanh()
         hidden = give.sigmoid() * cell.tanh()
         torch.testing.assert_close(found[step], hidden)

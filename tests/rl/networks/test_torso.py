@@ -105,7 +105,7 @@ def test_counting_the_features_of_a_module_changes_nothing() -> None:
     torso = as_torso(module, VECTOR)
     assert torso.features == 8
     assert module.training
-    assert int(module[1].num_batches_tracked) == 0
+    assert module.state_dict()["1.num_batches_tracked"] == 0
     assert torch.equal(torch.get_rng_state(), before)
     assert as_torso(torso, VECTOR) is torso
 

@@ -115,13 +115,13 @@ def test_the_observation_is_not_written_to() -> None:
 
 
 class Doubled(nn.Linear):
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
-        return 2 * super().forward(values)
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
 
 
 def hooked() -> nn.Module:
     layer = nn.Linear(4, 4)
-    layer.register_forward_hook(lambda module, args, output: 2 * output)
+    layer.register_forward_hook(lambda *given: -given[-1])
     return layer
 
 
@@ -140,7 +140,7 @@ def hooked() -> nn.Module:
         nn.Sequential(nn.Linear(4, 4).double()),
         nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),
         nn.Flatten(0),
-        nn.LayerNorm((4, 4)),
+        nn.LayerNorm([4, 4]),
     ],
     ids=lambda module: type(module).__name__,
 )
