@@ -39,13 +39,18 @@
     ├── NotTraceable (TypeError)              a model cannot be traced; names the operator and a workaround
     ├── PlanInvalid (ValueError)              the stages are not a valid plan of this model on these devices
     │   └── NoPlanFits                        no plan meets the request; names both numbers and the smallest change
+    ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to begin anew
+    ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
     ├── LocalExecutorFailed                   a local executor was used after one of its steps had failed
     ├── TrainerFailed                         a trainer was used after it had failed
+    ├── NotFinite (ArithmeticError)           experience, a loss or its gradient contains NaN or infinity; says where
     ├── StageLost (ConnectionError)           the process of a stage is gone, and training cannot continue without it
     ├── StageStalled (TimeoutError)           all stages answer, but a step does not finish
+    ├── EnvironmentFailed                     an environment of reinforcement learning failed; names the episode's seed
+    │   └── EnvironmentLost                   the process of an environment died, or did not answer in time
     └── ExchangeError                         gradients could not be exchanged
         ├── ExchangeInvalid (ValueError)      parts of an exchange do not fit together; says what to use instead
         ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and during which operation
@@ -402,6 +407,32 @@ class NoPlanFits(PlanInvalid):
     available: float = 0
 
 
+class StreamLost(RopewalkError, ConnectionError):
+    """Replay lacks earlier insertions of a stream, because it was lost and restored from an older state, or not at all.
+
+    Attributes:
+        run_id: the stream.
+        expected: number of the insertion that replay would take next.
+        sequence: number of the insertion that came.
+    """
+
+    run_id: str = ""
+    expected: int = 0
+    sequence: int = 0
+
+
+class LimiterDeadlock(RopewalkError):
+    """The limiter of a table allows neither the insertion nor the samples that are waited for.
+
+    Attributes:
+        table: name of the table.
+        waited_s: seconds for which both sides have waited without any change.
+    """
+
+    table: str = ""
+    waited_s: float = 0.0
+
+
 class EvaluationFailed(RopewalkError):
     """A fitness is NaN where NaN is not allowed, or all evaluations fail."""
 
@@ -452,6 +483,26 @@ class TrainerFailed(RopewalkError):
     """A trainer was used after it had failed; `__cause__` is the original error."""
 
 
+class NotFinite(RopewalkError, ArithmeticError):
+    """Something that is learned from, or a loss, is NaN or infinite.
+
+    Attributes:
+        column: name of the column, loss or gradient.
+        run_id: the life of the actor whose experience it is.
+        env: index of the environment within its group.
+        step: number of the step within the run id, from 0.
+        keys: keys of the items of the batch, where a learner found it.
+        run_ids: which lives of which actors made those items.
+    """
+
+    column: str = ""
+    run_id: str = ""
+    env: int = 0
+    step: int = 0
+    keys: tuple[int, ...] = ()
+    run_ids: tuple[str, ...] = ()
+
+
 class StageLost(RopewalkError, ConnectionError):
     """The process of a stage is gone, and training cannot continue without it.
 
@@ -472,6 +523,34 @@ class StageStalled(RopewalkError, TimeoutError):
     """
 
     waited_s: float = 0.0
+
+
+class EnvironmentFailed(RopewalkError):
+    """An environment fails again and again, or does not do the same again where it must.
+
+    Attributes:
+        group: its group of environments.
+        env: its index within the group.
+        episode: number of the episode.
+        seed: the seed that the episode began with; None if it began without one.
+    """
+
+    group: int = 0
+    env: int = 0
+    episode: int = 0
+    seed: int | None = None
+
+
+class EnvironmentLost(EnvironmentFailed):
+    """The process of an isolated environment died, or did not answer in time and was killed.
+
+    Attributes:
+        cause: how the process ended.
+        stacks: the stacks of its threads, if it did not answer.
+    """
+
+    cause: str = ""
+    stacks: str = ""
 
 
 class ExchangeError(RopewalkError):

@@ -16,10 +16,13 @@ from ropewalk.lazy_names import LazyNames
 _lazy = LazyNames(globals(), {"numpy": "rl", "torch": "rl", "gymnasium": "rl", "safetensors": "rl"})
 
 with _lazy:
+    from ropewalk.rl.actors.collector import Collector as Collector
+    from ropewalk.rl.actors.evaluator import evaluate_policy as evaluate_policy
     from ropewalk.rl.agents.agent import Agent as Agent
     from ropewalk.rl.blocks import Block as Block
     from ropewalk.rl.environments.environment import Steps as Steps
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
+    from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
     from ropewalk.rl.learners.learner import Learner as Learner
     from ropewalk.rl.policies.policy import Policy as Policy

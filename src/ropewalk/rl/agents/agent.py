@@ -24,7 +24,7 @@ class Agent(ABC):
             lock-step; otherwise actors run ahead, and lock-step is a choice.
         unroll: T, steps of a block.
         envs: N, environments of a group.
-        batch_size: items of a batch.
+        batch_size: items of a batch; None: one from each group, which is what synchronous agents learn from.
         table: the table that batches are sampled from.
     """
 
@@ -32,7 +32,11 @@ class Agent(ABC):
     table: ClassVar[str] = "replay"
     unroll: int
     envs: int
-    batch_size: int
+    batch_size: int | None
+
+    def items_of_batch(self, groups: int) -> int:
+        """Return the number of items of a batch in a run of this many groups."""
+        return groups if self.batch_size is None else self.batch_size
 
     @abstractmethod
     def make_policy(

@@ -90,13 +90,24 @@ class VectorEnvironment(ABC):
     def close(self) -> None:
         """Release what the environments hold; may be called twice."""
 
+    def history(self) -> EnvironmentHistory:
+        """Return how to bring new environments to the state of these: what `resume` takes.
+
+        Raises:
+            NotImplementedError: this environment cannot be brought to a state by seeds and actions.
+        """
+        raise self._cannot_resume()
+
     def resume(self, history: EnvironmentHistory) -> Observation:
         """Bring a new environment, in place of `reset`, to the state that `history` tells, and return what it shows.
 
         Raises:
             NotImplementedError: this environment cannot be brought to a state by seeds and actions.
         """
-        raise NotImplementedError(
+        raise self._cannot_resume()
+
+    def _cannot_resume(self) -> NotImplementedError:
+        return NotImplementedError(
             f"{type(self).__name__} cannot be brought back to a state by seeds and actions, which lock-step "
             "needs after a death; make it of single environments, each seeded at every reset"
         )

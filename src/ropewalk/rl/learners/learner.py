@@ -28,7 +28,14 @@ class Update:
 
 
 class Learner(ABC):
-    """Owns the weights that are trained. Deterministic: equal states and equal batches give equal bits."""
+    """Owns the weights that are trained. Deterministic: equal states and equal batches give equal bits.
+
+    Attributes:
+        version: of the newest weights that were published, by which the age of a sample is measured; set by the code
+            that publishes them.
+    """
+
+    version: int = 0
 
     @abstractmethod
     def update(self, batch: Batch, progress: float) -> Update:

@@ -19,7 +19,7 @@ class SampleInfo:
         keys: of the items, int64: for `update_priorities`.
         probability: of drawing this item, float64.
         priority: float64.
-        times_sampled: this time included, int64.
+        times_sampled: this batch included, int64.
         version: of the weights that chose the item's actions, int64; staleness is the learner's version less this.
         inserted: number of the item's insertion in its table, int64.
         table_size: number of items in the table.
@@ -50,6 +50,23 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.info.keys)
+
+    def take(self, rows: NDArray[np.int64]) -> Batch:
+        """Return the items at these positions of the batch, in this order."""
+        info = self.info
+        return Batch(
+            {name: array[rows] for name, array in self.columns.items()},
+            SampleInfo(
+                keys=info.keys[rows],
+                probability=info.probability[rows],
+                priority=info.priority[rows],
+                times_sampled=info.times_sampled[rows],
+                version=info.version[rows],
+                inserted=info.inserted[rows],
+                table_size=info.table_size,
+                run_ids=tuple(info.run_ids[row] for row in rows.tolist()),
+            ),
+        )
 
 
 __all__ = ["Batch", "SampleInfo"]

@@ -1,0 +1,76 @@
+"""`ObservationRows`: the observations of single environments, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ropewalk.rl.environments.spec import Array, ArraySpec, EnvironmentSpec, Observation
+
+
+class ObservationRows:
+    """Makes arrays for the observations of N environments, and copies single observations into them.
+
+    Args:
+        spec: observations of one environment.
+        num_envs: N.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, num_envs: int) -> None:
+        self._spec = spec.observation
+        self._num_envs = num_envs
+        self._single = spec.observation if isinstance(spec.observation, ArraySpec) else None
+
+    def empty(self) -> Observation:
+        """Return new arrays, shape (N, ...), not filled."""
+        if isinstance(self._spec, Mapping):
+            return {name: self._array(spec) for name, spec in self._spec.items()}
+        return self._array(self._spec)
+
+    def write(self, rows: Observation, env: int, observation: Any) -> None:
+        """Copy what one environment returned into its row."""
+        if isinstance(rows, dict):
+            for name, array in rows.items():
+                array[env] = observation[name]
+        else:
+            rows[env] = observation
+
+    def copy_row(self, source: Observation, target: Observation, env: int) -> None:
+        """Copy one environment's row from one observation to another."""
+        if isinstance(target, dict) and isinstance(source, dict):
+            for name, array in target.items():
+                array[env] = source[name][env]
+        elif not isinstance(target, dict) and not isinstance(source, dict):
+            target[env] = source[env]
+
+    def check(self, observation: Any) -> None:
+        """Check shape, kind and names of what one environment returned; called at each reset, not at each step.
+
+        Raises:
+            ValueError: it differs from the observation space.
+        """
+        if isinstance(self._spec, ArraySpec):
+            _check_array(observation, self._spec, "an observation")
+            return
+        found = sorted(observation) if hasattr(observation, "keys") else type(observation).__name__
+        if found != sorted(self._spec):
+            raise ValueError(f"an observation has {found}, and the observation space has {sorted(self._spec)}")
+        for name, spec in self._spec.items():
+            _check_array(observation[name], spec, f"entry {name!r} of an observation")
+
+    def _array(self, spec: ArraySpec) -> Array:
+        return np.empty((self._num_envs, *spec.shape), spec.dtype)
+
+
+def _check_array(array: Any, spec: ArraySpec, what: str) -> None:
+    found = np.asarray(array)
+    if found.shape != spec.shape or not np.can_cast(found.dtype, spec.dtype, "same_kind"):
+        raise ValueError(
+            f"{what} has shape {found.shape} and dtype {found.dtype}, and the observation space has shape "
+            f"{spec.shape} and dtype {spec.dtype}; what the environment returns and its observation_space must agree"
+        )
+
+
+__all__ = ["ObservationRows"]

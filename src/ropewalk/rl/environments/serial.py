@@ -1,0 +1,248 @@
+"""`SerialVectorEnvironment`: single environments of Gymnasium, stepped one after the other.
+
+Every reset is seeded with what follows from the run's seed and from numbers alone:
+
+    derived_seed(seed, "episode", group, env, episode)
+
+so that any episode can be repeated from these numbers and its actions, in whatever process.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ropewalk.errors import EnvironmentFailed
+from ropewalk.rl.environments.action_history import ActionHistory
+from ropewalk.rl.environments.environment import EnvironmentHistory, Steps, VectorEnvironment
+from ropewalk.rl.environments.failures import EpisodeFailures
+from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
+from ropewalk.rl.environments.observation_rows import ObservationRows
+from ropewalk.rl.environments.spaces import action_encoder, spec_of_spaces
+from ropewalk.rl.environments.spec import Array, Observation
+from ropewalk.rl.seeds import derived_seed
+
+logger = logging.getLogger(__name__)
+
+EPISODES_OF_A_LIFE = 1_000_000_000
+"""Episodes of life L of a group are numbered from L times this number, so that no life repeats another's episodes."""
+
+ON_ERROR = ("raise", "truncate")
+
+
+class SerialVectorEnvironment(VectorEnvironment):
+    """Steps environments of Gymnasium one after the other in this process, which for cheap ones is the fastest way.
+
+    Continuous actions are clipped to their bounds before an environment gets them.
+
+    Args:
+        factory: makes one environment from a seed.
+        num_envs: how many to make.
+        seed: of the run.
+        group: which group of the run's environments this is.
+        life: how many actors have had this group before; their episodes are not repeated.
+        on_error: what happens if an environment raises. "raise": the error is raised, with a note that tells the
+            episode. "truncate": the episode is truncated with the last observation and no reward, the traceback is
+            logged once for each place that raises, and the environment is made again.
+        first: environment 0, if it was made already.
+
+    Raises:
+        ValueError: a space has no counterpart in `EnvironmentSpec`, or an argument is out of range.
+    """
+
+    def __init__(
+        self,
+        factory: Callable[[int], GymnasiumEnv],
+        num_envs: int,
+        seed: int,
+        group: int = 0,
+        *,
+        life: int = 0,
+        on_error: str = "raise",
+        first: GymnasiumEnv | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs is {num_envs}; a vector environment has at least 1")
+        if on_error not in ON_ERROR:
+            raise ValueError(f"on_error is {on_error!r}; use one of {', '.join(map(repr, ON_ERROR))}")
+        self._factory, self._seed, self._group = factory, seed, group
+        self._truncates = on_error == "truncate"
+        self._envs: list[GymnasiumEnv] = [first] if first else []
+        try:
+            while len(self._envs) < num_envs:
+                self._envs.append(self._make(len(self._envs)))
+            self.spec = spec_of_spaces(self._envs[0].observation_space, self._envs[0].action_space)
+        except BaseException:
+            self.close()
+            raise
+        self.num_envs = num_envs
+        self._encode = action_encoder(self._envs[0].action_space)
+        self._rows = ObservationRows(self.spec, num_envs)
+        self._actions = ActionHistory(num_envs, self.spec.action_array)
+        self._episodes = [life * EPISODES_OF_A_LIFE] * num_envs
+        self._ended = [False] * num_envs
+        self._failures = [EpisodeFailures() for _ in range(num_envs)]
+        self._logged: set[tuple[str, str, int | None]] = set()
+        self._observation = self._rows.empty()
+        """The last observation, which a truncation because of an error repeats."""
+
+    def reset(self) -> Observation:
+        observation = self._rows.empty()
+        for env, episode in enumerate(self._episodes):
+            self._begin(env, episode, observation)
+        return self._noted(observation)
+
+    def step(self, action: Array) -> Steps:
+        num_envs = self.num_envs
+        commands = self._encode(action)
+        self._actions.append(action)
+        observation = self._rows.empty()
+        reward = np.zeros(num_envs, np.float32)
+        terminated, truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
+        mask = np.ones(num_envs, np.bool_)
+        final: dict[int, Mapping[str, Any]] = {}
+        for env in range(num_envs):
+            if self._ended[env]:
+                self._begin(env, self._episodes[env] + 1, observation)
+                mask[env] = False
+                continue
+            reward[env], is_terminated, is_truncated, info = self._step_one(env, commands[env], observation)
+            if is_terminated or is_truncated:
+                terminated[env], truncated[env] = is_terminated, is_truncated
+                final[env] = info
+        return Steps(self._noted(observation), reward, terminated, truncated, mask, final)
+
+    def close(self) -> None:
+        envs, self._envs = self._envs, []
+        for env in envs:
+            env.close()
+
+    def history(self) -> EnvironmentHistory:
+        actions = tuple(self._actions.of(env) for env in range(self.num_envs))
+        return EnvironmentHistory(tuple(self._episodes), actions, tuple(self._ended))
+
+    def resume(self, history: EnvironmentHistory) -> Observation:
+        """See the base class.
+
+        Raises:
+            ValueError: the history is of another number of environments.
+            EnvironmentFailed: an environment does not do the same again; it is not deterministic.
+        """
+        if len(history.episodes) != self.num_envs:
+            raise ValueError(
+                f"the history is of {len(history.episodes)} environments, and this vector environment has "
+                f"{self.num_envs}; resume it with the number that it was recorded with"
+            )
+        observation = self._rows.empty()
+        for env, (episode, actions, ended) in enumerate(
+            zip(history.episodes, history.actions, history.ended, strict=True)
+        ):
+            self._begin(env, episode, observation)
+            self._observation = observation
+            for step, command in enumerate(self._encode(actions)):
+                self._step_one(env, command, observation)
+                if self._ended[env] != (ended and step == len(actions) - 1):
+                    raise self._not_the_same(env, history, step + 1)
+        self._actions.restore(history.actions)
+        return self._noted(observation)
+
+    def _make(self, env: int) -> GymnasiumEnv:
+        return self._factory(derived_seed(self._seed, "environment", self._group, env))
+
+    def _noted(self, observation: Observation) -> Observation:
+        if self._truncates:
+            self._observation = observation
+        return observation
+
+    def _episode_seed(self, env: int) -> int:
+        return derived_seed(self._seed, "episode", self._group, env, self._episodes[env])
+
+    def _begin(self, env: int, episode: int, observation: Observation) -> None:
+        self._episodes[env], self._ended[env] = episode, False
+        self._actions.begin(env)
+        seed = self._episode_seed(env)
+        while True:
+            try:
+                seen, _ = self._envs[env].reset(seed=seed)
+                self._rows.check(seen)
+                self._rows.write(observation, env, seen)
+            except Exception as error:
+                self._failed(env, error, "its reset")
+            else:
+                return
+
+    def _step_one(
+        self, env: int, command: Any, observation: Observation
+    ) -> tuple[float, bool, bool, Mapping[str, Any]]:
+        try:
+            seen, reward, terminated, truncated, info = self._envs[env].step(command)
+            self._rows.write(observation, env, seen)
+        except Exception as error:
+            self._failed(env, error, f"its step {len(self._actions.of(env))}")
+            self._rows.copy_row(self._observation, observation, env)
+            self._ended[env] = True
+            return 0.0, False, True, {}
+        if terminated or truncated:
+            self._ended[env] = True
+            self._failures[env].clear()
+        return float(reward), bool(terminated), bool(truncated), info
+
+    def _failed(self, env: int, error: Exception, when: str) -> None:
+        """Go on after an error, with a new environment, or raise."""
+        seed = self._episode_seed(env)
+        where = (
+            f"environment {env} of group {self._group}, in {when} of episode {self._episodes[env]}, seeded with {seed}"
+        )
+        if not self._truncates:
+            error.add_note(where)
+            raise error
+        reason = self._failures[env].add(seed)
+        if reason:
+            raise EnvironmentFailed(
+                f"{where}: {reason}. The last failure: {_shown(error)}. To see it alone, make the environment, "
+                f"call reset(seed={seed}), and step it",
+                **self._facts(env),
+            ) from error
+        kind = _kind(error)
+        logger.warning(
+            "%s: %s; the episode is truncated", where, _shown(error), exc_info=None if kind in self._logged else error
+        )
+        self._logged.add(kind)
+        self._remake(env)
+
+    def _remake(self, env: int) -> None:
+        try:
+            self._envs[env].close()
+        except Exception:
+            logger.debug("environment %d of group %d failed again in close", env, self._group, exc_info=True)
+        self._envs[env] = self._make(env)
+
+    def _not_the_same(self, env: int, history: EnvironmentHistory, step: int) -> EnvironmentFailed:
+        episode, seed = history.episodes[env], self._episode_seed(env)
+        now, before = ("ended", "did not") if self._ended[env] else ("went on", "ended there")
+        return EnvironmentFailed(
+            f"environment {env} of group {self._group} does not do the same again: with the seed {seed} and the same "
+            f"actions, its episode {episode} {now} after step {step} of {len(history.actions[env])}, and {before} when "
+            "it was recorded; an environment that is resumed must follow from its seed and its actions alone",
+            **self._facts(env),
+        )
+
+    def _facts(self, env: int) -> dict[str, int]:
+        return {"group": self._group, "env": env, "episode": self._episodes[env], "seed": self._episode_seed(env)}
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _kind(error: Exception) -> tuple[str, str, int | None]:
+    """Return the type of an error and the place that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return type(error).__name__, frames[-1].filename if frames else "", frames[-1].lineno if frames else None
+
+
+__all__ = ["EPISODES_OF_A_LIFE", "SerialVectorEnvironment"]
