@@ -102,3 +102,19 @@ def test_explained_variance_is_1_for_the_truth_and_0_for_a_constant() -> None:
     expected = 1 - statistics.pvariance(errors) / statistics.pvariance(given)
     assert explained_variance(steps.log_prob, returns, steps.mask).item() == pytest.approx(expected)
     assert explained_variance(returns, torch.ones_like(returns), steps.mask).isnan()
+
+
+def test_no_gradient_flows_to_old_values_returns_and_advantages() -> None:
+    steps = random_steps(5)
+    values = steps.values[:-1].clone().requires_grad_()
+    steps.reward.requires_grad_()
+    steps.log_prob.requires_grad_()
+    clipped_value_loss(
+        values=values, old_values=steps.log_prob, returns=steps.reward, mask=steps.mask, clip=0.2
+    ).backward()
+    clipped_policy_loss(
+        log_prob=values, behaviour_log_prob=steps.behaviour_log_prob, advantages=steps.reward, mask=steps.mask
+    ).loss.backward()
+    assert values.grad is not None
+    assert steps.log_prob.grad is None
+    assert steps.reward.grad is None
