@@ -16,6 +16,8 @@ from ropewalk.lazy_names import LazyNames
 _lazy = LazyNames(globals(), {"numpy": "rl", "torch": "rl", "gymnasium": "rl", "safetensors": "rl"})
 
 with _lazy:
+    from ropewalk.rl.actors.collector import Collector as Collector
+    from ropewalk.rl.actors.evaluator import evaluate_policy as evaluate_policy
     from ropewalk.rl.agents.agent import Agent as Agent
     from ropewalk.rl.blocks import Block as Block
     from ropewalk.rl.environments.environment import Steps as Steps

@@ -50,7 +50,6 @@ class R2D2(Agent):
         burn_in: rows at the begin of a sequence that only bring the recurrent state up to date.
         trace: steps of a sequence that are learned from.
         period: steps from one sequence to the next one.
-        double: choose the next action by the online network and value it by the target network.
         dueling: value and advantages apart.
         hidden: units of a hidden layer of the head, or of each of its streams; 0 for none.
         rescaling: epsilon of the values' rescaling; None: none.
@@ -78,7 +77,6 @@ class R2D2(Agent):
     burn_in: int = 40
     trace: int = 80
     period: int = 40
-    double: bool = True
     dueling: bool = True
     hidden: int = 0
     rescaling: float | None = 1e-3
@@ -145,7 +143,6 @@ class R2D2(Agent):
             target=self.target,
             beta=self.beta if self.prioritized else None,
             seed=seed,
-            double=self.double,
             burn_in=self.burn_in,
             n_step=self.n_step,
             discount=self.discount,

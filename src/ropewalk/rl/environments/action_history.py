@@ -16,7 +16,7 @@ class ActionHistory:
     """
 
     def __init__(self, num_envs: int, action: ArraySpec) -> None:
-        self._rows = np.empty((64, num_envs, *action.shape), action.dtype)
+        self._rows: Array = np.empty((64, num_envs, *action.shape), action.dtype)
         self._size = 0
         self._began = [0] * num_envs
         """For each environment, the row of the first action of its episode."""
@@ -47,13 +47,12 @@ class ActionHistory:
     def _make_room(self) -> None:
         oldest = min(self._began)
         kept = self._rows[oldest : self._size]
-        rows = self._rows if 2 * len(kept) <= len(self._rows) else np.empty_like(self._rows, shape=self._grown())
-        rows[: len(kept)] = kept  # in place, the two do not overlap
+        rows = self._rows  # if they fill less than half of it, they move to its beginning, and overlap nowhere
+        if 2 * len(kept) > len(rows):
+            rows = np.empty((2 * len(rows), *rows.shape[1:]), rows.dtype)
+        rows[: len(kept)] = kept
         self._rows, self._size = rows, len(kept)
         self._began = [began - oldest for began in self._began]
-
-    def _grown(self) -> tuple[int, ...]:
-        return (2 * len(self._rows), *self._rows.shape[1:])
 
 
 __all__ = ["ActionHistory"]

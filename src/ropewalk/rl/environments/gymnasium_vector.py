@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import gymnasium.vector
 import numpy as np
 
 from ropewalk.rl.environments.environment import Steps, VectorEnvironment
-from ropewalk.rl.environments.spaces import batched_action_encoder, spec_of_spaces
-from ropewalk.rl.environments.spec import Array, Observation
+from ropewalk.rl.environments.spaces import AnySpace, batched_action_encoder, spec_of_spaces
+from ropewalk.rl.environments.spec import Array, ArraySpec, Observation
 
-GymnasiumVectorEnv: TypeAlias = "gymnasium.vector.VectorEnv[Any, Any, Any]"
+GymnasiumVectorEnv: TypeAlias = Any
+"""A `gymnasium.vector.VectorEnv`."""
 
 
 class GymnasiumVectorEnvironment(VectorEnvironment):
@@ -38,11 +38,18 @@ class GymnasiumVectorEnvironment(VectorEnvironment):
                 "autoreset_mode=gymnasium.vector.AutoresetMode.NEXT_STEP, or, if it resets that way by itself, "
                 "say so in its metadata['autoreset_mode']"
             )
-        self.spec = spec_of_spaces(envs.single_observation_space, envs.single_action_space)
+        observation_space: AnySpace = envs.single_observation_space
+        action_space: AnySpace = envs.single_action_space
+        self.spec = spec_of_spaces(observation_space, action_space)
         self.num_envs = envs.num_envs
+        seen = self.spec.observation
+        self._dtype = np.dtype(seen.dtype) if isinstance(seen, ArraySpec) else None
+        self._dtypes = (
+            {} if isinstance(seen, ArraySpec) else {name: np.dtype(spec.dtype) for name, spec in seen.items()}
+        )
         self._envs = envs
         self._seed = seed
-        self._encode = batched_action_encoder(envs.single_action_space)
+        self._encode = batched_action_encoder(action_space)
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._is_open = True
 
@@ -52,15 +59,16 @@ class GymnasiumVectorEnvironment(VectorEnvironment):
         return self._copied(observation)
 
     def step(self, action: Array) -> Steps:
-        observation, reward, terminated, truncated, infos = self._envs.step(self._encode(action))
+        observation, rewards, terminations, truncations, infos = self._envs.step(self._encode(action))
+        reward = np.array(rewards, np.float32)
+        terminated, truncated = np.array(terminations, np.bool_), np.array(truncations, np.bool_)
         mask = ~self._ended
-        terminated = terminated & mask
-        truncated = truncated & mask
+        if np.count_nonzero(self._ended):  # these only began an episode, whatever they say of the step
+            reward[self._ended] = 0
+            terminated[self._ended] = truncated[self._ended] = False
         self._ended = terminated | truncated
-        final = {int(env): _info_of(infos, int(env)) for env in np.flatnonzero(self._ended)} if infos else {}
-        return Steps(
-            self._copied(observation), np.where(mask, reward, 0).astype(np.float32), terminated, truncated, mask, final
-        )
+        final = {env: _info_of(infos, env) for env in np.flatnonzero(self._ended).tolist()} if infos else {}
+        return Steps(self._copied(observation), reward, terminated, truncated, mask, final)
 
     def close(self) -> None:
         if self._is_open:
@@ -69,15 +77,15 @@ class GymnasiumVectorEnvironment(VectorEnvironment):
 
     def _copied(self, observation: Any) -> Observation:
         """Return a copy: many vector environments return the same array in each step."""
-        if isinstance(self.spec.observation, Mapping):
-            return {name: np.array(observation[name], spec.dtype) for name, spec in self.spec.observation.items()}
-        return np.array(observation, self.spec.observation.dtype)
+        if self._dtype:
+            return np.array(observation, self._dtype)
+        return {name: np.array(observation[name], dtype) for name, dtype in self._dtypes.items()}
 
 
-def _info_of(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
+def _info_of(infos: Any, env: int) -> dict[str, Any]:
     """Return one environment's part of the infos of a vector environment, where `_<name>` says which ones gave it."""
     return {
-        name: _info_of(value, env) if isinstance(value, Mapping) else value[env]
+        name: _info_of(value, env) if isinstance(value, dict) else value[env]
         for name, value in infos.items()
         if f"_{name}" in infos and infos[f"_{name}"][env]
     }

@@ -54,9 +54,9 @@ class ObservationRows:
         if isinstance(self._spec, ArraySpec):
             _check_array(observation, self._spec, "an observation")
             return
-        if not isinstance(observation, Mapping) or set(observation) != set(self._spec):
-            shown = sorted(observation) if isinstance(observation, Mapping) else type(observation).__name__
-            raise ValueError(f"an observation has {shown}, and the observation space has {sorted(self._spec)}")
+        found = sorted(observation) if hasattr(observation, "keys") else type(observation).__name__
+        if found != sorted(self._spec):
+            raise ValueError(f"an observation has {found}, and the observation space has {sorted(self._spec)}")
         for name, spec in self._spec.items():
             _check_array(observation[name], spec, f"entry {name!r} of an observation")
 

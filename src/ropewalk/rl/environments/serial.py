@@ -73,7 +73,8 @@ class SerialVectorEnvironment(VectorEnvironment):
         self._truncates = on_error == "truncate"
         self._envs: list[GymnasiumEnv] = [first] if first else []
         try:
-            self._envs += [self._make(env) for env in range(len(self._envs), num_envs)]
+            while len(self._envs) < num_envs:
+                self._envs.append(self._make(len(self._envs)))
             self.spec = spec_of_spaces(self._envs[0].observation_space, self._envs[0].action_space)
         except BaseException:
             self.close()

@@ -11,16 +11,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import gymnasium
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import (
     ActionSpec,
-    Array,
     ArraySpec,
     ContinuousAction,
     DiscreteAction,
@@ -28,8 +28,10 @@ from ropewalk.rl.environments.spec import (
     MultiDiscreteAction,
 )
 
-AnySpace: TypeAlias = "gymnasium.Space[Any]"
-ActionEncoder: TypeAlias = "Callable[[Array], Any]"
+AnySpace: TypeAlias = Any
+"""A space of Gymnasium, whose own types leave the dtypes of its arrays open."""
+
+ActionEncoder: TypeAlias = Callable[[NDArray[Any]], Any]
 """Turns actions of shape (num_envs, ...), as stored, into one action of the space for each environment."""
 
 
@@ -39,7 +41,7 @@ def spec_of_spaces(observation: AnySpace, action: AnySpace) -> EnvironmentSpec:
     Raises:
         ValueError: a space has no counterpart; the message names a wrapper that helps.
     """
-    if isinstance(observation, spaces.Dict):
+    if _is(observation, spaces.Dict):
         if not observation.spaces:
             raise ValueError("the observation space is a Dict without entries; an observation has at least one array")
         entries = {name: _observation_spec(space, name) for name, space in observation.spaces.items()}
@@ -47,16 +49,21 @@ def spec_of_spaces(observation: AnySpace, action: AnySpace) -> EnvironmentSpec:
     return EnvironmentSpec(_observation_spec(observation, None), _action_spec(action))
 
 
+def _is(space: AnySpace, *kinds: type) -> bool:
+    """Return whether it is of one of these kinds; `space` keeps its type, which `isinstance` would narrow."""
+    return isinstance(space, kinds)
+
+
 def _observation_spec(space: AnySpace, name: str | None) -> ArraySpec:
-    if isinstance(space, spaces.Box):
+    if _is(space, spaces.Box):
         dtype = "float32" if space.dtype == np.float64 else str(space.dtype)
         return ArraySpec(space.shape, dtype, _shared(space.low, -np.inf), _shared(space.high, np.inf))
-    if isinstance(space, spaces.Discrete):
+    if _is(space, spaces.Discrete):
         return ArraySpec((), "int64", int(space.start), int(space.start + space.n - 1))
-    if isinstance(space, spaces.MultiDiscrete):
+    if _is(space, spaces.MultiDiscrete):
         high = space.start + space.nvec - 1
         return ArraySpec(space.shape, "int64", _shared(space.start, -np.inf), _shared(high, np.inf))
-    if isinstance(space, spaces.MultiBinary):
+    if _is(space, spaces.MultiBinary):
         return ArraySpec(space.shape, "int64", 0, 1)
     what = "the observation space" if name is None else f"entry {name!r} of the observation space"
     raise ValueError(
@@ -66,21 +73,21 @@ def _observation_spec(space: AnySpace, name: str | None) -> ArraySpec:
     )
 
 
-def _shared(bounds: Array, otherwise: float) -> float:
+def _shared(bounds: NDArray[Any], otherwise: float) -> float:
     """Return the bound that all entries share, or `otherwise`."""
     if bounds.size and (bounds == bounds.flat[0]).all():
-        return float(bounds.flat[0])  # pyright: ignore[reportArgumentType]
+        return float(bounds.flat[0])
     return otherwise
 
 
 def _action_spec(space: AnySpace) -> ActionSpec:
-    if isinstance(space, spaces.Discrete):
+    if _is(space, spaces.Discrete):
         return DiscreteAction(int(space.n))
-    if isinstance(space, spaces.MultiDiscrete):
-        return MultiDiscreteAction(tuple(int(num) for num in space.nvec.ravel()))
-    if isinstance(space, spaces.MultiBinary):
-        return MultiDiscreteAction((2,) * int(np.prod(space.shape)))
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+    if _is(space, spaces.MultiDiscrete):
+        return MultiDiscreteAction(tuple(space.nvec.ravel().tolist()))
+    if _is(space, spaces.MultiBinary):
+        return MultiDiscreteAction((2,) * math.prod(space.shape))
+    if _is(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise ValueError(
                 f"the action space is {space}, without finite bounds; "
@@ -98,9 +105,9 @@ def action_encoder(space: AnySpace) -> ActionEncoder:
 
     Discrete actions become Python's integers, which environments test faster than numpy's.
     """
-    if isinstance(space, spaces.Discrete):
+    if _is(space, spaces.Discrete):
         start = int(space.start)
-        return (lambda action: action.tolist()) if start == 0 else (lambda action: (action + start).tolist())
+        return (lambda action: action.tolist()) if start == 0 else (lambda action: np.add(action, start).tolist())
     batch = batched_action_encoder(space)
     return lambda action: list(batch(action))
 
@@ -108,14 +115,14 @@ def action_encoder(space: AnySpace) -> ActionEncoder:
 def batched_action_encoder(space: AnySpace) -> ActionEncoder:
     """Return what turns stored actions into one array for a vector environment whose single action space this is."""
     shape, dtype = space.shape or (), space.dtype
-    if isinstance(space, spaces.Box):
+    if _is(space, spaces.Box):
         low, high = space.low.ravel(), space.high.ravel()
         return lambda action: np.clip(action, low, high).astype(dtype).reshape(-1, *shape)
-    if isinstance(space, spaces.MultiBinary):
+    if _is(space, spaces.MultiBinary):
         return lambda action: action.astype(dtype).reshape(-1, *shape)
-    start: Any = space.start if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else 0
-    if not np.any(start):
-        return lambda action: action.astype(dtype, copy=False).reshape(-1, *shape)
+    start: Any = space.start if _is(space, spaces.Discrete, spaces.MultiDiscrete) else 0
+    if not np.any(start) and len(shape) < 2:
+        return lambda action: action if action.dtype == dtype else action.astype(dtype)
     return lambda action: (action.reshape(-1, *shape) + start).astype(dtype)
 
 

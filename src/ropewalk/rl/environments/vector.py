@@ -23,6 +23,7 @@ def make_vector(
     *,
     life: int = 0,
     on_error: str | None = None,
+    exact: bool = True,
 ) -> VectorEnvironment:
     """Make the environments of one group.
 
@@ -34,6 +35,7 @@ def make_vector(
         group: which group of the run's environments this is.
         life: how many actors have had this group before; their episodes are not repeated.
         on_error: see `SerialVectorEnvironment`; None takes the factory's attribute `on_error`, or "raise" without one.
+        exact: whether environments that are stepped together must be num_envs; otherwise their number is taken.
 
     Raises:
         TypeError: the factory makes something else.
@@ -57,7 +59,7 @@ def make_vector(
         made = _closed_if_refused(envs, first_seed)
     if not isinstance(made, VectorEnvironment):
         raise _refusal(made)
-    if made.num_envs != num_envs:
+    if exact and made.num_envs != num_envs:
         made.close()
         raise ValueError(
             f"the factory made a vector of {made.num_envs} environments, and {num_envs} are asked for; "

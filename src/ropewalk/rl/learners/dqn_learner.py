@@ -10,11 +10,11 @@ from torch import Tensor
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep
 from ropewalk.rl.learners.targets import TargetRule
-from ropewalk.rl.learners.value_learner import ItemLosses, ValueLearner, of_actions
-from ropewalk.rl.losses.distributional import categorical_cross_entropy, project_categorical, quantile_huber
-from ropewalk.rl.losses.td import huber
+from ropewalk.rl.learners.value_learner import BatchLoss, ValueLearner
+from ropewalk.rl.losses.distributional import categorical_losses, categorical_projection, quantile_losses
+from ropewalk.rl.losses.td import action_values, q_targets, td_loss
 from ropewalk.rl.networks.action_values import ActionValueNetwork
-from ropewalk.rl.networks.value_distributions import CategoricalReturn, QuantileReturn, ScalarReturn
+from ropewalk.rl.networks.value_distributions import CategoricalReturn, ScalarReturn
 from ropewalk.rl.schedules import LinearSchedule
 
 
@@ -28,6 +28,9 @@ class DQNLearner(ValueLearner):
         mean                Huber or half the square of the TD error         |TD error|
         categorical         cross entropy with the projected target          its divergence from the target
         quantiles           quantile Huber loss                              that loss
+
+    An item with importance weight w counts w times. The priority of a categorical item is the cross-entropy less the
+    target's entropy, which is the KL divergence of Rainbow.
 
     Args:
         network: without memory.
@@ -53,44 +56,39 @@ class DQNLearner(ValueLearner):
         super().__init__(network, step, target=target, beta=beta, seed=seed)
         self._double, self._huber = double, huber
 
-    def item_losses(self, columns: Mapping[str, Array]) -> ItemLosses:
-        """Return the loss of each transition."""
-        outputs = of_actions(self.network(self.observation(columns)), self.tensor(columns["action"]))
-        bootstrap = self._bootstrap(self.observation(columns, "next_observation"))
+    def evaluate(self, columns: Mapping[str, Array], weights: Tensor | None) -> BatchLoss:
+        """See `ValueLearner`."""
+        returns, action = self.network.returns, self.tensor(columns["action"])
         reward, discount = self.tensor(columns["reward"]), self.tensor(columns["discount"])
-        match self.network.returns:
-            case ScalarReturn():
-                return self._of_means(outputs, reward + discount * bootstrap)
-            case CategoricalReturn() as returns:
-                return self._of_categories(outputs, bootstrap, reward, discount, returns)
-            case QuantileReturn():
-                return self._of_quantiles(outputs, reward[:, None] + discount[:, None] * bootstrap)
+        outputs = self.network(self.observation(columns))
+        with torch.no_grad():
+            following = self.observation(columns, "next_observation")
+            target = self.target_network(following)
+            online = self.network(following) if self._double else None
+        if isinstance(returns, ScalarReturn):
+            values = action_values(outputs, action)
+            of_means = td_loss(values, q_targets(reward, discount, target, online), weights, delta=self._huber)
+            return BatchLoss(of_means.loss, of_means.td_errors.abs(), {"value": values.detach().mean()})
+        best = returns.mean(target if online is None else online).argmax(-1)
+        rows = torch.arange(len(action), device=action.device)
+        chosen, bootstrap = outputs[rows, action], target[rows, best]
+        if isinstance(returns, CategoricalReturn):
+            losses, priorities = _categorical(returns, chosen, bootstrap, reward, discount)
+        else:
+            targets = reward.unsqueeze(-1) + discount.unsqueeze(-1) * bootstrap
+            losses = quantile_losses(chosen, targets, self._huber or 0.0)
+            priorities = losses.detach()
+        value = returns.mean(chosen.detach()).mean()
+        return BatchLoss((losses if weights is None else losses * weights).mean(), priorities, {"value": value})
 
-    @torch.no_grad()
-    def _bootstrap(self, observation: Tensor | dict[str, Tensor]) -> Tensor:
-        """The target network's outputs for the best next actions, shape (B,) or (B, Z)."""
-        outputs = self.target_network(observation)
-        choosing = self.network(observation) if self._double else outputs
-        return of_actions(outputs, self.network.returns.mean(choosing).argmax(-1))
 
-    def _of_means(self, values: Tensor, targets: Tensor) -> ItemLosses:
-        errors = targets - values
-        return ItemLosses(huber(errors, self._huber), errors.detach().abs(), {"value": values.detach().mean()})
-
-    def _of_categories(
-        self, logits: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor, returns: CategoricalReturn
-    ) -> ItemLosses:
-        support = returns.support(logits.device)
-        atoms = reward[:, None] + discount[:, None] * support
-        targets = project_categorical(atoms, torch.softmax(bootstrap, -1), support)
-        losses = categorical_cross_entropy(logits, targets)
-        entropy = torch.special.entr(targets).sum(-1)
-        metrics = {"value": returns.mean(logits.detach()).mean()}
-        return ItemLosses(losses, (losses.detach() - entropy).clamp(min=0), metrics)
-
-    def _of_quantiles(self, quantiles: Tensor, targets: Tensor) -> ItemLosses:
-        losses = quantile_huber(quantiles, targets, self._huber or 0.0)
-        return ItemLosses(losses, losses.detach(), {"value": quantiles.detach().mean()})
+def _categorical(
+    returns: CategoricalReturn, logits: Tensor, next_logits: Tensor, reward: Tensor, discount: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropies of transitions, and their divergences, which are less by the entropies of the targets."""
+    targets = categorical_projection(torch.softmax(next_logits, -1), reward, discount, returns.support(logits.device))
+    losses = categorical_losses(logits, targets)
+    return losses, (losses.detach() - torch.special.entr(targets).sum(-1)).clamp(min=0)
 
 
 __all__ = ["DQNLearner"]

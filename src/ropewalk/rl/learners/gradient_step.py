@@ -16,7 +16,7 @@ NotFiniteRule: TypeAlias = Literal["raise", "skip"]
 """What happens when a loss or a gradient is NaN or infinite: an exception, or no step and a count."""
 
 MAX_SKIPPED = 10
-"""This many steps in a row without a finite gradient raise an exception, even under "skip", as in `ropewalk.exchange`."""
+"""This many steps in a row without a finite gradient raise, even under "skip", as in `ropewalk.exchange`."""
 
 
 class GradientStep:
@@ -69,12 +69,14 @@ class GradientStep:
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         # One vector: 10 us for a 64x64 actor-critic, where `clip_grad_norm_` takes 75 us.
-        norm = float(torch.linalg.vector_norm(torch.cat([gradient.reshape(-1) for gradient in gradients])))
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        norm = float(torch.linalg.vector_norm(flat))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         if not (_is_finite(norm) and _is_finite(float(loss.detach()))):
             self._refuse(float(loss.detach()), norm, info)
             return norm
         if self._max_norm is not None and norm > self._max_norm:
-            torch._foreach_mul_(gradients, self._max_norm / norm)  # noqa: SLF001  # pyright: ignore
+            for gradient in gradients:
+                gradient.mul_(self._max_norm / norm)
         self._optimizer.step()  # pyright: ignore[reportUnknownMemberType]
         self._skipped_in_a_row = 0
         return norm

@@ -16,8 +16,9 @@ from torch import Tensor
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep
 from ropewalk.rl.learners.targets import TargetRule
-from ropewalk.rl.learners.value_learner import ItemLosses, ValueLearner, of_actions
-from ropewalk.rl.losses.value_rescaling import rescale, unscale
+from ropewalk.rl.learners.value_learner import BatchLoss, ValueLearner
+from ropewalk.rl.losses.priorities import sequence_priorities
+from ropewalk.rl.losses.td import action_values, sequence_td_loss
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.torso import State
 from ropewalk.rl.schedules import LinearSchedule
@@ -41,7 +42,6 @@ class R2D2Learner(ValueLearner):
         target: the same.
         beta: the same.
         seed: the same.
-        double: whether the online network chooses the next action; otherwise the target network.
         burn_in: rows that only bring the recurrent state up to date.
         n_step: n, steps before the bootstrap.
         discount: gamma, per step.
@@ -57,7 +57,6 @@ class R2D2Learner(ValueLearner):
         target: TargetRule,
         beta: LinearSchedule | None,
         seed: int,
-        double: bool,
         burn_in: int,
         n_step: int,
         discount: float,
@@ -65,34 +64,27 @@ class R2D2Learner(ValueLearner):
         eta: float,
     ) -> None:
         super().__init__(network, step, target=target, beta=beta, seed=seed)
-        self._double, self._burn_in, self._n_step = double, burn_in, n_step
+        self._burn_in, self._n_step = burn_in, n_step
         self._discount, self._rescaling, self._eta = discount, rescaling, eta
 
-    def item_losses(self, columns: Mapping[str, Array]) -> ItemLosses:
-        """Return the loss of each sequence."""
-        values, targets_values = self._values(columns)
-        steps = {name: self._time_major(columns[name]) for name in ("action", "reward", "terminated", "mask")}
-        trace = {name: tensor[self._burn_in :] for name, tensor in steps.items()}
-        with torch.no_grad():
-            choosing = values if self._double else targets_values
-            bootstrap = self._unscaled(of_actions(targets_values, choosing.argmax(-1)))
-            targets = self._scaled(
-                n_step_targets(
-                    trace["reward"],
-                    self._discount * (~trace["terminated"]).float(),
-                    trace["mask"],
-                    bootstrap,
-                    self._n_step,
-                )
-            )
-        chosen = of_actions(values, trace["action"])
-        counts = trace["mask"][:-1]
-        errors = torch.where(counts, (targets - chosen)[:-1], 0.0)
-        sizes = errors.detach().abs()
-        mean = sizes.sum(0) / counts.sum(0).clamp(min=1)
-        priorities = self._eta * sizes.amax(0) + (1 - self._eta) * mean
-        value = (chosen.detach()[:-1] * counts).sum() / counts.sum().clamp(min=1)
-        return ItemLosses(0.5 * errors.square().sum(0), priorities, {"value": value, "td_error": mean.mean()})
+    def evaluate(self, columns: Mapping[str, Array], weights: Tensor | None) -> BatchLoss:
+        """See `ValueLearner`."""
+        values, target_values = self._values(columns)
+        names = ("action", "reward", "terminated", "mask")
+        steps = {name: self._time_major(columns[name])[self._burn_in :] for name in names}
+        result = sequence_td_loss(
+            q=values,
+            target_q=target_values,
+            **steps,
+            discount=self._discount,
+            n=self._n_step,
+            weights=weights,
+            eps=self._rescaling,
+        )
+        mask = steps["mask"][:-1]
+        taken = action_values(values.detach(), steps["action"])[:-1]
+        value = torch.where(mask, taken, 0.0).sum() / mask.sum().clamp(min=1)
+        return BatchLoss(result.loss, sequence_priorities(result.td_errors, mask, self._eta), {"value": value})
 
     def _values(self, columns: Mapping[str, Array]) -> tuple[Tensor, Tensor]:
         """Values [S, B, A] of the online and of the target network after the burn-in; S rows are left."""
@@ -116,33 +108,6 @@ class R2D2Learner(ValueLearner):
     def _time_major(self, array: Array) -> Tensor:
         return self.tensor(array).transpose(0, 1)
 
-    def _scaled(self, returns: Tensor) -> Tensor:
-        return returns if self._rescaling is None else rescale(returns, self._rescaling)
-
-    def _unscaled(self, values: Tensor) -> Tensor:
-        return values if self._rescaling is None else unscale(values, self._rescaling)
-
-
-def n_step_targets(reward: Tensor, discount: Tensor, mask: Tensor, bootstrap: Tensor, n_step: int) -> Tensor:
-    """Return the n-step return of each step, bootstrapped where n steps, the episode or the sequence end.
-
-    Args:
-        reward: shape [S, B], of the step at each row.
-        discount: the same; gamma, or 0 where the episode was terminated.
-        mask: the same; False where the row has no step: it shows the last observation of a truncated episode.
-        bootstrap: the same; value of the observation of each row.
-        n_step: at least 1.
-
-    Returns:
-        Shape [S, B]; in the last row, and where the mask is False, it is the bootstrap itself.
-    """
-    # returns_k[t] is the return over at most k steps from row t; returns_0 = bootstrap.
-    returns = bootstrap
-    for _ in range(n_step):
-        longer = reward[:-1] + discount[:-1] * returns[1:]
-        returns = torch.cat([torch.where(mask[:-1], longer, bootstrap[:-1]), bootstrap[-1:]])
-    return returns
-
 
 def _rows(observation: Tensor | dict[str, Tensor], rows: slice) -> Tensor | dict[str, Tensor]:
     """Those rows of sequences [B, L, ...], time-major."""
@@ -151,4 +116,4 @@ def _rows(observation: Tensor | dict[str, Tensor], rows: slice) -> Tensor | dict
     return observation[:, rows].transpose(0, 1)
 
 
-__all__ = ["R2D2Learner", "n_step_targets"]
+__all__ = ["R2D2Learner"]

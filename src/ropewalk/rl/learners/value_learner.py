@@ -1,8 +1,8 @@
 """`ValueLearner`: what learners of action values share: weights of items, the step, the target network, the state.
 
-An agent says what each item of a batch costs (`item_losses`); one update is then
+An agent says what a batch costs (`evaluate`); one update is then
 
-    weights of the items ─▶ noise ─▶ item_losses ─▶ gradient step ─▶ target network ─▶ new priorities
+    importance weights ─▶ noise ─▶ evaluate ─▶ gradient step ─▶ target network ─▶ new priorities
 
 The noise of noisy layers follows from the seed and the number of the update, so that there is no generator to save.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,9 @@ from torch import Tensor
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep
-from ropewalk.rl.learners.importance_weights import importance_weights
 from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.targets import TargetRule, target_of
+from ropewalk.rl.losses.priorities import importance_weights
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.module_arrays import arrays_of
 from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
@@ -36,18 +36,18 @@ LEAST_PRIORITY = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class ItemLosses:
-    """What each item of a batch costs.
+class BatchLoss:
+    """What a batch costs.
 
     Attributes:
-        losses: shape (B,), before importance weights.
-        priorities: shape (B,), at least 0, without gradient.
-        metrics: scalars for the log.
+        loss: scalar, with gradient.
+        priorities: of the items, shape (B,), at least 0, without gradient.
+        metrics: scalars for the log, without gradient.
     """
 
-    losses: Tensor
+    loss: Tensor
     priorities: Tensor
-    metrics: Mapping[str, Tensor] = field(default_factory=dict[str, Tensor])
+    metrics: Mapping[str, Tensor]
 
 
 class ValueLearner(Learner):
@@ -80,8 +80,13 @@ class ValueLearner(Learner):
         self._device = next(network.parameters()).device
 
     @abstractmethod
-    def item_losses(self, columns: Mapping[str, Array]) -> ItemLosses:
-        """Return the loss of each item, from the columns of a batch."""
+    def evaluate(self, columns: Mapping[str, Array], weights: Tensor | None) -> BatchLoss:
+        """Return what a batch costs.
+
+        Args:
+            columns: of the batch.
+            weights: importance weights of the items, shape (B,); None: all are 1.
+        """
 
     def update(self, batch: Batch, progress: float) -> Update:
         """Learn from one batch; see `Learner.update`.
@@ -92,35 +97,36 @@ class ValueLearner(Learner):
             noise = torch.Generator().manual_seed(derived_seed(self._seed, "noise", self.num_updates))
             draw_noise(self.network, noise)
             draw_noise(self.target_network, noise)
-        items = self.item_losses(batch.columns)
         metrics: dict[str, float] = {}
-        losses = items.losses
+        weights = None
         if self._beta is not None:
             metrics["beta"] = self._beta.at(progress)
-            losses = losses * self.tensor(importance_weights(batch.info, metrics["beta"]))
-        loss = losses.mean()
+            info = batch.info
+            weights = self.tensor(importance_weights(info.probability, info.table_size, metrics["beta"]))
+        evaluated = self.evaluate(batch.columns, weights)
         skipped = self._step.num_skipped
-        metrics["gradient_norm"] = self._step.take(loss, batch.info)
+        metrics["gradient_norm"] = self._step.take(evaluated.loss, batch.info)
         self.num_updates += 1
         self._target.follow(self.target_network, self.network, self.num_updates)
-        metrics["loss"] = loss.item()
-        metrics.update({name: scalar.item() for name, scalar in items.metrics.items()})
+        metrics["loss"] = evaluated.loss.item()
+        metrics.update({name: scalar.item() for name, scalar in evaluated.metrics.items()})
         if self._step.num_skipped > skipped:
             return Update(metrics)
-        return Update(metrics, items.priorities.cpu().numpy().astype(np.float64) + LEAST_PRIORITY)
+        return Update(metrics, evaluated.priorities.cpu().numpy().astype(np.float64) + LEAST_PRIORITY)
 
     def variables(self) -> dict[str, Array]:
         """Return copies of the network's weights by name."""
         return arrays_of(self.network)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of both networks, the optimizer's state, and the number of updates."""
+        """Return copies of both networks, the optimizer's state, and the counts."""
         return copy.deepcopy(
             {
                 "network": self.network.state_dict(),
                 "target": self.target_network.state_dict(),
                 "step": self._step.state_dict(),
-                "updates": self.num_updates,
+                "num_updates": self.num_updates,
+                "version": self.version,
             }
         )
 
@@ -129,7 +135,7 @@ class ValueLearner(Learner):
         self.network.load_state_dict(state["network"])
         self.target_network.load_state_dict(state["target"])
         self._step.load_state_dict(copy.deepcopy(state["step"]))
-        self.num_updates = state["updates"]
+        self.num_updates, self.version = state["num_updates"], state["version"]
 
     def tensor(self, array: Array) -> Tensor:
         """Return a copy of an array on the learner's device."""
@@ -143,11 +149,4 @@ class ValueLearner(Learner):
         return {name.removeprefix(start): self.tensor(columns[name]) for name in columns if name.startswith(start)}
 
 
-def of_actions(outputs: Tensor, action: Tensor) -> Tensor:
-    """Return the outputs of the chosen actions [...]: one each from [..., A], or Z each from [..., A, Z]."""
-    axis = action.ndim
-    index = action.reshape(*action.shape, *[1] * (outputs.ndim - axis))
-    return outputs.gather(axis, index.expand(*action.shape, 1, *outputs.shape[axis + 1 :])).squeeze(axis)
-
-
-__all__ = ["LEAST_PRIORITY", "ItemLosses", "ValueLearner", "of_actions"]
+__all__ = ["LEAST_PRIORITY", "BatchLoss", "ValueLearner"]

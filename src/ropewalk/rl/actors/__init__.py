@@ -1,0 +1,1 @@
+"""What collects experience, and what evaluates policies."""

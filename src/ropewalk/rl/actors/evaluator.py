@@ -1,0 +1,72 @@
+"""`evaluate_policy`: scores of a policy that acts greedily."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.rl.environments.environment import EnvironmentFactory, Steps, VectorEnvironment
+from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.environments.vector import make_vector
+from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.seeds import derived_seed, generator
+
+
+def evaluate_policy(
+    policy: Policy, factory: EnvironmentFactory, episodes: int = 20, *, seed: int, num_envs: int | None = None
+) -> NDArray[np.float64]:
+    """Return the scores of some episodes that the policy plays greedily.
+
+    Each environment plays a number of episodes that is fixed before, so that short episodes count as often as long
+    ones. An episode that neither ends nor is truncated is waited for: the environment needs a limit of steps.
+
+    Args:
+        policy: what is evaluated, with its weights.
+        factory: makes environments, as for `make_vector`.
+        episodes: how many episodes count.
+        seed: equal seeds give equal scores; other episodes than a run of the same seed trains on.
+        num_envs: environments that are stepped together; by default one for each two episodes, at most 16. If the
+            factory makes environments that are stepped together, their number is taken.
+
+    Returns:
+        The undiscounted sum of rewards of each episode, shape (episodes,): those of environment 0 first.
+
+    Raises:
+        ValueError: an argument is less than 1.
+    """
+    num_envs = num_envs if num_envs is not None else min(16, (episodes + 1) // 2)
+    if episodes < 1 or num_envs < 1:
+        raise ValueError(f"episodes is {episodes} and num_envs is {num_envs}; both are at least 1")
+    environment = make_vector(factory, min(num_envs, episodes), derived_seed(seed, "evaluation"), exact=False)
+    try:
+        return _play(policy, environment, _shares(episodes, environment.num_envs), generator(seed, "evaluation"))
+    finally:
+        environment.close()
+
+
+def _shares(episodes: int, num_envs: int) -> list[int]:
+    """Return how many episodes each environment plays."""
+    return [episodes // num_envs + (env < episodes % num_envs) for env in range(num_envs)]
+
+
+def _play(
+    policy: Policy, environment: VectorEnvironment, shares: list[int], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    scores: list[list[float]] = [[] for _ in shares]
+    score = np.zeros(len(shares))
+    observation, first = environment.reset(), np.ones(len(shares), np.bool_)
+    state: Mapping[str, Array] = policy.initial_state(len(shares))
+    while any(len(done) < share for done, share in zip(scores, shares, strict=True)):
+        choice = policy.act(observation, first, state, rng, greedy=True)
+        steps: Steps = environment.step(choice.action)
+        observation, first, state = steps.observation, ~steps.mask, choice.state
+        score += steps.reward
+        for env in np.flatnonzero(steps.terminated | steps.truncated).tolist():
+            scores[env].append(float(score[env]))
+            score[env] = 0
+    return np.array([value for done, share in zip(scores, shares, strict=True) for value in done[:share]])
+
+
+__all__ = ["evaluate_policy"]

@@ -1,0 +1,115 @@
+"""IMPALA: actors run ahead of the learner, which corrects for that by V-trace.
+
+Espeholt et al., IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures, 2018
+(https://arxiv.org/abs/1802.01561); lambda as in SEED RL, 2020. Losses are means over the steps of a batch, where the
+paper has sums: so the learning rate does not depend on the size of a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ropewalk.rl.agents.on_policy import OnPolicyAgent
+from ropewalk.rl.learners.gradient_step import NotFiniteRule
+from ropewalk.rl.learners.on_policy import OnPolicyLearner
+from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
+from ropewalk.rl.learners.unrolls import Unrolls
+from ropewalk.rl.losses.actor_critic import actor_critic_loss
+from ropewalk.rl.losses.ppo import explained_variance
+from ropewalk.rl.losses.vtrace import vtrace
+from ropewalk.rl.networks.actor_critic import ActorCritic
+from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.replay.batch import SampleInfo
+
+
+@dataclass(frozen=True, kw_only=True)
+class IMPALA(OnPolicyAgent):
+    """Settings of IMPALA.
+
+    Attributes:
+        rho_bar: bound of the ratios of probabilities that weigh temporal differences; at least c_bar.
+        c_bar: bound of the ratios by which later differences count for earlier values.
+        max_policy_lag: blocks whose actions were chosen by weights more than this number of versions old are dropped
+            and counted; None: none are.
+    """
+
+    unroll: int = 20
+    envs: int = 8
+    batch_size: int | None = 4
+    optimizer: OptimizerFactory = TorchAdam(1e-3)
+    anneal_learning_rate: bool = False
+    discount: float = 0.99
+    lambda_: float = 1.0
+    entropy_cost: float = 0.01
+    baseline_cost: float = 0.5
+    max_grad_norm: float | None = 40.0
+    reward_scale: float = 1.0
+    reward_clip: float | None = None
+    normalise_observations: bool = False
+    normalise_rewards: bool = False
+    separate_networks: bool | None = None
+    not_finite: NotFiniteRule = "raise"
+    rho_bar: float = 1.0
+    c_bar: float = 1.0
+    max_policy_lag: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot be meant."""
+        super().__post_init__()
+        self._require("c_bar", self.c_bar > 0, "above 0")
+        self._require("rho_bar", self.rho_bar >= self.c_bar, f"at least c_bar={self.c_bar}, or values may not converge")
+        self._require("max_policy_lag", self.max_policy_lag is None or self.max_policy_lag >= 0, "at least 0, or None")
+
+    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> IMPALALearner:
+        del seed
+        return IMPALALearner(model, distribution, self)
+
+
+class IMPALALearner(OnPolicyLearner):
+    """Learns as `IMPALA` says."""
+
+    def __init__(self, model: ActorCritic, distribution: Distribution, agent: IMPALA) -> None:
+        super().__init__(model, agent.learner_settings(agent.max_policy_lag))
+        self._distribution, self._agent = distribution, agent
+
+    def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
+        """See `OnPolicyLearner`."""
+        agent, mask = self._agent, unrolls.mask
+        params, values, _ = self.model.unroll(unrolls.observation, unrolls.first, unrolls.state)
+        log_prob = self._distribution.log_prob(params[:-1], unrolls.action)
+        returns = vtrace(
+            log_prob=log_prob.detach(),
+            behaviour_log_prob=unrolls.log_prob,
+            reward=unrolls.reward,
+            terminated=unrolls.terminated,
+            mask=mask,
+            values=values.detach(),
+            discount=agent.discount,
+            lambda_=agent.lambda_,
+            rho_bar=agent.rho_bar,
+            c_bar=agent.c_bar,
+        )
+        loss = actor_critic_loss(
+            log_prob=log_prob,
+            entropy=self._distribution.entropy(params[:-1]),
+            values=values[:-1],
+            advantages=returns.advantages,
+            targets=returns.targets,
+            mask=mask,
+            value_cost=agent.baseline_cost,
+            entropy_cost=agent.entropy_cost,
+        )
+        norm = self.gradient_step.take(loss.loss, info)
+        return {
+            "loss": float(loss.loss.detach()),
+            "policy_loss": float(loss.policy.detach()),
+            "value_loss": float(loss.value.detach()),
+            "entropy": float(loss.entropy.detach()),
+            "gradient_norm": norm,
+            "ratio": float(returns.ratios[mask].mean()),
+            "ratio_max": float(returns.ratios.max()),
+            "explained_variance": float(explained_variance(values[:-1].detach(), returns.targets, mask)),
+        }
+
+
+__all__ = ["IMPALA", "IMPALALearner"]

@@ -1,0 +1,193 @@
+"""Proximal policy optimization, with the details that decide how well it works.
+
+Schulman et al.: Proximal Policy Optimization Algorithms, 2017 (https://arxiv.org/abs/1707.06347), equation 7. Details
+are numbered as in Huang et al.: The 37 Implementation Details of Proximal Policy Optimization, 2022
+(https://iclr-blog-track.github.io/2022/03/25/ppo-implementation-details/):
+
+core        1 vectorised environments, 2 orthogonal weights, 3 Adam's eps 1e-5, 4 annealing, 5 GAE, 6 shuffled
+            minibatches without replacement, 7 advantages normalised in each minibatch, 8 clipped ratio, 9 clipped
+            values, 10 entropy, 11 bounded gradient, 12 metrics, 13 shared or separate networks
+continuous  1 Gaussian, 2 deviations that do not depend on the state, 3 independent components, 4 separate networks,
+            5 actions are clipped for the environment alone, 6, 7 normalised and clipped observations, 8, 9 scaled and
+            clipped rewards
+LSTM        1 orthogonal weights, 2 zero state, 3 resets, 4 minibatches of whole environments, 5 the state at the
+            start of the unroll is stored
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ropewalk.rl.agents.on_policy import OnPolicyAgent
+from ropewalk.rl.learners.gradient_step import NotFiniteRule
+from ropewalk.rl.learners.metrics import MetricMeans
+from ropewalk.rl.learners.minibatches import Minibatch, minibatches
+from ropewalk.rl.learners.on_policy import OnPolicyLearner
+from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
+from ropewalk.rl.learners.unrolls import Unrolls
+from ropewalk.rl.losses.gae import gae
+from ropewalk.rl.losses.ppo import (
+    clipped_policy_loss,
+    clipped_value_loss,
+    explained_variance,
+    normalised_advantages,
+)
+from ropewalk.rl.networks.actor_critic import ActorCritic
+from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.replay.batch import SampleInfo
+from ropewalk.rl.seeds import generator
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPO(OnPolicyAgent):
+    """Settings of PPO. It is synchronous: each batch has one block from each group, made with the newest weights.
+
+    Attributes:
+        epochs: how often each batch is gone through.
+        minibatches: gradient steps of an epoch. Networks with memory learn from whole environments, so they take at
+            most one step for each environment.
+        clip: the ratio of probabilities counts up to this distance from 1.
+        value_clip: values move at most this far from those before the update; None: as far as they do.
+        normalise_advantages: whether advantages have mean 0 and variance 1 in each minibatch.
+        recompute_advantages: whether advantages are computed again, with the new values, before each epoch.
+        target_kl: no further epoch begins once the policy has moved this far, in nats; None: all epochs are done.
+    """
+
+    synchronous = True
+
+    unroll: int = 128
+    envs: int = 8
+    batch_size: int | None = None
+    optimizer: OptimizerFactory = TorchAdam(2.5e-4, eps=1e-5)
+    anneal_learning_rate: bool = True
+    discount: float = 0.99
+    lambda_: float = 0.95
+    entropy_cost: float = 0.01
+    baseline_cost: float = 0.5
+    max_grad_norm: float | None = 0.5
+    reward_scale: float = 1.0
+    reward_clip: float | None = None
+    normalise_observations: bool = False
+    normalise_rewards: bool = False
+    separate_networks: bool | None = None
+    not_finite: NotFiniteRule = "raise"
+    epochs: int = 4
+    minibatches: int = 4
+    clip: float = 0.2
+    value_clip: float | None = None
+    normalise_advantages: bool = True
+    recompute_advantages: bool = False
+    target_kl: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot be meant."""
+        super().__post_init__()
+        self._require("epochs", self.epochs >= 1, "at least 1")
+        self._require("minibatches", self.minibatches >= 1, "at least 1")
+        self._require("clip", self.clip > 0, "above 0")
+        self._require("value_clip", self.value_clip is None or self.value_clip > 0, "above 0, or None")
+        self._require("target_kl", self.target_kl is None or self.target_kl > 0, "above 0, or None")
+
+    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> PPOLearner:
+        return PPOLearner(model, distribution, self, seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What a batch is learned from, computed before its gradient steps; shape (T, M) each, without gradient.
+
+    Attributes:
+        values: of the observations.
+        advantages: of the actions.
+        returns: what values are to become.
+    """
+
+    values: Tensor
+    advantages: Tensor
+    returns: Tensor
+
+
+class PPOLearner(OnPolicyLearner):
+    """Learns as `PPO` says."""
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        distribution: Distribution,
+        agent: PPO,
+        seed: int,
+        *,
+        max_policy_lag: int | None = None,
+    ) -> None:
+        super().__init__(model, agent.learner_settings(max_policy_lag))
+        self._distribution, self._agent, self._seed = distribution, agent, seed
+
+    def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
+        """See `OnPolicyLearner`."""
+        agent, metrics = self._agent, MetricMeans()
+        rng = generator(self._seed, "ppo", self.num_updates)
+        first = targets = self.targets(unrolls)
+        epoch = 0
+        for epoch in range(agent.epochs):
+            if epoch and agent.recompute_advantages:
+                targets = self.targets(unrolls)
+            kl = 0.0
+            for minibatch in minibatches(unrolls, agent.minibatches, rng):
+                loss, figures = self._loss(minibatch, targets)
+                norm = self.gradient_step.take(loss, info)
+                metrics.add({**figures, "gradient_norm": norm})
+                kl = figures["approx_kl"]
+            if agent.target_kl is not None and float(kl) > agent.target_kl:
+                break
+        explained = explained_variance(first.values, first.returns, unrolls.mask)
+        return {**metrics.means(), "explained_variance": float(explained), "num_epochs": epoch + 1.0}
+
+    def targets(self, unrolls: Unrolls) -> Targets:
+        """Return advantages and returns by generalised advantage estimation."""
+        with torch.no_grad():
+            _, values, _ = self.model.unroll(unrolls.observation, unrolls.first, unrolls.state)
+        estimate = gae(
+            reward=unrolls.reward,
+            terminated=unrolls.terminated,
+            mask=unrolls.mask,
+            values=values,
+            discount=self._agent.discount,
+            lambda_=self._agent.lambda_,
+        )
+        return Targets(values[:-1], estimate.advantages, estimate.returns)
+
+    def _loss(self, minibatch: Minibatch, targets: Targets) -> tuple[Tensor, dict[str, Tensor]]:
+        agent = self._agent
+        params, values = minibatch.evaluate(self.model)
+        counted = torch.ones_like(values, dtype=torch.bool)
+        advantages = minibatch.of(targets.advantages)
+        policy = clipped_policy_loss(
+            log_prob=self._distribution.log_prob(params, minibatch.of(minibatch.unrolls.action)),
+            behaviour_log_prob=minibatch.of(minibatch.unrolls.log_prob),
+            advantages=normalised_advantages(advantages, counted) if agent.normalise_advantages else advantages,
+            mask=counted,
+            clip=agent.clip,
+        )
+        value = clipped_value_loss(
+            values=values,
+            old_values=minibatch.of(targets.values),
+            returns=minibatch.of(targets.returns),
+            mask=counted,
+            clip=agent.value_clip,
+        )
+        entropy = self._distribution.entropy(params).mean()
+        loss = policy.loss + agent.baseline_cost * value - agent.entropy_cost * entropy
+        return loss, {
+            "loss": loss.detach(),
+            "policy_loss": policy.loss.detach(),
+            "value_loss": value.detach(),
+            "entropy": entropy.detach(),
+            "approx_kl": policy.approx_kl,
+            "clip_fraction": policy.clip_fraction,
+        }
+
+
+__all__ = ["PPO", "PPOLearner", "Targets"]

@@ -1,0 +1,142 @@
+"""`OnPolicyLearner`: what the learners of IMPALA, A2C, PPO and APPO have in common.
+
+A batch of blocks passes through it in this order; an agent's own part is one method, `learn`:
+
+    blocks ─ drop those that are too old ─ scale rewards ─ to tensors ─▶ learn ─▶ metrics ─ observations' statistics
+
+The statistics of observations take in a batch after it was learned from. So the learner evaluates the network on the
+normalised observations that the actors evaluated it on, and the first ratio of probabilities is 1.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
+from ropewalk.rl.learners.learner import Learner, Update
+from ropewalk.rl.learners.optimizers import OptimizerFactory
+from ropewalk.rl.learners.reward_scaling import RewardScaling
+from ropewalk.rl.learners.unrolls import Unrolls, map_tensors, unrolls_of
+from ropewalk.rl.networks.actor_critic import ActorCritic
+from ropewalk.rl.networks.normalisation import observe
+from ropewalk.rl.replay.batch import Batch, SampleInfo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnPolicySettings:
+    """Settings of `OnPolicyLearner`; see the agents for what they mean."""
+
+    optimizer: OptimizerFactory
+    anneal: bool
+    max_grad_norm: float | None
+    not_finite: NotFiniteRule
+    discount: float
+    reward_scale: float
+    reward_clip: float | None
+    normalise_rewards: bool
+    max_policy_lag: int | None
+
+
+class OnPolicyLearner(Learner):
+    """Learns from blocks, each once.
+
+    Args:
+        model: what is trained, on the device on which it is to be trained.
+        settings: of the agent.
+
+    Attributes:
+        num_updates: batches that were learned from.
+        num_dropped: blocks that were dropped because they were older than `max_policy_lag`.
+    """
+
+    def __init__(self, model: ActorCritic, settings: OnPolicySettings) -> None:
+        self.model = model
+        self._settings = settings
+        self._device = next(model.parameters()).device
+        self._rewards = RewardScaling(settings.discount) if settings.normalise_rewards else None
+        self.gradient_step = GradientStep(
+            model.parameters(), settings.optimizer, max_norm=settings.max_grad_norm, not_finite=settings.not_finite
+        )
+        self.num_updates = 0
+        self.num_dropped = 0
+
+    @abstractmethod
+    def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
+        """Improve the model by one batch, and return metrics.
+
+        Args:
+            unrolls: the blocks.
+            info: of the blocks, for messages.
+        """
+
+    def update(self, batch: Batch, progress: float) -> Update:
+        """See `Learner`."""
+        lags = self.version - batch.info.version
+        metrics = {"policy_lag": float(lags.mean()), "policy_lag_max": float(lags.max())}
+        batch = self._fresh(batch, lags)
+        metrics["num_dropped"] = float(self.num_dropped)
+        if len(batch) == 0:
+            return Update(metrics)
+        unrolls = unrolls_of({**batch.columns, "reward": self._scaled(batch)}, self._device)
+        self.gradient_step.scale_learning_rate(1.0 - progress if self._settings.anneal else 1.0)
+        metrics |= self.learn(unrolls, batch.info)
+        metrics["num_skipped"] = float(self.gradient_step.num_skipped)
+        # The last row begins the next block, and is taken in there.
+        observe(self.model, map_tensors(unrolls.observation, lambda tensor: tensor[:-1]), unrolls.mask)
+        self.num_updates += 1
+        return Update(metrics)
+
+    def _fresh(self, batch: Batch, lags: NDArray[np.int64]) -> Batch:
+        """Return the batch without the blocks that are too old."""
+        if self._settings.max_policy_lag is None or (lags <= self._settings.max_policy_lag).all():
+            return batch
+        kept = np.flatnonzero(lags <= self._settings.max_policy_lag)
+        self.num_dropped += len(lags) - len(kept)
+        return batch.take(kept)
+
+    def _scaled(self, batch: Batch) -> Array:
+        columns, settings = batch.columns, self._settings
+        reward = columns["reward"].astype(np.float32)
+        if self._rewards:
+            done = np.logical_or(columns["terminated"], columns["truncated"])
+            reward = self._rewards(reward, done, columns["mask"].astype(np.bool_), batch.info.run_ids)
+        reward = np.multiply(reward, settings.reward_scale, dtype=np.float32)
+        return reward if settings.reward_clip is None else np.clip(reward, -settings.reward_clip, settings.reward_clip)
+
+    def variables(self) -> dict[str, Array]:
+        """See `Learner`."""
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.model.state_dict().items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `Learner`."""
+        state: dict[str, Any] = {
+            "model": self.model.state_dict(),
+            "gradient_step": self.gradient_step.state_dict(),
+            "num_updates": self.num_updates,
+            "num_dropped": self.num_dropped,
+            "version": self.version,
+        }
+        if self._rewards:
+            state["rewards"] = self._rewards.state_dict()
+        return copy.deepcopy(state)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `Learner`."""
+        state = copy.deepcopy(dict(state))
+        self.model.load_state_dict(state["model"])
+        self.gradient_step.load_state_dict(state["gradient_step"])
+        self.num_updates, self.num_dropped = state["num_updates"], state["num_dropped"]
+        self.version = state["version"]
+        if self._rewards:
+            self._rewards.load_state_dict(state["rewards"])
+
+
+__all__ = ["OnPolicyLearner", "OnPolicySettings"]

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from ropewalk.rl.actors.evaluator import evaluate_policy
+from ropewalk.rl.environments.gymnasium_env import Gymnasium
+from tests.rl.actors.policies import Always, Remembering, TwoLayers
+from tests.rl.environments.scripted import Scripted
+
+
+class Scripts:
+    """A factory of one scripted environment after the other."""
+
+    def __init__(self, *scripts: tuple[str, ...]) -> None:
+        self.scripts = iter(scripts)
+        self.made: list[Scripted] = []
+
+    def __call__(self, seed: int) -> Scripted:
+        self.made.append(Scripted(*next(self.scripts)))
+        return self.made[-1]
+
+
+def test_short_episodes_count_as_often_as_long_ones() -> None:
+    """One environment has episodes of 2 steps, the other of 10: score 3 and 55. Each plays half of them."""
+    scripts = Scripts(("t2",), ("c10",))
+    scores = evaluate_policy(Always(np.array([0, 0])), scripts, episodes=6, seed=0, num_envs=2)
+    assert scores.tolist() == [3, 3, 3, 55, 55, 55]
+    assert [env.is_closed for env in scripts.made] == [True, True]
+
+
+def test_episodes_that_do_not_divide_evenly_are_still_that_many() -> None:
+    scores = evaluate_policy(
+        Always(np.zeros(3, np.int64)), Scripts(("t1",), ("t2",), ("t3",)), episodes=5, seed=0, num_envs=3
+    )
+    assert scores.tolist() == [1, 1, 3, 3, 6]
+    scores = evaluate_policy(Always(np.zeros(2, np.int64)), Scripts(("t1",), ("t2",)), episodes=2, seed=0, num_envs=9)
+    assert scores.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("make_policy", [TwoLayers, Remembering])
+def test_equal_seeds_give_equal_scores(make_policy: Any) -> None:
+    factory = Gymnasium("CartPole-v1", max_episode_steps=100)
+    scores = [evaluate_policy(make_policy(4, 2), factory, episodes=12, seed=seed).tolist() for seed in (1, 1, 2)]
+    assert scores[0] == scores[1] != scores[2]
+    assert len(set(scores[0])) > 1, "all episodes began in the same state"
+
+
+def test_the_recurrent_state_is_reset_with_each_episode() -> None:
+    """Alone, one after the other, and together: each episode's score is the same."""
+    factory = Gymnasium("CartPole-v1", max_episode_steps=100)
+    one = evaluate_policy(Remembering(4, 2), factory, episodes=4, seed=3, num_envs=1)
+    assert (evaluate_policy(Remembering(4, 2), factory, episodes=1, seed=3, num_envs=1) == one[:1]).all()
+    together = evaluate_policy(Remembering(4, 2), factory, episodes=8, seed=3, num_envs=2)
+    assert (together[:4] == one).all()
+
+
+def test_environments_that_step_together_keep_their_number() -> None:
+    native = partial(gymnasium.make_vec, "CartPole-v1", 3, vectorization_mode="vector_entry_point")
+    scores = evaluate_policy(TwoLayers(4, 2), lambda seed: native(), episodes=7, seed=0)
+    assert scores.shape == (7,) and (scores >= 1).all()
+
+
+@pytest.mark.parametrize(("episodes", "num_envs"), [(0, 1), (3, 0)])
+def test_counts_below_one_are_refused(episodes: int, num_envs: int) -> None:
+    with pytest.raises(ValueError, match=f"episodes is {episodes} and num_envs is {num_envs}; both are at least 1"):
+        evaluate_policy(Always(np.array([0])), Scripts(), episodes=episodes, seed=0, num_envs=num_envs)

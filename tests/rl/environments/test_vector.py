@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import pickle
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
+
+from ropewalk.rl.environments.environment import VectorEnvironment
+from ropewalk.rl.environments.gymnasium_env import Gymnasium
+from ropewalk.rl.environments.gymnasium_vector import GymnasiumVectorEnvironment
+from ropewalk.rl.environments.serial import SerialVectorEnvironment
+from ropewalk.rl.environments.spec import ArraySpec, DiscreteAction, EnvironmentSpec
+from ropewalk.rl.environments.vector import environment_spec, make_vector
+from tests.rl.environments.scripted import Faulty, Scripted, listed
+
+CART_POLE = EnvironmentSpec(ArraySpec((4,)), DiscreteAction(2))
+
+
+def native(seed: int, num_envs: int = 3) -> Any:
+    return gymnasium.make_vec("CartPole-v1", num_envs, vectorization_mode="vector_entry_point")
+
+
+class Synchronous:
+    """A factory of scripted environments under `SyncVectorEnv`, and whether they were closed."""
+
+    def __init__(self, mode: AutoresetMode, copy: bool = False) -> None:
+        self.mode, self.copy = mode, copy
+        self.made: list[Any] = []
+
+    def __call__(self, seed: int) -> Any:
+        self.singles = [Scripted("t2", "c1", "t9"), Scripted("c3", "b2")]
+        makers = [lambda single=single: single for single in self.singles]
+        return SyncVectorEnv(makers, copy=self.copy, autoreset_mode=self.mode)
+
+
+def test_single_environments_are_stepped_in_sequence() -> None:
+    envs = make_vector(Gymnasium("CartPole-v1"), 5, seed=0, group=1)
+    assert isinstance(envs, SerialVectorEnvironment)
+    assert (envs.num_envs, envs.spec) == (5, CART_POLE)
+    envs.close()
+
+
+def test_a_vector_environment_gives_the_same_as_single_ones() -> None:
+    """With `copy=False` it returns one array in all steps, as many others do."""
+    serial = SerialVectorEnvironment(iter_factory(), 2, seed=0)
+    vector = make_vector(Synchronous(AutoresetMode.NEXT_STEP), 2, seed=0)
+    assert isinstance(vector, GymnasiumVectorEnvironment)
+    shown: list[list[Any]] = []
+    for envs in (serial, vector):
+        first = envs.reset()
+        steps = [envs.step(np.array([0, 1])) for _ in range(8)]
+        arrays = [
+            (step.observation, step.reward, step.terminated, step.truncated, step.mask, step.final_info)
+            for step in steps
+        ]
+        shown.append(
+            [listed(first), *[[a.tolist() if isinstance(a, np.ndarray) else a for a in row] for row in arrays]]
+        )
+    assert shown[0] == shown[1]
+    vector.close()
+    vector.close()
+
+
+def iter_factory() -> Any:
+    waiting = iter([Scripted("t2", "c1", "t9"), Scripted("c3", "b2")])
+    return lambda seed: next(waiting)
+
+
+def test_a_native_vector_environment_masks_the_steps_that_begin_episodes() -> None:
+    envs = make_vector(partial(native, num_envs=8), 8, seed=0)
+    assert (envs.num_envs, envs.spec) == (8, CART_POLE)
+    envs.reset()
+    ended, rng = np.zeros(8, np.bool_), np.random.default_rng(0)
+    for _ in range(200):
+        step = envs.step(rng.integers(0, 2, 8))
+        assert (step.mask == ~ended).all()
+        assert (step.reward == step.mask).all()
+        assert not (step.terminated & ~step.mask).any()
+        ended = step.terminated | step.truncated
+    with pytest.raises(NotImplementedError, match="GymnasiumVectorEnvironment cannot be brought back"):
+        envs.history()
+    envs.close()
+
+
+def test_vector_environments_are_seeded_by_the_run() -> None:
+    def first(seed: int, group: int, life: int = 0) -> Any:
+        envs = make_vector(native, 3, seed, group, life=life)
+        try:
+            return listed(envs.reset())
+        finally:
+            envs.close()
+
+    assert first(1, 2) == first(1, 2)
+    assert len({str(first(*path)) for path in [(1, 2), (1, 3), (2, 2), (1, 2, 1)]}) == 4
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+@pytest.mark.parametrize("make", [partial(make_vector, num_envs=2, seed=0), environment_spec])
+def test_other_autoreset_modes_are_refused(mode: AutoresetMode, make: Any) -> None:
+    factory = Synchronous(mode)
+    with pytest.raises(ValueError, match=rf"SyncVectorEnv has autoreset mode {mode.name}.*autoreset_mode=.*NEXT_STEP"):
+        make(factory)
+    assert [single.is_closed for single in factory.singles] == [True, True]
+
+
+def test_a_vector_of_another_size_is_refused_unless_its_size_is_taken() -> None:
+    with pytest.raises(ValueError, match="a vector of 3 environments, and 8 are asked for"):
+        make_vector(native, 8, seed=0)
+    envs = make_vector(native, 8, seed=0, exact=False)
+    assert envs.num_envs == 3
+    envs.close()
+
+
+def test_a_vector_environment_of_ours_is_taken_as_it_is() -> None:
+    def ours(seed: int) -> VectorEnvironment:
+        return SerialVectorEnvironment(Gymnasium("CartPole-v1"), 2, seed)
+
+    assert environment_spec(ours) == CART_POLE
+    envs = make_vector(ours, 2, seed=0)
+    assert isinstance(envs, SerialVectorEnvironment)
+    envs.close()
+
+
+@pytest.mark.parametrize("make", [partial(make_vector, num_envs=2, seed=0), environment_spec])
+def test_what_is_no_environment_is_refused(make: Any) -> None:
+    with pytest.raises(TypeError, match="the factory made str; it takes a seed"):
+        make(lambda seed: "CartPole-v1")
+
+
+def test_the_environment_that_is_made_for_its_spec_is_closed() -> None:
+    made = Scripted("t1")
+    assert environment_spec(lambda seed: made).action == DiscreteAction(3)
+    assert made.is_closed
+
+
+def test_the_factory_says_what_an_error_does() -> None:
+    class Fragile:
+        on_error = "truncate"
+
+        def __call__(self, seed: int) -> Any:
+            return Faulty(step=2)
+
+    envs = make_vector(Fragile(), 1, seed=0)
+    envs.reset()
+    envs.step(np.array([0]))
+    assert envs.step(np.array([0])).truncated.tolist() == [True]
+    envs = make_vector(Fragile(), 1, seed=0, on_error="raise")
+    envs.reset()
+    envs.step(np.array([0]))
+    with pytest.raises(ZeroDivisionError):
+        envs.step(np.array([0]))
+
+
+def test_settings_of_an_environment_are_compared_printed_and_pickled() -> None:
+    made = Gymnasium("CartPole-v1", wrappers=(partial(TimeLimit, max_episode_steps=3),), max_episode_steps=20)
+    assert made == Gymnasium(made.id, wrappers=made.wrappers, max_episode_steps=20)
+    assert made != Gymnasium("CartPole-v1") and made != Gymnasium("CartPole-v1", wrappers=made.wrappers)
+    copy = pickle.loads(pickle.dumps(Gymnasium("CartPole-v1", wrappers=(Wrapped,), sutton_barto_reward=True)))
+    assert repr(copy).startswith(f"Gymnasium(id='CartPole-v1', wrappers=({Wrapped!r},), on_error='raise', kwargs={{'su")
+    assert isinstance(copy(0), Wrapped)
+    with pytest.raises(AttributeError):
+        made.id = "Pendulum-v1"  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Wrapped(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Does nothing."""
+
+
+def test_wrappers_are_applied_in_their_order_and_arguments_reach_the_environment() -> None:
+    env = Gymnasium("CartPole-v1", wrappers=(Wrapped, partial(TimeLimit, max_episode_steps=3)), max_episode_steps=9)(0)
+    assert isinstance(env, TimeLimit) and isinstance(env.env, Wrapped)
+    assert env.spec is not None and "PassiveEnvChecker" not in str(env)
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+
+
+def test_an_unknown_environment_is_named_before_anything_starts() -> None:
+    with pytest.raises(gymnasium.error.NameNotFound, match="CartPoole"):
+        environment_spec(Gymnasium("CartPoole-v1"))
