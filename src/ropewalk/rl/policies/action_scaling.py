@@ -58,7 +58,7 @@ class ActionScaling:
 
     def to_environment(self, canonical: Floats) -> Floats:
         """Return actions within the bounds, shape (..., A)."""
-        return self.centre + self.half * canonical
+        return (self.centre + self.half * canonical).astype(np.float32, copy=False)
 
     def to_canonical(self, action: Array) -> Floats:
         """Return actions within -1 to 1, shape (..., A); those outside of the bounds are taken as at the bounds."""
