@@ -45,13 +45,13 @@ class ReplayServer:
     server is started again, and do not fail.
 
     Args:
-        tables: settings of the tables.
+        tables: settings of the tables, or the tables themselves.
         deadlock_s: seconds after which waiting at both sides of a table, without any way on, is an error.
     """
 
-    def __init__(self, tables: Sequence[ReplayTable], deadlock_s: float = 10.0) -> None:
-        self._tables = ReplayTables(tables)
-        self._names = tuple(table.name for table in tables)
+    def __init__(self, tables: Sequence[ReplayTable] | ReplayTables, deadlock_s: float = 10.0) -> None:
+        self._tables = tables if isinstance(tables, ReplayTables) else ReplayTables(tables)
+        self._names = tuple(table.name for table in self._tables.tables)
         self._deadlock_s = deadlock_s
         # Reentrant, because `run` holds it while `state_dict` is called.
         self._lock = threading.RLock()
@@ -62,6 +62,11 @@ class ReplayServer:
         """By group, the run id of its present life."""
         self._changed = dict.fromkeys(self._names, time.monotonic())
         self._life = ReplayLife(_server_name(), uuid.uuid4().hex, False, dict.fromkeys(self._names, 0))
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held by every operation: a state is whole for as long as it is held."""
+        return self._lock
 
     # Inserting
 
