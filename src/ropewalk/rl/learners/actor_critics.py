@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -18,6 +19,7 @@ from ropewalk.rl.learners.transitions import Transitions, transitions_of
 from ropewalk.rl.networks.critics import Critics
 from ropewalk.rl.networks.module_arrays import arrays_of
 from ropewalk.rl.policies.action_scaling import ActionScaling
+from ropewalk.rl.policies.canonical_policy import NUM_UPDATES
 from ropewalk.rl.replay.batch import Batch, SampleInfo
 
 ModuleType = TypeVar("ModuleType", bound=nn.Module)
@@ -79,8 +81,8 @@ class ActorCriticsLearner(Learner):
         return Update(metrics | {"skipped": float(skipped)} if skipped else metrics)
 
     def variables(self) -> dict[str, Array]:
-        """Return copies of the actor's weights."""
-        return arrays_of(self.actor)
+        """Return copies of the weights of the actor, and the number of updates: policies explore until the first."""
+        return {**arrays_of(self.actor), NUM_UPDATES: np.array(self.num_updates)}
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, optimizers, the generator of noise, and the number of updates; copies."""

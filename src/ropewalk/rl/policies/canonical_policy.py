@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.module_arrays import load_arrays
 from ropewalk.rl.policies.action_scaling import ActionScaling
-from ropewalk.rl.policies.numpy_forward import numpy_forward
+from ropewalk.rl.policies.memoryless_forward import memoryless_forward
 from ropewalk.rl.policies.policy import Choice, Policy
 from ropewalk.rl.variables import Variables
 
 Floats: TypeAlias = NDArray[np.float32]
 
+NUM_UPDATES = "num_updates"
+"""The variable that says how many updates the weights have had; versions also count what was published without one."""
+
 
 class CanonicalPolicy(Policy):
-    """Acts by a network without memory. Networks that numpy can evaluate are evaluated by numpy.
+    """Acts by a network without memory.
 
-    Before the first update (version 0 of the weights), actions are drawn uniformly within the bounds, unless it acts
+    Where variables say that weights had no update yet, actions are drawn uniformly within the bounds, unless it acts
     greedily: replay then begins with actions of all kinds, whatever the network's first weights are.
 
     Args:
@@ -35,8 +37,8 @@ class CanonicalPolicy(Policy):
     def __init__(self, actor: nn.Module, scaling: ActionScaling) -> None:
         self._actor = actor.eval().requires_grad_(False)
         self._scaling = scaling
-        self._evaluate = numpy_forward(actor)
-        self._version = 0
+        self._forward = memoryless_forward(actor)
+        self._is_updated = True
 
     @abstractmethod
     def choose(self, output: Floats, rng: np.random.Generator, *, greedy: bool) -> Floats:
@@ -59,25 +61,16 @@ class CanonicalPolicy(Policy):
     ) -> Choice:
         """Choose an action for each of N environments; see `Policy.act`."""
         del state
-        if self._version == 0 and not greedy:
+        if not (self._is_updated or greedy):
             uniform = rng.random((len(first), len(self._scaling.half)), dtype=np.float32)
             return Choice(self._scaling.to_environment(2 * uniform - 1))
-        return Choice(self._scaling.to_environment(self.choose(self._output(observation), rng, greedy=greedy)))
+        return Choice(self._scaling.to_environment(self.choose(self._forward(observation), rng, greedy=greedy)))
 
     def load(self, variables: Variables) -> None:
         """Act with these weights from now on."""
-        load_arrays(self._actor, variables.arrays)
-        self._version = variables.version
-
-    def _output(self, observation: Observation) -> Floats:
-        if self._evaluate is not None:
-            return self._evaluate(observation)
-        with torch.no_grad():
-            if isinstance(observation, dict):
-                tensors = self._actor({name: torch.tensor(array) for name, array in observation.items()})
-            else:
-                tensors = self._actor(torch.tensor(observation))
-        return cast("Floats", tensors.numpy())
+        arrays = dict(variables.arrays)
+        self._is_updated = NUM_UPDATES not in arrays or int(arrays.pop(NUM_UPDATES)) > 0
+        load_arrays(self._actor, arrays)
 
 
-__all__ = ["CanonicalPolicy"]
+__all__ = ["NUM_UPDATES", "CanonicalPolicy"]
