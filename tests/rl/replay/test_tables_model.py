@@ -232,7 +232,9 @@ class ReplayAgainstLists(RuleBasedStateMachine):
             again = Insertion(run_id, data.draw(st.integers(0, self.streams[run_id].sequence - 1)), {}, {})
             assert self.replay.insert(again) is False and self.replay.can_insert(again)
 
-    @rule(data=st.data(), run=st.sampled_from([0, 1]), what=st.sampled_from(["priority", "row", "dtype", "table", "gap"]))
+    @rule(
+        data=st.data(), run=st.sampled_from([0, 1]), what=st.sampled_from(["priority", "row", "dtype", "table", "gap"])
+    )
     def insert_what_does_not_fit(self, data: st.DataObject, run: int, what: str) -> None:
         run_id = list(self.streams)[run]
         good = self.insertion(data, run_id)

@@ -242,7 +242,8 @@ class ReplayTables:
                 continue
             of = part_of(state, f"tables/{name}/")
             inserts, deletes, samples = of["counts"].tolist()
-            before = RateLimiter(of["limiter"][0], int(of["limiter"][1]), *of["limiter"][2:].tolist())
+            ratio, min_size, *bounds = of["limiter"].tolist()
+            before = RateLimiter(ratio, int(min_size), *bounds)
             if before != table.formula:
                 said.append(f"table {name!r} was saved with {before} and goes on with {table.formula}")
             table.load_state_dict(of, TableCounts(inserts, deletes, samples))
