@@ -215,6 +215,7 @@ class ReplayServer:
 
     # Changing
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def update_priorities(self, table: str, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
@@ -222,6 +223,7 @@ class ReplayServer:
         with self._lock:
             return self._tables.update_priorities(table, keys, priorities)
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def delete(self, table: str, keys: NDArray[np.int64]) -> int:
@@ -231,6 +233,7 @@ class ReplayServer:
             self._progressed((table,))
             return num
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def reset(self, table: str) -> None:
@@ -239,6 +242,7 @@ class ReplayServer:
             self._tables.reset(table)
             self._progressed((table,))
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def set_limiter(self, table: str, limiter: Limiter) -> None:
@@ -249,6 +253,7 @@ class ReplayServer:
 
     # Asking
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def info(self) -> dict[str, TableInfo]:
@@ -256,18 +261,21 @@ class ReplayServer:
         with self._lock:
             return self._tables.info()
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def tables(self) -> tuple[ReplayTable, ...]:
         """Return the settings of the tables, by whose signatures writers check what they send."""
         return self._tables.tables
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def life(self) -> ReplayLife:
         """Return which life of the server this is."""
         return self._life
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def waiting(self) -> dict[Side, int]:
@@ -396,8 +404,8 @@ class _TablesState:
 def _server_name() -> str:
     try:
         return rw.current_node().label
-    except RuntimeError:  # it is not part of a program
-        return "replay"
+    except RuntimeError:  # it is not part of a program, and has one life
+        return f"replay {uuid.uuid4().hex[:8]}"
 
 
 class Replay(rw.Service[ReplayServer]):
