@@ -42,6 +42,7 @@ from ropewalk.rl.variables import Variables, numbered
 _IN_FLIGHT = 2
 """Deliveries that an actor does not wait for: it collects the next block meanwhile."""
 _LIVES = 1 << 16
+"""Lives of actors that a learner numbers; the next one, after its death, numbers others."""
 _PUBLISH_S = 0.01
 """Seconds between publications of weights at least; those in between would be copied for no actor."""
 
@@ -68,22 +69,20 @@ class _WatchedTables(ReplayTables):
 
     Args:
         tables: their settings.
-        count: called with each insertion that is done.
+        counts: called with each insertion that is done; returns whether it counts.
         log: where decisions are noted.
     """
 
     def __init__(
-        self, tables: Sequence[ReplayTable], count: Callable[[Insertion], None], log: DecisionLog | None
+        self, tables: Sequence[ReplayTable], counts: Callable[[Insertion], bool], log: DecisionLog | None
     ) -> None:
         super().__init__(tables)
-        self._count, self._log = count, log
+        self._counts, self._log = counts, log
 
     def insert(self, insertion: Insertion) -> bool:
         done = super().insert(insertion)
-        if done:
-            self._count(insertion)
-            if self._log:
-                self._log.insert(insertion)
+        if done and self._counts(insertion) and self._log:
+            self._log.insert(insertion)
         return done
 
     def sample(self, table: str, batch_size: int) -> Batch:
@@ -115,16 +114,23 @@ class AsyncLearner(LearnerNode):
         record = experiment.record
         self._log = DecisionLog(record, experiment.in_words(), assembly.groups) if record else None
         self._digests: list[str] = []
+        self._finished = False
         self._counters = Counters()
         self._counting = threading.Lock()
         self._replay = ReplayServer(_WatchedTables(assembly.tables(spec).tables, self._count, self._log))
         self._episodes: dict[tuple[str, int], tuple[EpisodeEnd, ...]] = {}
         """Of blocks on their way into replay."""
         self._metrics: Mapping[str, float] = {}
-        self._lives, self._first_life = 0, 0
+        self._lives, self._first_life = 0, self._epoch * _LIVES
+        self._restored_version = -1
         self._published_at = 0.0
         self._publish()
         self.restore()
+
+    @property
+    def counters(self) -> Counters:
+        """See `LearnerNode`."""
+        return self._counters
 
     @property
     def view(self) -> LearnerView:
@@ -141,13 +147,19 @@ class AsyncLearner(LearnerNode):
 
     @rw.concurrent(4096)
     @rw.idempotent
-    def deliver(self, delivery: Delivery) -> None:
+    def deliver(self, delivery: Delivery) -> bool:
         """Take a block into replay, as soon as there is room; one that is there already is not taken again.
+
+        Returns:
+            Whether more are wanted; False after the end of the experiment, when nothing is taken any more.
 
         Raises:
             StreamLost: blocks before it were lost with an earlier life of this learner; begin a new stream.
         """
         insertion = delivery.insertion
+        if self._finished:
+            return False
+        self._check_version(insertion)
         with self._counting:
             self._episodes[insertion.run_id, insertion.sequence] = delivery.episodes
         try:
@@ -156,6 +168,7 @@ class AsyncLearner(LearnerNode):
             with self._counting:
                 self._episodes.pop((insertion.run_id, insertion.sequence), None)
                 self.times.add_actor(delivery.seconds)
+        return not self._finished
 
     def run(self) -> None:
         """Learn until the steps are done."""
@@ -180,8 +193,9 @@ class AsyncLearner(LearnerNode):
                 with self._replay.lock:  # no insertion comes between the two parts of the state
                     self.saved_here()
         self._publish()
-        if self._log:
-            with self._replay.lock:
+        with self._replay.lock:
+            self._finished = True
+            if self._log:
                 self._log.close()
         self.end()
 
@@ -193,6 +207,7 @@ class AsyncLearner(LearnerNode):
                 "replay": self._replay.state_dict(),
                 "counters": self._counters.state_dict(),
                 "first_life": self._first_life,
+                "version": self._newest.version,
                 "digests": list(self._digests),
                 "logged": self._log.position() if self._log else 0,
                 **super().state_dict(),
@@ -204,8 +219,9 @@ class AsyncLearner(LearnerNode):
         self._learner.load_state_dict(state["learner"])
         self._replay.load_state_dict(state["replay"])
         self._counters.load_state_dict(state["counters"])
-        self._first_life = state["first_life"] + _LIVES
+        self._first_life = state["first_life"] + (1 + self._epoch) * _LIVES
         self._digests = list(state["digests"])
+        self._restored_version = state["version"]
         if self._log:
             self._log.go_back(state["logged"])
         self._publish()
@@ -223,9 +239,23 @@ class AsyncLearner(LearnerNode):
         if time.perf_counter() - self._published_at >= _PUBLISH_S:
             self._publish()
 
-    def _count(self, insertion: Insertion) -> None:
+    def _check_version(self, insertion: Insertion) -> None:
+        """Refuse what was collected with weights that were lost with an earlier life of this learner."""
+        if self._restored_version < insertion.version < numbered(self._epoch, 0):
+            raise StreamLost(
+                f"block {insertion.sequence} of {insertion.run_id} was collected with weights {insertion.version}, which "
+                "were lost when the learner died; begin a new stream with the newest weights",
+                run_id=insertion.run_id,
+                expected=insertion.sequence,
+                sequence=insertion.sequence,
+            )
+
+    def _count(self, insertion: Insertion) -> bool:
+        if self._finished:
+            return False
         with self._counting:
             self._counters.add(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
+        return True
 
     def _publish(self) -> None:
         version, steps = numbered(self._epoch, self._counters.updates), self._counters.steps
@@ -263,7 +293,7 @@ class _AsyncActor:
         """
         collector = self._assembly.collector(self._policy, self._group, life=life)
         adder = self._assembly.experiment.agent.make_adder(self._spec)
-        in_flight: deque[Future[None]] = deque()
+        in_flight: deque[Future[bool]] = deque()
         acknowledged = 0
         try:
             while not rw.stopping():
@@ -271,7 +301,9 @@ class _AsyncActor:
                 block = collector.collect(self._assembly.experiment.agent.unroll)
                 began = time.perf_counter()
                 while len(in_flight) >= _IN_FLIGHT:
-                    in_flight.popleft().result()
+                    if not in_flight.popleft().result():
+                        rw.wait_for_stop()
+                        return
                     acknowledged += 1
                 seconds = {**block.seconds, "wait": time.perf_counter() - began}
                 delivery = Delivery(adder.add(block), acknowledged, block.episodes, seconds)

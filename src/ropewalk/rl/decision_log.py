@@ -38,6 +38,7 @@ class DecisionLog:
         path = Path(path)
         self._before = path.read_bytes() if path.exists() else b""
         self._file: BufferedWriter = path.open("wb")
+        self._length = 0
         self._write(["begin", experiment, groups])
 
     def insert(self, insertion: Insertion) -> None:
@@ -58,8 +59,10 @@ class DecisionLog:
 
     def position(self) -> int:
         """Return the length of the log in bytes, after writing out what is buffered."""
-        self._file.flush()
-        return self._file.tell()
+        if not self._file.closed:
+            self._file.flush()
+            self._length = self._file.tell()
+        return self._length
 
     def go_back(self, position: int) -> None:
         """Begin with the first `position` bytes of the earlier log: what came after them was lost, and happens anew."""
@@ -71,7 +74,7 @@ class DecisionLog:
     def close(self) -> None:
         """Write out what is buffered; may be called twice."""
         if not self._file.closed:
-            self._file.flush()
+            self.position()
             os.fsync(self._file.fileno())
             self._file.close()
 

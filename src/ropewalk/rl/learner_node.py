@@ -82,7 +82,12 @@ class LearnerNode(ABC):
     @property
     def is_done(self) -> bool:
         """Whether all steps of the experiment were done."""
-        return self.view.counters.steps >= self.assembly.experiment.steps
+        return self.counters.steps >= self.assembly.experiment.steps
+
+    @property
+    @abstractmethod
+    def counters(self) -> Counters:
+        """What was done."""
 
     @rw.concurrent(64)
     @rw.idempotent

@@ -26,6 +26,7 @@ import ropewalk as rw
 from ropewalk.rl.actors.collector import Collector, CollectorHistory
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
+from ropewalk.rl.counters import Counters
 from ropewalk.rl.environments.histories import advanced
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learner_node import LearnerNode, LearnerView
@@ -89,6 +90,11 @@ class LockstepLearner(LearnerNode):
         self.restore()
 
     @property
+    def counters(self) -> Counters:
+        """See `LearnerNode`."""
+        return self._rounds.counters
+
+    @property
     def view(self) -> LearnerView:
         """See `LearnerNode`."""
         with self._changed:
@@ -113,9 +119,7 @@ class LockstepLearner(LearnerNode):
         with self._changed:
             if collected is not None:
                 self._take(collected)
-            task = rw.wait_for(
-                self._changed, lambda: self._book.ask(actor, holds, time.monotonic()), timeout_s=_ASK_AGAIN_S
-            )
+            task = rw.wait_for(self._changed, lambda: self._next_task(actor, holds), timeout_s=_ASK_AGAIN_S)
             if task is None:
                 return None
             held = (task.group, task.number) in holds
@@ -166,6 +170,9 @@ class LockstepLearner(LearnerNode):
         self._histories = {(group, learned): history for group, history in histories.items()}
         self._blocks: dict[tuple[int, int], Block] = {}
         self._published = {variables.version: rw.Frozen(variables) for variables in published}
+
+    def _next_task(self, actor: str, holds: Collection[tuple[int, int]]) -> RoundTask | None:
+        return None if self.is_done else self._book.ask(actor, holds, time.monotonic())
 
     def _take(self, collected: BlockOfRound) -> None:
         group, number = collected.group, collected.number

@@ -142,8 +142,8 @@ class RoundLearner:
     def _stuck(self, insertion: Insertion) -> LimiterStuck:
         return LimiterStuck(
             f"lock-step cannot go on: the tables' limiters allow neither the {sum(map(len, insertion.items.values()))} "
-            f"items of a block nor a batch of {self._batch_size}. {self.tables.info()}. A block is inserted as a whole, "
-            "so give the limiter an error_buffer of at least twice a block's items times the samples per insert"
+            f"items of a block nor a batch of {self._batch_size}. {self.tables.info()}. A block is inserted as a "
+            "whole, so give the limiter an error_buffer of at least twice a block's items times the samples per insert"
         )
 
 

@@ -13,8 +13,8 @@ class Variables:
     """One version of what policies need.
 
     Attributes:
-        version: in lock-step, the number of rounds that were learned; otherwise `numbered`: it never goes back, also not
-            when a learner was restarted.
+        version: in lock-step, the number of rounds that were learned; otherwise `numbered`, which never goes back, not
+            even when a learner was restarted.
         progress: share of the experiment's steps that were done, 0 to 1, for schedules such as epsilon's.
         arrays: weights and statistics by name; not written to any more.
     """

@@ -58,8 +58,8 @@ class A2CLearner(OnPolicyLearner):
     """Learns as `A2C` says."""
 
     def __init__(self, model: ActorCritic, distribution: Distribution, agent: A2C) -> None:
-        super().__init__(model, agent.learner_settings())
-        self._distribution, self._agent = distribution, agent
+        super().__init__(model, distribution, agent.learner_settings())
+        self._agent = agent
 
     def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
         """See `OnPolicyLearner`."""
@@ -75,8 +75,8 @@ class A2CLearner(OnPolicyLearner):
         )
         advantages = estimate.advantages
         loss = actor_critic_loss(
-            log_prob=self._distribution.log_prob(params[:-1], unrolls.action),
-            entropy=self._distribution.entropy(params[:-1]),
+            log_prob=self.distribution.log_prob(params[:-1], unrolls.action),
+            entropy=self.distribution.entropy(params[:-1]),
             values=values[:-1],
             advantages=normalised_advantages(advantages, mask) if agent.normalise_advantages else advantages,
             targets=estimate.returns,

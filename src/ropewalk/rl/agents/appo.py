@@ -64,7 +64,7 @@ class APPOLearner(PPOLearner):
         """Return the advantages and the targets of V-trace."""
         with torch.no_grad():
             params, values, _ = self.model.unroll(unrolls.observation, unrolls.first, unrolls.state)
-            log_prob = self._distribution.log_prob(params[:-1], unrolls.action)
+            log_prob = self.distribution.log_prob(params[:-1], unrolls.action)
         rho_bar, c_bar = self._bounds
         returns = vtrace(
             log_prob=log_prob,

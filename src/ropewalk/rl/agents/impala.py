@@ -69,14 +69,14 @@ class IMPALALearner(OnPolicyLearner):
     """Learns as `IMPALA` says."""
 
     def __init__(self, model: ActorCritic, distribution: Distribution, agent: IMPALA) -> None:
-        super().__init__(model, agent.learner_settings(agent.max_policy_lag))
-        self._distribution, self._agent = distribution, agent
+        super().__init__(model, distribution, agent.learner_settings(agent.max_policy_lag))
+        self._agent = agent
 
     def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
         """See `OnPolicyLearner`."""
         agent, mask = self._agent, unrolls.mask
         params, values, _ = self.model.unroll(unrolls.observation, unrolls.first, unrolls.state)
-        log_prob = self._distribution.log_prob(params[:-1], unrolls.action)
+        log_prob = self.distribution.log_prob(params[:-1], unrolls.action)
         returns = vtrace(
             log_prob=log_prob.detach(),
             behaviour_log_prob=unrolls.log_prob,
@@ -91,7 +91,7 @@ class IMPALALearner(OnPolicyLearner):
         )
         loss = actor_critic_loss(
             log_prob=log_prob,
-            entropy=self._distribution.entropy(params[:-1]),
+            entropy=self.distribution.entropy(params[:-1]),
             values=values[:-1],
             advantages=returns.advantages,
             targets=returns.targets,

@@ -122,8 +122,8 @@ class PPOLearner(OnPolicyLearner):
         *,
         max_policy_lag: int | None = None,
     ) -> None:
-        super().__init__(model, agent.learner_settings(max_policy_lag))
-        self._distribution, self._agent, self._seed = distribution, agent, seed
+        super().__init__(model, distribution, agent.learner_settings(max_policy_lag))
+        self._agent, self._seed = agent, seed
 
     def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
         """See `OnPolicyLearner`."""
@@ -165,7 +165,7 @@ class PPOLearner(OnPolicyLearner):
         counted = torch.ones_like(values, dtype=torch.bool)
         advantages = minibatch.of(targets.advantages)
         policy = clipped_policy_loss(
-            log_prob=self._distribution.log_prob(params, minibatch.of(minibatch.unrolls.action)),
+            log_prob=self.distribution.log_prob(params, minibatch.of(minibatch.unrolls.action)),
             behaviour_log_prob=minibatch.of(minibatch.unrolls.log_prob),
             advantages=normalised_advantages(advantages, counted) if agent.normalise_advantages else advantages,
             mask=counted,
@@ -178,7 +178,7 @@ class PPOLearner(OnPolicyLearner):
             mask=counted,
             clip=agent.value_clip,
         )
-        entropy = self._distribution.entropy(params).mean()
+        entropy = self.distribution.entropy(params).mean()
         loss = policy.loss + agent.baseline_cost * value - agent.entropy_cost * entropy
         return loss, {
             "loss": loss.detach(),

@@ -10,7 +10,7 @@ from ropewalk.trusted_files import make_folder
 
 
 class CSVLogger:
-    """Appends rows to `<folder>/<label>.csv`. The columns are those of the first row; later ones that are new are left out.
+    """Appends rows to `<folder>/<label>.csv`. Its columns are those of the first row; what later rows add is left out.
 
     Args:
         folder: made if it is missing.

@@ -69,6 +69,7 @@ class ItemTable:
         self._remover = settings.remover.make(self._generator("remover"), settings.max_size)
         # By position, how many times an item may still be sampled, if that is limited.
         self._rests = np.empty(0, np.int64)
+        self._once = np.empty(0, np.int64)
         self._largest_priority = 0.0
 
     @property
@@ -259,8 +260,9 @@ class ItemTable:
             self._remove(min(max(1, excess // max(item_bytes, 1)), self.counts.size - 1))
 
     def _remove(self, num: int) -> None:
-        once = np.broadcast_to(np.int64(1), self._facts.capacity)
-        self._delete(self._remover.select(num, once)[0])
+        if len(self._once) < self._facts.capacity:
+            self._once = np.broadcast_to(np.int64(1), self._facts.capacity)
+        self._delete(self._remover.select(num, self._once)[0])
 
     def _delete(self, positions: Keys) -> None:
         self._sampler.delete(positions)

@@ -109,8 +109,9 @@ class RowColumn:
         again = min(len(rows), self._num_free)
         fresh = len(rows) - again
         self._num_free -= again
-        slots = self._free[self._num_free : self._num_free + again]
-        slots = np.concatenate((slots, np.arange(self._num_touched, self._num_touched + fresh)))
+        slots = self._free[self._num_free : self._num_free + again].copy()
+        if fresh:
+            slots = np.concatenate((slots, np.arange(self._num_touched, self._num_touched + fresh)))
         self._num_touched += fresh
         if self.num_rows * self.row_bytes >= self.TRIM_FROM_BYTES:
             self._trim_at = max(self._trim_at, self.num_rows // 4)

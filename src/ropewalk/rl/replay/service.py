@@ -11,12 +11,13 @@ Every call holds one lock for as long as it changes or reads the tables, and rel
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -34,8 +35,12 @@ from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.replay.waiting_lines import LimiterWait, Side, WaitingLines
 
+logger = logging.getLogger(__name__)
+
 _CHECKPOINT_POLL_S = 0.05
 """Seconds between two questions whether a checkpoint is due."""
+_LEARNING = 6
+"""How many times `deadlock_s` a table may be full that was sampled before: its sampler may be computing."""
 
 
 class ReplayServer:
@@ -46,7 +51,8 @@ class ReplayServer:
 
     Args:
         tables: settings of the tables, or the tables themselves.
-        deadlock_s: seconds after which waiting at both sides of a table, without any way on, is an error.
+        deadlock_s: seconds after which it is an error that inserters and samplers wait for each other, as when an
+            insertion is for two tables of which one is never sampled; six times as long if it was sampled before.
     """
 
     def __init__(self, tables: Sequence[ReplayTable] | ReplayTables, deadlock_s: float = 10.0) -> None:
@@ -121,7 +127,7 @@ class ReplayServer:
         def may_go() -> bool:
             return self._tables.next_sequence(run_id) > sequence or self._tables.can_insert(insertion)
 
-        self._wait("insert", names, may_go, None)
+        self._wait("insert", names, may_go, None, insertion)
         done = self._tables.insert(insertion)
         if (in_order := self._in_order.get(run_id)) is not None:
             in_order.notify_all()
@@ -262,6 +268,13 @@ class ReplayServer:
         """Return which life of the server this is."""
         return self._life
 
+    @rw.idempotent
+    @rw.concurrent(64)
+    def waiting(self) -> dict[Side, int]:
+        """Return how many calls wait at limiters, for each side."""
+        with self._lock:
+            return {"insert": len(self._lines.all_of("insert")), "sample": len(self._lines.all_of("sample"))}
+
     # State
 
     def run(self) -> None:
@@ -274,22 +287,34 @@ class ReplayServer:
 
     @rw.concurrent(1)
     def state_dict(self) -> dict[str, Any]:
-        """Return all items, rows and counts. They are the tables' own memory: use them before anything is changed."""
-        with self._lock:
-            return {"tables": self._tables.state_dict(), "lives": dict(self._lives)}
+        """Return all items, rows and counts. They are copied when this is pickled, before which nothing may change.
+
+        A forked child has all memory as it was, and copies without holding up any call.
+        """
+        return {"tables": _TablesState(self._tables), "lives": dict(self._lives)}
 
     @rw.concurrent(1)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Go on from a state, with the limiters and other settings of now."""
+        tables = state["tables"]
         with self._lock:
-            self._tables.load_state_dict(state["tables"])
+            saved = tables.tables.state_dict() if isinstance(tables, _TablesState) else tables
+            for difference in self._tables.load_state_dict(saved):
+                logger.warning("%s: %s", self._life.server, difference)
             self._lives = dict(state["lives"])
-            sizes = {name: self._tables.info()[name].size for name in self._names}
+            sizes = {name: info.size for name, info in self._tables.info().items()}
             self._life = dataclasses.replace(self._life, restored=True, sizes=sizes)
 
     # Waiting
 
-    def _wait(self, side: Side, tables: tuple[str, ...], ready: Callable[[], Any], timeout_s: float | None) -> Any:
+    def _wait(
+        self,
+        side: Side,
+        tables: tuple[str, ...],
+        ready: Callable[[], Any],
+        timeout_s: float | None,
+        insertion: Insertion | None = None,
+    ) -> Any:
         """Wait until all calls that came earlier have gone and `ready()` is true; returns its result.
 
         The result is false after `timeout_s`.
@@ -297,7 +322,7 @@ class ReplayServer:
         if self._lines.are_empty(side, tables) and (value := ready()):
             return value
         now = time.monotonic()
-        wait = LimiterWait(side, tables, now, threading.Condition(self._lock))
+        wait = LimiterWait(side, tables, now, threading.Condition(self._lock), insertion)
         due = None if timeout_s is None else now + timeout_s
 
         def may_go() -> Any:
@@ -313,8 +338,7 @@ class ReplayServer:
                 value = rw.wait_for(wait.woken, may_go, max(0.0, left))
                 if value or (due is not None and time.monotonic() >= due):
                     return value
-                for table in tables:
-                    self._check_deadlock(table)
+                self._check_deadlock()
         finally:
             self._lines.leave(wait)
             self._wake()
@@ -329,24 +353,26 @@ class ReplayServer:
         for wait in self._lines.firsts():
             wait.woken.notify()
 
-    def _check_deadlock(self, table: str) -> None:
-        """End the waits at both sides of a table if nothing has changed for `deadlock_s`."""
-        inserting, sampling = self._lines.first("insert", table), self._lines.first("sample", table)
-        if inserting is None or sampling is None:
+    def _check_deadlock(self) -> None:
+        """End all waits if inserters and samplers wait for each other, and nothing has changed for `deadlock_s`."""
+        inserting, sampling = self._lines.all_of("insert"), self._lines.all_of("sample")
+        if not inserting or not sampling:
             return
-        waited_s = time.monotonic() - max(inserting.since, sampling.since, self._changed[table])
-        if waited_s < self._deadlock_s:
+        begun = max(min(wait.since for wait in side) for side in (inserting, sampling))
+        waited_s = time.monotonic() - max(begun, *self._changed.values())
+        insertions = [wait.insertion for wait in inserting if wait.insertion]
+        why = self._tables.deadlock(insertions, {wait.tables[0]: 1 for wait in sampling})
+        if not why or waited_s < self._deadlock_s * (1 if self._is_never_sampled(insertions) else _LEARNING):
             return
-        error = LimiterDeadlock(
-            f"table {table!r} allows neither the insertions nor the samples that were waited for during "
-            f"{waited_s:.1f} s, and no call can change that: {self._describe(table)}. Insert less at once than the "
-            "limiter lets in, or give the table a wider limiter (set_limiter)",
-            table=table,
-            waited_s=waited_s,
-        )
-        for wait in self._lines.of(table):
-            wait.error = copy.copy(error)
+        for wait in (*inserting, *sampling):
+            wait.error = LimiterDeadlock(f"for {waited_s:.1f} s, {why}", waited_s=waited_s)
             wait.woken.notify_all()
+
+    def _is_never_sampled(self, insertions: Sequence[Insertion]) -> bool:
+        """Whether insertions wait for samples of a table that nobody has ever sampled."""
+        infos = self._tables.info()
+        names = {name for insertion in insertions for name in insertion.items}
+        return any(infos[name].insert_waits_for and not infos[name].samples for name in names)
 
     def _describe(self, table: str) -> str:
         info = self._tables.info()[table]
@@ -355,6 +381,16 @@ class ReplayServer:
             f"it has {info.size} items after {info.inserts} insertions, {info.samples} samples and {info.deletes} "
             f"deletions; {'; '.join(waits) or 'its limiter allows both by now'}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _TablesState:
+    """The state of tables, which is copied when this is pickled; it is unpickled as the copies."""
+
+    tables: ReplayTables
+
+    def __reduce__(self) -> Any:
+        return dict, (self.tables.state_dict(),)
 
 
 def _server_name() -> str:
@@ -372,7 +408,8 @@ class Replay(rw.Service[ReplayServer]):
 
     Args:
         tables: settings of the tables.
-        deadlock_s: seconds after which waiting at both sides of a table, without any way on, is an error.
+        deadlock_s: seconds after which it is an error that inserters and samplers wait for each other, as when an
+            insertion is for two tables of which one is never sampled; six times as long if it was sampled before.
     """
 
     def __init__(self, tables: Sequence[ReplayTable], *, deadlock_s: float = 10.0) -> None:

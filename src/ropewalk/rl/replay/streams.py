@@ -112,14 +112,15 @@ class Streams:
         return (stream and stream.windows.get(column)) or RowWindow()
 
 
-def check_rows(insertion: Insertion, table: str, rows: RowsOf, window: RowWindow) -> None:
+def check_rows(insertion: Insertion, table: str, rows: RowsOf, start: int, end: int) -> None:
     """Check that the rows of new items are there.
 
     Args:
         insertion: what they come with.
         table: for messages.
         rows: the rows; -1 stands for no row.
-        window: of the stream in that column, before the insertion.
+        start: number of the first row that is there.
+        end: number of the row after the last one, those of the insertion included.
 
     Raises:
         ValueError: a row is not kept any more, or not sent yet.
@@ -127,25 +128,27 @@ def check_rows(insertion: Insertion, table: str, rows: RowsOf, window: RowWindow
     numbers = rows.rows
     if not numbers.size:
         return
-    end = window.end + len(insertion.rows.get(rows.column, ()))
     if end == 0:
         raise ValueError(
             f"items for table {table!r} in insertion {insertion.sequence} of stream {insertion.run_id!r} name rows of "
             f"column {rows.column!r}, which the stream does not have; it sent {sorted(insertion.rows)}"
         )
-    padding = numbers == -1 if numbers.ndim == 2 else np.False_
-    least, largest = int(numbers.min(where=~padding, initial=end)), int(numbers.max())
-    if least < window.start or largest >= end:
+    named = numbers if numbers.ndim == 1 else numbers[numbers != -1]
+    if not named.size:
+        return
+    least, largest = int(named.min()), int(named.max())
+    if least < start or largest >= end:
         raise ValueError(
             f"items for table {table!r} in insertion {insertion.sequence} of stream {insertion.run_id!r} name row "
-            f"{least if least < window.start else largest} of column {rows.column!r}, and rows {window.start} to "
+            f"{least if least < start else largest} of column {rows.column!r}, and rows {start} to "
             f"{end - 1} are there; rows before those were not in `keep` of an earlier insertion, rows after them were "
             "not sent"
         )
 
 
-def first_kept(keep: Mapping[str, int], column: str, window: RowWindow, end: int) -> int:
-    """Return the first row of a column that stays in the stream's window; `end` if none does."""
+def first_kept(keep: Mapping[str, int], column: str, window: RowWindow) -> int:
+    """Return the first row of a column that stays in the stream's window; its end if none does."""
+    end = window.end
     return min(max(keep.get(column, end), window.start), end)
 
 

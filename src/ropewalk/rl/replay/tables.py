@@ -253,13 +253,19 @@ class ReplayTables:
 
     def _check(self, insertion: Insertion) -> None:
         self._store.check(insertion.rows)
+        checked: set[tuple[int, int, int]] = set()
         for name, items in insertion.items.items():
             table = self._table(name)
             check_items(table.settings, items)
             check_signature(table.settings, insertion)
             table.check_columns(items)
             for rows in items.columns.values():
-                check_rows(insertion, name, rows, self._streams.window(insertion.run_id, rows.column))
+                window = self._streams.window(insertion.run_id, rows.column)
+                end = window.end + len(insertion.rows.get(rows.column, ()))
+                # Columns often share one array of row numbers.
+                if (seen := (id(rows.rows), window.start, end)) not in checked:
+                    check_rows(insertion, name, rows, window.start, end)
+                    checked.add(seen)
 
     def _add_rows(self, insertion: Insertion) -> dict[str, RowWindow]:
         """Store new rows; return all rows of the stream that may be named now, by column."""
@@ -268,7 +274,7 @@ class ReplayTables:
         for name, rows in insertion.rows.items():
             window = known.get(name) or RowWindow()
             slots = self._store.columns[name].add(rows)
-            known[name] = RowWindow(window.start, np.concatenate((window.slots, slots)))
+            known[name] = RowWindow(window.start, np.concatenate((window.slots, slots)) if len(window.slots) else slots)
         return known
 
     def _found(self, insertion: Insertion, items: NewItems, known: dict[str, RowWindow]) -> FoundItems:
@@ -287,14 +293,17 @@ class ReplayTables:
         stream = self._streams.open.setdefault(insertion.run_id, RowStream())
         for name, window in known.items():
             column = self._store.columns[name]
-            old = stream.windows.get(name) or RowWindow()
-            start = first_kept(insertion.keep, name, window, window.end)
+            old = stream.windows.get(name)
+            num_old = len(old.slots) if old else 0
+            start = first_kept(insertion.keep, name, window)
             num_dropped = start - window.start
-            column.release(old.slots[:num_dropped])
-            new = window.slots[len(old.slots) :]
-            num_new_dropped = max(0, num_dropped - len(old.slots))
-            column.free_unheld(new[:num_new_dropped])
-            column.hold(new[num_new_dropped:])
+            if num_old and num_dropped:
+                column.release(window.slots[: min(num_old, num_dropped)])
+            if num_dropped > num_old:
+                column.free_unheld(window.slots[num_old:num_dropped])
+            first_new = max(num_old, num_dropped)
+            if first_new < len(window.slots):
+                column.hold(window.slots[first_new:])
             stream.windows[name] = RowWindow(start, window.slots[num_dropped:])
         stream.sequence = insertion.sequence + 1
 

@@ -5,8 +5,8 @@
     level 0    [ leaf | leaf | leaf | leaf | ... ]
 
 Sums are float64. A change of a leaf adds up the groups above it anew, instead of adding a difference to each, so
-rounding errors do not accumulate: the tree is always the same, bit for bit, as one that is built from its leaves. A tree
-that adds differences has to be rebuilt when its root is wrong, as Reverb's is.
+rounding errors do not accumulate: the tree is always the same, bit for bit, as one that is built from its leaves. A
+tree that adds differences has to be rebuilt when its root is wrong, as Reverb's is.
 
 16 children and not 2, because numpy takes one step for each level.
 """
