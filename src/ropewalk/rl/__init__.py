@@ -23,6 +23,7 @@ with _lazy:
     from ropewalk.rl.environments.environment import Steps as Steps
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
+    from ropewalk.rl.environments.isolated import Isolated as Isolated
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
     from ropewalk.rl.learners.learner import Learner as Learner
     from ropewalk.rl.policies.policy import Policy as Policy
