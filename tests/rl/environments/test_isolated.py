@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
 from pathlib import Path
@@ -10,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ropewalk.errors import EnvironmentFailed, EnvironmentLost, RemoteError
+import ropewalk as rw
+from ropewalk.errors import EnvironmentFailed, EnvironmentLost, ProgramFailed, RemoteError
 from ropewalk.rl.environments.environment import VectorEnvironment
 from ropewalk.rl.environments.gymnasium_env import Gymnasium
 from ropewalk.rl.environments.isolated import Isolated, IsolatedEnvironment
@@ -196,4 +200,53 @@ def test_a_closed_environment_has_no_process(made: Any) -> None:
 @pytest.mark.parametrize("name", ["step_timeout_s", "start_timeout_s"])
 def test_times_that_are_not_positive_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} is 0; it is more than 0 seconds"):
-        Isolated(MakesHostile(hostile.sleep), **{name: 0})
+        Isolated(MakesHostile(hostile.sleep), **{name: 0})  # pyright: ignore[reportArgumentType]
+
+
+class Scores:
+    """Hears what actors have seen; serves the test too."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def tell(self, what: Any) -> None:
+        self.told.append(what)
+
+    def heard(self) -> list[Any]:
+        return self.told
+
+
+def act(scores: Any, stays: bool) -> None:
+    """An actor in a process of a program, whose isolated environment crashes in its first episode."""
+    factory = Isolated(MakesHostile(hostile.segfault, (derived_seed(0, "episode", 0, 0, 0),)))
+    envs = make_vector(factory, 1, 0)
+    pids = [listed(envs.reset())[0][0]]
+    truncated: list[bool] = []
+    for _ in range(6):
+        step = envs.step(np.zeros(1, np.int64))
+        truncated.append(bool(step.truncated[0]))
+        pids.append(listed(step.observation)[0][0])
+    scores.tell((os.getpid(), pids, truncated))
+    if stays:
+        hostile.sleep()
+    envs.close()
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_an_actor_in_a_program_survives_its_environment_and_takes_it_along(stays: bool) -> None:
+    program = rw.Program("hostile")
+    scores = program.add(rw.Service(Scores))
+    program.add(rw.Worker(act, scores, stays), name="actor")
+    end = pytest.raises(ProgramFailed, match="SIGKILL") if stays else contextlib.nullcontext()
+    with end, program.launch() as running:
+        client = running.client("scores")
+        while not (told := client.heard()):
+            time.sleep(0.05)
+        actor, pids, truncated = told[0]
+        assert truncated == [False, True, False, False, False, False]
+        assert pids[0] == pids[2] != pids[-1] and len({actor, pids[0], pids[-1], os.getpid()}) == 4
+        if stays:
+            os.kill(actor, signal.SIGKILL)
+            while is_alive(pids[-1]):  # the test's timeout ends it otherwise
+                time.sleep(0.05)
+    assert not is_alive(pids[-1])
