@@ -25,6 +25,10 @@ with _lazy:
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
     from ropewalk.rl.environments.isolated import Isolated as Isolated
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
+    from ropewalk.rl.environments.wrappers.observation_action_reward import (
+        ObservationActionReward as ObservationActionReward,
+    )
     from ropewalk.rl.learners.learner import Learner as Learner
     from ropewalk.rl.policies.policy import Policy as Policy
     from ropewalk.rl.replay.batch import Batch as Batch
