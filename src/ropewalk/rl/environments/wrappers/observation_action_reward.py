@@ -6,6 +6,7 @@ and in Acme's wrapper of the same name.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import gymnasium
@@ -91,7 +92,7 @@ def _nums(space: Any) -> NDArray[np.int64]:
     if is_a(space, spaces.MultiDiscrete):
         return np.ravel(space.nvec).astype(np.int64)
     if is_a(space, spaces.MultiBinary):
-        return np.full(int(np.prod(space.shape)), 2)
+        return np.full(math.prod(space.shape), 2)
     raise ValueError(
         f"the action space is {space}; the last action is shown for Discrete, MultiDiscrete, MultiBinary and Box"
     )
