@@ -30,6 +30,7 @@ from ropewalk.program.handle import Handle, Vertex, handles_in
 from ropewalk.program.launch import launch
 from ropewalk.program.node import Node, NodeSpec
 from ropewalk.program.nodes.colocate import Colocate
+from ropewalk.program.preloading import found_preload
 from ropewalk.program.restart_rule import Restart, restart_rule
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.validation import Mode, problems_of, this_machine
@@ -90,7 +91,7 @@ class Program:
         essential: bool | None = None,
         environment: Mapping[str, str] | None = None,
         checkpoint_s: float | None = None,
-        preload: Sequence[str] = (),
+        preload: Sequence[str] | None = None,
     ) -> Mapping[str, Handle[Any]]: ...
     @overload
     def add(
@@ -104,7 +105,7 @@ class Program:
         essential: bool | None = None,
         environment: Mapping[str, str] | None = None,
         checkpoint_s: float | None = None,
-        preload: Sequence[str] = (),
+        preload: Sequence[str] | None = None,
     ) -> Handle[T]: ...
     def add(
         self,
@@ -117,7 +118,7 @@ class Program:
         essential: bool | None = None,
         environment: Mapping[str, str] | None = None,
         checkpoint_s: float | None = None,
-        preload: Sequence[str] = (),
+        preload: Sequence[str] | None = None,
     ) -> Handle[Any] | Mapping[str, Handle[Any]]:
         """Add a node and return a handle, which stands for it in the arguments of other nodes.
 
@@ -138,7 +139,8 @@ class Program:
                 The launcher keeps the checkpoints, so the service may come back on another host. A service with `run`
                 is saved where it calls `rw.checkpoint_here()`.
             preload: modules, such as "torch", that its processes share from the start, so that they start and restart
-                without importing them; the modules must not start threads.
+                without importing them; the modules must not start threads. By default, those of torch, numpy, scipy,
+                sklearn, pandas and gymnasium that the code of the node imports.
 
         Returns:
             A handle; for `Colocate`, a mapping from names to the handles of its nodes.
@@ -162,7 +164,7 @@ class Program:
             essential=_first(essential, group.essential, True),
             environment={**group.environment, **(environment or {})},
             checkpoint_s=checkpoint_s,
-            preload=tuple(preload),
+            preload=found_preload(node.arguments().values()) if preload is None else tuple(preload),
             group=group.path,
         )
         if node.num_replicas is not None:

@@ -16,17 +16,32 @@ from ropewalk.lazy_names import LazyNames
 _lazy = LazyNames(globals(), {"numpy": "rl", "torch": "rl", "gymnasium": "rl", "safetensors": "rl"})
 
 with _lazy:
-    from ropewalk.rl.actors.collector import Collector as Collector
-    from ropewalk.rl.actors.evaluator import evaluate_policy as evaluate_policy
+    from ropewalk.rl.agents.a2c import A2C as A2C
     from ropewalk.rl.agents.agent import Agent as Agent
+    from ropewalk.rl.agents.appo import APPO as APPO
+    from ropewalk.rl.agents.dqn import DQN as DQN
+    from ropewalk.rl.agents.impala import IMPALA as IMPALA
+    from ropewalk.rl.agents.ppo import PPO as PPO
+    from ropewalk.rl.agents.r2d2 import R2D2 as R2D2
     from ropewalk.rl.blocks import Block as Block
     from ropewalk.rl.environments.environment import Steps as Steps
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from ropewalk.rl.experiment import Evaluation as Evaluation
+    from ropewalk.rl.experiment import Experiment as Experiment
     from ropewalk.rl.learners.learner import Learner as Learner
+    from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
+    from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
+    from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
+    from ropewalk.rl.networks.impala_cnn import ImpalaCNN as ImpalaCNN
+    from ropewalk.rl.networks.lstm import LSTM as LSTM
+    from ropewalk.rl.networks.mlp import MLP as MLP
+    from ropewalk.rl.networks.nature_cnn import NatureCNN as NatureCNN
     from ropewalk.rl.policies.policy import Policy as Policy
     from ropewalk.rl.replay.batch import Batch as Batch
     from ropewalk.rl.replay.insertion import Insertion as Insertion
+    from ropewalk.rl.replay.service import Replay as Replay
     from ropewalk.rl.replay.table import ReplayTable as ReplayTable
+    from ropewalk.rl.result import ExperimentResult as ExperimentResult
     from ropewalk.rl.variables import Variables as Variables

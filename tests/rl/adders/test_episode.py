@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tests.rl.adders.experience import Step, StoredStream, assert_equal_items, b
 def naive(steps: list[Step], length: int) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     part: list[Step] = []
-    for step, after in zip(steps, steps[1:], strict=False):
+    for step, after in itertools.pairwise(steps):
         if not step.mask:
             continue
         part.append(step)

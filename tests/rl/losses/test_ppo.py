@@ -123,3 +123,19 @@ def test_no_mask_counts_all_steps(clip: float | None) -> None:
         [policy[0].loss, policy[0].approx_kl, policy[0].clip_fraction, value[0], advantages[0]],
         [policy[1].loss, policy[1].approx_kl, policy[1].clip_fraction, value[1], advantages[1]],
     )
+
+
+def test_no_gradient_flows_to_old_values_returns_and_advantages() -> None:
+    steps = random_steps(5)
+    values = steps.values[:-1].clone().requires_grad_()
+    steps.reward.requires_grad_()
+    steps.log_prob.requires_grad_()
+    clipped_value_loss(
+        values=values, old_values=steps.log_prob, returns=steps.reward, mask=steps.mask, clip=0.2
+    ).backward()
+    clipped_policy_loss(
+        log_prob=values, behaviour_log_prob=steps.behaviour_log_prob, advantages=steps.reward, mask=steps.mask
+    ).loss.backward()
+    assert values.grad is not None
+    assert steps.log_prob.grad is None
+    assert steps.reward.grad is None

@@ -21,9 +21,9 @@ class EpisodeAdder(StreamAdder):
     """Makes each episode an item, or several, if it has more than `length` steps.
 
     Columns of the items: observation with `length` + 1 rows, the last observation of the episode included; action,
-    reward, terminated, truncated and extras with `length` rows; `mask`, shape (length,), False after the last step. What
-    comes after the last step repeats it, which takes no memory. Episodes that have not ended when a run id ends are
-    dropped, except for the items of `length` steps that are complete already.
+    reward, terminated, truncated and extras with `length` rows; `mask`, shape (length,), False after the last step.
+    What comes after the last step repeats it, which takes no memory. Episodes that have not ended when a run id ends
+    are dropped, except for the items of `length` steps that are complete already.
 
     Args:
         length: steps of an item, at least 1.

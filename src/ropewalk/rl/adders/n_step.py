@@ -119,7 +119,7 @@ class NStepAdder(StreamAdder):
         return total, factor, length, ~missing
 
     def _rows(self, block: Block) -> dict[str, Array]:
-        """The block's steps as rows. Row 0 of an observation is row T of the block before, so only a first block has it."""
+        """The block's steps as rows. Row 0 of an observation is row T of the block before, and stored already."""
         skipped = 1 if self._num_steps else 0
         rows = {name: flat_rows(block.columns[name][skipped:]) for name in observation_names(block)}
         return rows | {name: flat_rows(block.columns[name]) for name in ("action", *extra_names(block))}

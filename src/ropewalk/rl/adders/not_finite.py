@@ -29,7 +29,7 @@ def check_finite(block: Block, first_step: int = 0) -> None:
         value = bad[~np.isfinite(bad)].flat[0] if bad.ndim else bad
         raise NotFinite(
             f"{name} of environment {env} is {value} at step {first_step + step} of run {block.run_id} (step {step} of "
-            f"block {block.number}); the block was not added to replay. Look at this environment, or clip what it gives",
+            f"block {block.number}); the block was not added to replay. Look at this environment or clip what it gives",
             column=name,
             run_id=block.run_id,
             env=env,

@@ -72,8 +72,8 @@ class StreamAdder(Adder):
         if (block.number, block.num_envs) != (self._next_block, self._num_envs):
             raise ValueError(
                 f"block {block.number} of run {block.run_id} with {block.num_envs} environments came where block "
-                f"{self._next_block} with {self._num_envs} was expected; give an adder all blocks of a run id in order, "
-                "or begin a new run id"
+                f"{self._next_block} with {self._num_envs} was expected; give an adder all blocks of a run id in "
+                "order, or begin a new run id"
             )
         check_finite(block, self._num_steps)
 

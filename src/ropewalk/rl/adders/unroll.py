@@ -10,10 +10,10 @@ from ropewalk.rl.replay.insertion import NewItems, RowsOf
 
 
 class UnrollAdder(StreamAdder):
-    """Makes each block one item, each of whose columns is one row: the block's array, such as observation [T+1, N, ...].
+    """Makes each block one item, each of whose columns is one row: the block's array, as observation [T+1, N, ...].
 
-    A batch of B items has shape [B, T+1, N, ...]. Consecutive unrolls share one observation: row T of a block is row 0 of
-    the next one (Espeholt et al., SEED RL, 2020, section 3).
+    A batch of B items has shape [B, T+1, N, ...]. Consecutive unrolls share one observation: row T of a block is row 0
+    of the next one (Espeholt et al., SEED RL, 2020, section 3).
 
     Args:
         table: name of the table of the items.

@@ -19,7 +19,7 @@ class SampleInfo:
         keys: of the items, int64: for `update_priorities`.
         probability: of drawing this item, float64.
         priority: float64.
-        times_sampled: this time included, int64.
+        times_sampled: this batch included, int64.
         version: of the weights that chose the item's actions, int64; staleness is the learner's version less this.
         inserted: number of the item's insertion in its table, int64.
         table_size: number of items in the table.

@@ -44,14 +44,14 @@ def check_items(table: ReplayTable, items: NewItems) -> None:
         raise ValueError(f"items for table {table.name!r} have columns of different lengths: {lengths}")
     if len(items) > table.max_size:
         raise ValueError(
-            f"an insertion has {len(items)} items for table {table.name!r}, which keeps max_size={table.max_size}: some "
-            "would be removed before they could be sampled; insert fewer items at once, or use a larger table"
+            f"an insertion has {len(items)} items for table {table.name!r}, which keeps max_size={table.max_size}: "
+            "some would be removed before they could be sampled; insert fewer items at once, or use a larger table"
         )
     for name, rows in items.columns.items():
-        if rows.rows.ndim not in (1, 2) or not np.issubdtype(rows.rows.dtype, np.integer):
+        if rows.rows.ndim not in (1, 2) or rows.rows.dtype.kind not in "iu":
             raise ValueError(
-                f"items for table {table.name!r} name rows of column {name!r} in an array of shape {rows.rows.shape} and "
-                f"dtype {rows.rows.dtype}; it has to be integers, of shape (items,) or (items, L)"
+                f"items for table {table.name!r} name rows of column {name!r} in an array of shape {rows.rows.shape} "
+                f"and dtype {rows.rows.dtype}; it has to be integers, of shape (items,) or (items, L)"
             )
     if items.priorities is not None:
         if items.priorities.shape != (len(items),):

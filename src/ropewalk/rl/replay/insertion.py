@@ -25,7 +25,8 @@ class RowsOf:
 
     Attributes:
         column: name of the stored column.
-        rows: row numbers within the stream, int64: shape (items,), or (items, L) where an item has L rows of it.
+        rows: row numbers within the stream, int64: shape (items,), or (items, L) where an item has L rows of it. In the
+            latter case -1 stands for no row: a shorter item is filled with -1 at its end, which is zeros in a batch.
     """
 
     column: str
@@ -38,7 +39,7 @@ class NewItems:
 
     Attributes:
         columns: for each column of the table's samples, the rows of each item.
-        priorities: float64, shape (items,); None: the largest priority in the table, or 1.
+        priorities: float64, shape (items,); None: the largest priority the table has had so far, or 1.
     """
 
     columns: Mapping[str, RowsOf]

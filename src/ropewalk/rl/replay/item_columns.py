@@ -55,6 +55,11 @@ class ItemColumn:
         slots = self._slots[positions].reshape(-1)
         return slots[slots >= 0] if self.padded else slots
 
+    def saved(self, positions: Keys, numbers: Slots) -> Slots:
+        """Return the slots of items, shape (items,) or (items, L), as numbers under which their rows are saved."""
+        slots = self._slots[positions]
+        return np.where(slots < 0, -1, numbers[slots])
+
     def gather(self, store: RowStore, positions: Keys) -> Array:
         """Return the rows of items as one array, shape (items, ...) or (items, L, ...).
 

@@ -1,4 +1,4 @@
-"""`ItemTable`: the items of one table, one array per property."""
+"""`ItemTable`: the items of one table, its selectors, and the counts that its limiter asks for."""
 
 from __future__ import annotations
 
@@ -7,29 +7,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch, SampleInfo
 from ropewalk.rl.replay.growth import grown
 from ropewalk.rl.replay.insertion import NewItems
 from ropewalk.rl.replay.item_columns import ItemColumn
+from ropewalk.rl.replay.item_facts import ItemFacts
 from ropewalk.rl.replay.limiters.limiter import TableCounts
 from ropewalk.rl.replay.row_store import RowStore
 from ropewalk.rl.replay.row_uses import RowUses
-from ropewalk.rl.replay.selectors.selector import Floats, Keys
+from ropewalk.rl.replay.selectors.selector import Floats, Keys, SelectorState
 from ropewalk.rl.replay.slab import Slots
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.seeds import generator
 
-POSITION_BITS = 28
-"""A key has the position of its item in the lowest bits, and above them the number of its insertion."""
-_POSITION = (1 << POSITION_BITS) - 1
-_NUMBER = (1 << (63 - POSITION_BITS)) - 1
-
 
 @dataclass(frozen=True, slots=True)
 class FoundItems:
-    """Items that are about to be added.
+    """Items that are about to be added, with the slots of their rows.
 
     Attributes:
         slots: by column of the table's samples: the stored column, and slots of shape (items,) or (items, L).
@@ -47,7 +43,13 @@ class FoundItems:
 
 
 class ItemTable:
-    """Items at positions, which are used again. Not thread-safe.
+    """Items of one table. Not thread-safe.
+
+    Attributes:
+        settings: of the table.
+        limiter: as it is now.
+        formula: of the limiter.
+        counts: of items.
 
     Args:
         settings: of the table.
@@ -59,28 +61,21 @@ class ItemTable:
         self.limiter = settings.limiter
         self.formula = settings.limiter.formula()
         self.counts = TableCounts()
-        self.columns: dict[str, ItemColumn] = {}
-        self.uses: dict[str, RowUses] = {}
         self._store = store
+        self._facts = ItemFacts()
+        self._columns: dict[str, ItemColumn] = {}
+        self._uses: dict[str, RowUses] = {}
         self._sampler = settings.sampler.make(self._generator("sampler"), settings.max_size)
         self._remover = settings.remover.make(self._generator("remover"), settings.max_size)
-        self._keys = np.empty(0, np.int64)
-        self._priorities = np.empty(0, np.float64)
-        self._times_sampled = np.empty(0, np.int64)
+        # By position, how many times an item may still be sampled, if that is limited.
         self._rests = np.empty(0, np.int64)
-        self._versions = np.empty(0, np.int64)
-        self._inserted = np.empty(0, np.int64)
-        self._runs = np.empty(0, np.int64)
-        self._run_ids: list[str] = []
-        self._free = np.empty(0, np.int64)
-        self._num_free = 0
-        self._num_touched = 0
+        self._once = np.empty(0, np.int64)
         self._largest_priority = 0.0
 
     @property
     def num_bytes(self) -> int:
-        """Size of the rows of the items."""
-        return sum(uses.num_rows * self._store.columns[name].row_bytes for name, uses in self.uses.items())
+        """Size of the rows of the items; a row that several of them have counts once."""
+        return sum(uses.num_rows * self._store.columns[name].row_bytes for name, uses in self._uses.items())
 
     def check_columns(self, items: NewItems) -> None:
         """Check that new items have the columns of those before them.
@@ -88,12 +83,12 @@ class ItemTable:
         Raises:
             ValueError: they have other columns, or another number of axes in one.
         """
-        if self.columns and items.columns.keys() != self.columns.keys():
+        if self._columns and items.columns.keys() != self._columns.keys():
             raise ValueError(
                 f"items for table {self.settings.name!r} have columns {sorted(items.columns)}; the first ones had "
-                f"{sorted(self.columns)}"
+                f"{sorted(self._columns)}"
             )
-        for name, column in self.columns.items():
+        for name, column in self._columns.items():
             rows = items.columns[name]
             if (rows.column, rows.rows.ndim) != (column.stored, 1 + len(column.shape)):
                 raise ValueError(
@@ -101,113 +96,156 @@ class ItemTable:
                     f"{rows.column!r} in column {name!r}; the first ones had {len(column.shape)} of {column.stored!r}"
                 )
 
+    def reserve(self, num_items: int) -> None:
+        """Make room for so many items more."""
+        self._facts.reserve(num_items)
+        if self.settings.max_times_sampled:
+            self._rests = grown(self._rests, self._facts.capacity)
+
     def add(self, items: FoundItems) -> None:
-        """Add items, then remove others while there are too many."""
-        positions = self._new_positions(items.num_items)
+        """Add items, for which there is room, then remove others while there are too many."""
         priorities = items.priorities
         if priorities is None:
             priorities = np.full(items.num_items, self._largest_priority or 1.0)
-        numbers = np.arange(self.counts.inserts, self.counts.inserts + items.num_items)
-        self._keys[positions] = (numbers & _NUMBER) << POSITION_BITS | positions
-        self._priorities[positions] = priorities
-        self._times_sampled[positions] = 0
-        self._rests[positions] = self.settings.max_times_sampled
-        self._versions[positions] = items.version
-        self._inserted[positions] = numbers
-        self._runs[positions] = self._run_index(items.run_id)
         self._largest_priority = max(self._largest_priority, float(priorities.max()))
+        positions = self._facts.add(self.counts.inserts, priorities, items.version, items.run_id)
+        if self.settings.max_times_sampled:
+            self._rests[positions] = self.settings.max_times_sampled
         for name, (stored, slots) in items.slots.items():
-            if name not in self.columns:
-                self.columns[name] = ItemColumn(stored, slots.shape[1:])
-            self.columns[name].write(positions, slots, len(self._keys))
-        for stored, slots in self._slots_by_stored(positions).items():
-            uses = self.uses.setdefault(stored, RowUses())
-            uses.reserve(self._store.columns[stored].capacity)
-            self._store.columns[stored].hold(uses.add(slots))
+            if name not in self._columns:
+                self._columns[name] = ItemColumn(stored, slots.shape[1:])
+            self._columns[name].write(positions, slots, self._facts.capacity)
+        self._use_rows(positions)
         self._sampler.insert(positions, priorities)
         self._remover.insert(positions, priorities)
         self.counts.inserts += items.num_items
         self._remove_surplus()
-
-    def sample(self, num: int) -> Batch:
-        """Sample items; the limiter was asked before.
-
-        Raises:
-            ValueError: the table has too few items that may be sampled.
-        """
-        chosen, probabilities, table_size, finished = self._choose(num)
-        columns = {name: column.gather(self._store, chosen) for name, column in self.columns.items()}
-        np.add.at(self._times_sampled, chosen, 1)
-        info = SampleInfo(
-            self._keys[chosen],
-            probabilities,
-            self._priorities[chosen],
-            self._times_sampled[chosen],
-            self._versions[chosen],
-            self._inserted[chosen],
-            table_size,
-            tuple(map(self._run_ids.__getitem__, self._runs[chosen].tolist())),
-        )
-        self.counts.samples += num
-        self._free_items(finished)
-        return Batch(columns, info)
-
-    def update_priorities(self, keys: Keys, priorities: Floats) -> int:
-        """Change priorities of those items that are still there; the last one counts where a key is repeated."""
-        positions, present = self._find(keys)
-        self._priorities[positions] = priorities[present]
-        if len(positions):
-            self._largest_priority = max(self._largest_priority, float(priorities[present].max()))
-        positions = np.unique(positions)
-        self._sampler.update(positions, self._priorities[positions])
-        self._remover.update(positions, self._priorities[positions])
-        return len(positions)
-
-    def delete(self, keys: Keys) -> int:
-        """Delete those of the items that are still there."""
-        positions = np.unique(self._find(keys)[0])
-        self._delete(positions)
-        return len(positions)
-
-    def reset(self) -> None:
-        """Delete all items, and set all counts to 0."""
-        self._delete(np.flatnonzero(self._keys[: self._num_touched] >= 0))
-        self.counts = TableCounts()
-        self._largest_priority = 0.0
 
     def num_samples(self, at_most: int) -> int:
         """Return how many items may be sampled now, in whatever order they leave the table."""
         num = self.formula.num_samples(self.counts, at_most)
         if not self.settings.max_times_sampled or num == 0:
             return num
-        # Sampling ends when fewer than min_size items are there: at the latest after so many have left.
+        # Sampling ends when fewer than min_size items are there: at the earliest after so many have left.
         leaving = self.counts.size - self.formula.min_size + 1
         if leaving >= num:
             return num
-        rests = self._rests[np.flatnonzero(self._keys[: self._num_touched] >= 0)]
+        rests = self._rests[self._facts.present()]
         return min(num, int(np.partition(rests, leaving - 1)[:leaving].sum()))
+
+    def sample(self, num: int) -> Batch:
+        """Sample items; `num_samples` allows as many."""
+        facts, table_size = self._facts, self.counts.size
+        positions, probabilities, finished = self._choose(num)
+        columns = {name: column.gather(self._store, positions) for name, column in self._columns.items()}
+        np.add.at(facts.times_sampled, positions, 1)
+        info = SampleInfo(
+            facts.keys[positions],
+            probabilities,
+            facts.priorities[positions],
+            facts.times_sampled[positions],
+            facts.versions[positions],
+            facts.inserted[positions],
+            table_size,
+            facts.run_ids(positions),
+        )
+        self.counts.samples += num
+        self._free(finished)
+        return Batch(columns, info)
+
+    def update_priorities(self, keys: Keys, priorities: Floats) -> int:
+        """Change priorities of those items that are still there; the last one counts where a key is repeated."""
+        found, present = self._facts.find(keys)
+        if not len(found):
+            return 0
+        changed = priorities[present]
+        self._facts.priorities[found] = changed
+        self._largest_priority = max(self._largest_priority, float(changed.max()))
+        positions = self._facts.last_of_each(found)
+        changed = self._facts.priorities[positions]
+        self._sampler.update(positions, changed)
+        self._remover.update(positions, changed)
+        return len(positions)
+
+    def delete(self, keys: Keys) -> int:
+        """Delete those of the items that are still there."""
+        positions = self._facts.last_of_each(self._facts.find(keys)[0])
+        self._delete(positions)
+        return len(positions)
+
+    def reset(self) -> None:
+        """Delete all items, and set all counts to 0."""
+        self._delete(self._facts.in_order())
+        self.counts = TableCounts()
+        self._largest_priority = 0.0
+
+    def state_dict(self, saved_slots: Mapping[str, Slots]) -> dict[str, Array]:
+        """Return all items and the state of the selectors.
+
+        Args:
+            saved_slots: by stored column and slot, the number under which the row is saved.
+        """
+        positions = self._facts.in_order()
+        state = {f"items/{name}": array for name, array in self._facts.state_dict().items()}
+        for name, column in self._columns.items():
+            state[f"columns/{name}"] = column.saved(positions, saved_slots[column.stored])
+            state[f"stored/{name}"] = np.array(column.stored)
+        for purpose, kind, selector in self._selectors():
+            state[f"{purpose}/kind"] = np.array(kind)
+            state |= {f"{purpose}/state/{name}": array for name, array in selector.state_dict().items()}
+        return state | {"largest_priority": np.array(self._largest_priority)}
+
+    def load_state_dict(self, state: Mapping[str, Array], counts: TableCounts) -> None:
+        """Take over items, whose rows are in the store under the slots that were saved; there were none before."""
+        positions = self._facts.load_state_dict(part_of(state, "items/"))
+        priorities = self._facts.priorities[positions]
+        self.reserve(0)
+        if self.settings.max_times_sampled:
+            # At least once, where the new limit is lower.
+            rests = self.settings.max_times_sampled - self._facts.times_sampled[positions]
+            self._rests[positions] = np.maximum(rests, 1)
+        for name, slots in part_of(state, "columns/").items():
+            self._columns[name] = ItemColumn(str(state[f"stored/{name}"]), slots.shape[1:])
+            self._columns[name].write(positions, slots.astype(np.int64), self._facts.capacity)
+        self._use_rows(positions)
+        for purpose, kind, selector in self._selectors():
+            same = kind == str(state[f"{purpose}/kind"])
+            selector.load_state_dict(part_of(state, f"{purpose}/state/") if same else {}, positions, priorities)
+        self.counts = counts
+        self._largest_priority = float(state["largest_priority"])
+        self._remove_surplus()
+
+    def _selectors(self) -> tuple[tuple[str, str, SelectorState], ...]:
+        settings = self.settings
+        return (
+            ("sampler", type(settings.sampler).__name__, self._sampler),
+            ("remover", type(settings.remover).__name__, self._remover),
+        )
 
     def _generator(self, purpose: str) -> np.random.Generator:
         return generator(self.settings.seed, "replay", self.settings.name, purpose)
 
-    def _choose(self, num: int) -> tuple[Keys, Floats, int, Keys]:
-        size = self.counts.size
+    def _choose(self, num: int) -> tuple[Keys, Floats, Keys]:
+        """Return positions, their probabilities, and the positions of items that were sampled for the last time.
+
+        Those are not known to the selectors any more.
+        """
         if not self.settings.max_times_sampled:
-            return *self._sampler.select(num), size, np.empty(0, np.int64)
+            return *self._sampler.select(num), np.empty(0, np.int64)
         chosen: list[Keys] = []
         probabilities: list[Floats] = []
         finished: list[Keys] = []
         while num:
-            keys, probability = self._sampler.select(num, self._rests)
-            np.subtract.at(self._rests, keys, 1)
-            done = np.unique(keys[self._rests[keys] == 0])
+            positions, probability = self._sampler.select(num, self._rests)
+            np.subtract.at(self._rests, positions, 1)
+            done = self._facts.last_of_each(positions[self._rests[positions] == 0])
             self._sampler.delete(done)
             self._remover.delete(done)
-            chosen.append(keys)
+            chosen.append(positions)
             probabilities.append(probability)
             finished.append(done)
-            num -= len(keys)
-        return np.concatenate(chosen), np.concatenate(probabilities), size, np.concatenate(finished)
+            num -= len(positions)
+        return np.concatenate(chosen), np.concatenate(probabilities), np.concatenate(finished)
 
     def _remove_surplus(self) -> None:
         while self.counts.size > self.settings.max_size:
@@ -215,72 +253,46 @@ class ItemTable:
         if self.settings.max_bytes is None:
             return
         item_bytes = sum(
-            math.prod(column.shape) * self._store.columns[column.stored].row_bytes for column in self.columns.values()
+            math.prod(column.shape) * self._store.columns[column.stored].row_bytes for column in self._columns.values()
         )
         while (excess := self.num_bytes - self.settings.max_bytes) > 0 and self.counts.size > 1:
-            # No item frees more than all of its rows.
+            # No item frees more than all of its rows, so that no more items are removed than one by one.
             self._remove(min(max(1, excess // max(item_bytes, 1)), self.counts.size - 1))
 
     def _remove(self, num: int) -> None:
-        once = np.broadcast_to(np.int64(1), len(self._keys))
-        self._delete(self._remover.select(num, once)[0])
+        if len(self._once) < self._facts.capacity:
+            self._once = np.broadcast_to(np.int64(1), self._facts.capacity)
+        self._delete(self._remover.select(num, self._once)[0])
 
     def _delete(self, positions: Keys) -> None:
         self._sampler.delete(positions)
         self._remover.delete(positions)
-        self._free_items(positions)
+        self._free(positions)
 
-    def _free_items(self, positions: Keys) -> None:
+    def _use_rows(self, positions: Keys) -> None:
+        for stored, slots in self._slots_by_stored(positions).items():
+            uses = self._uses.setdefault(stored, RowUses())
+            uses.reserve(self._store.columns[stored].capacity)
+            self._store.columns[stored].hold(uses.add(slots))
+
+    def _free(self, positions: Keys) -> None:
         if not len(positions):
             return
         for stored, slots in self._slots_by_stored(positions).items():
-            self._store.columns[stored].release(self.uses[stored].remove(slots))
-        self._keys[positions] = -1
-        self._free[self._num_free : self._num_free + len(positions)] = positions
-        self._num_free += len(positions)
+            self._store.columns[stored].release(self._uses[stored].remove(slots))
+        self._facts.remove(positions)
         self.counts.deletes += len(positions)
 
     def _slots_by_stored(self, positions: Keys) -> dict[str, Slots]:
         found: dict[str, list[Slots]] = {}
-        for column in self.columns.values():
+        for column in self._columns.values():
             found.setdefault(column.stored, []).append(column.slots_of(positions))
         return {stored: slots[0] if len(slots) == 1 else np.concatenate(slots) for stored, slots in found.items()}
 
-    def _find(self, keys: Keys) -> tuple[Keys, NDArray[np.bool_]]:
-        positions = keys & _POSITION
-        present = (keys >= 0) & (positions < len(self._keys))
-        present[present] = self._keys[positions[present]] == keys[present]
-        return positions[present], present
 
-    def _new_positions(self, num: int) -> Keys:
-        again = min(num, self._num_free)
-        self._num_free -= again
-        positions = np.concatenate(
-            (
-                self._free[self._num_free : self._num_free + again],
-                np.arange(self._num_touched, self._num_touched + num - again),
-            )
-        )
-        self._num_touched += num - again
-        self._grow(self._num_touched)
-        return positions
-
-    def _grow(self, size: int) -> None:
-        self._keys = grown(self._keys, size, -1)
-        self._priorities = grown(self._priorities, size)
-        self._times_sampled = grown(self._times_sampled, size)
-        self._rests = grown(self._rests, size)
-        self._versions = grown(self._versions, size)
-        self._inserted = grown(self._inserted, size)
-        self._runs = grown(self._runs, size)
-        self._free = grown(self._free, size)
-
-    def _run_index(self, run_id: str) -> int:
-        if not self._run_ids or self._run_ids[-1] != run_id:
-            if run_id in self._run_ids:
-                return self._run_ids.index(run_id)
-            self._run_ids.append(run_id)
-        return len(self._run_ids) - 1
+def part_of(state: Mapping[str, Array], start: str) -> dict[str, Array]:
+    """Return the entries of a state whose names have a common start, without it."""
+    return {name.removeprefix(start): array for name, array in state.items() if name.startswith(start)}
 
 
-__all__ = ["POSITION_BITS", "FoundItems", "ItemTable"]
+__all__ = ["FoundItems", "ItemTable", "part_of"]

@@ -35,8 +35,8 @@ class RowStore:
             column = self.columns.get(name)
             if array.ndim < 1 or array.dtype.hasobject:
                 raise ValueError(
-                    f"rows of column {name!r} have shape {array.shape} and dtype {array.dtype}; they need a first axis of "
-                    "rows, and numbers"
+                    f"rows of column {name!r} have shape {array.shape} and dtype {array.dtype}; they need a first axis "
+                    "of rows, and numbers"
                 )
             if column is not None and (array.shape[1:], array.dtype) != (column.shape, column.dtype):
                 raise ValueError(
@@ -70,6 +70,7 @@ class RowColumn:
         self._free = np.empty(0, np.int64)
         self._num_free = 0
         self._num_touched = 0
+        self._trim_at = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -108,9 +109,12 @@ class RowColumn:
         again = min(len(rows), self._num_free)
         fresh = len(rows) - again
         self._num_free -= again
-        slots = self._free[self._num_free : self._num_free + again]
-        slots = np.concatenate((slots, np.arange(self._num_touched, self._num_touched + fresh)))
+        slots = self._free[self._num_free : self._num_free + again].copy()
+        if fresh:
+            slots = np.concatenate((slots, np.arange(self._num_touched, self._num_touched + fresh)))
         self._num_touched += fresh
+        if self.num_rows * self.row_bytes >= self.TRIM_FROM_BYTES:
+            self._trim_at = max(self._trim_at, self.num_rows // 4)
         self._slab.write(slots, rows)
         return slots
 
@@ -128,10 +132,28 @@ class RowColumn:
         freed = slots[self._holders[slots] == 0]
         self._free[self._num_free : self._num_free + len(freed)] = freed
         self._num_free += len(freed)
+        if self.num_rows < self._trim_at:
+            self._trim()
+
+    def held(self) -> Slots:
+        """Return the slots that have a holder, in order."""
+        return np.flatnonzero(self._holders[: self._num_touched])
 
     def read(self, slots: Slots, out: Array) -> None:
         """Copy rows; see `Slab.read`."""
         self._slab.read(slots, out)
+
+    def _trim(self) -> None:
+        """Give the memory of free rows back to the system; the first ones are used first afterwards.
+
+        Done when less than a quarter of the rows is left that were in use since the last time, or half of those that
+        were left then. Otherwise free rows keep their memory, which is faster to write to than fresh memory.
+        """
+        self._trim_at = self.num_rows // 2
+        free = np.sort(self._free[: self._num_free])
+        for run in np.split(free, np.flatnonzero(np.diff(free) > 1) + 1):
+            self._slab.forget(int(run[0]), int(run[-1]) + 1)
+        self._free[: self._num_free] = free[::-1]
 
 
 __all__ = ["RowColumn", "RowStore"]

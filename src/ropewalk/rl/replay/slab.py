@@ -1,8 +1,8 @@
 """`Slab`: rows of one shape and dtype in one array that grows and shrinks without copying.
 
 The array lies in private anonymous memory. Growing moves pages and copies none (`mremap`), and a page takes memory only
-after it was written, so that a slab may be twice as large as needed. Rows are used again in warm memory: writing to fresh
-pages is several times slower than writing to pages that are there.
+after it was written, so that a slab may be twice as large as needed. Rows are used again in warm memory: writing to
+fresh pages is several times slower.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Slab:
             old = capacity
         except OSError as error:
             raise MemoryError(
-                f"column {self._name!r} of replay needs {size:,} bytes for {capacity:,} rows of {self.row_bytes:,} bytes, "
-                f"and the system refused: {error}; use a smaller max_size, or max_bytes"
+                f"column {self._name!r} of replay needs {size:,} bytes for {capacity:,} rows of {self.row_bytes:,} "
+                f"bytes, and the system refused: {error}; use a smaller max_size, or max_bytes"
             ) from error
         finally:
             if self._map is not None:

@@ -45,6 +45,8 @@ class ReplayTable:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if "/" in self.name or not self.name:
+            raise ValueError(f"a table's name is {self.name!r}; it must be a name without slashes")
         for value, least, name in (
             (self.max_size, 1, "max_size"),
             (self.max_times_sampled, 0, "max_times_sampled"),
@@ -52,6 +54,8 @@ class ReplayTable:
         ):
             if value < least:
                 raise ValueError(f"table {self.name!r} has {name}={value}; it must be at least {least}")
+        if self.max_size > 1 << 27:
+            raise ValueError(f"table {self.name!r} has max_size={self.max_size}; at most {1 << 27} items are possible")
         self.check_limiter(self.limiter)
 
     def check_limiter(self, limiter: Limiter) -> None:
@@ -71,8 +75,8 @@ class ReplayTable:
         if self.max_times_sampled != 1 or self.max_size < limiter.size:
             raise ValueError(
                 f"table {self.name!r} has {limiter}, max_times_sampled={self.max_times_sampled} and "
-                f"max_size={self.max_size}; a queue or stack needs max_times_sampled=1, because each item leaves it when "
-                f"it is sampled, and a max_size of at least {limiter.size}"
+                f"max_size={self.max_size}; a queue or stack needs max_times_sampled=1, because each item leaves it "
+                f"when it is sampled, and a max_size of at least {limiter.size}"
             )
 
     @classmethod

@@ -7,21 +7,24 @@ sample(table, batch_size)   one selector's draw, one gather per column
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.checking import check_items, check_priorities, check_signature
 from ropewalk.rl.replay.insertion import Insertion, NewItems
-from ropewalk.rl.replay.items import FoundItems, ItemTable
-from ropewalk.rl.replay.limiters.limiter import Limiter
+from ropewalk.rl.replay.items import FoundItems, ItemTable, part_of
+from ropewalk.rl.replay.limiters.deadlock import LimitedTable, explain_deadlock
+from ropewalk.rl.replay.limiters.limiter import Limiter, RateLimiter, TableCounts
+from ropewalk.rl.replay.limiters.waiting import why_insert_waits, why_sample_waits
 from ropewalk.rl.replay.row_store import RowStore
 from ropewalk.rl.replay.slab import Slots
 from ropewalk.rl.replay.streams import RowStream, RowWindow, Streams, check_rows, first_kept
 from ropewalk.rl.replay.table import ReplayTable
-from ropewalk.rl.replay.table_info import TableInfo, why_insert_waits, why_sample_waits
+from ropewalk.rl.replay.table_info import TableInfo
 
 
 class ReplayTables:
@@ -55,10 +58,7 @@ class ReplayTables:
             return True
         for name, items in insertion.items.items():
             table = self._table(name)
-            limiter, counts = table.formula, table.counts
-            if not len(items) or limiter.may_insert(counts, len(items)):
-                continue
-            if not limiter.may_insert(counts) or limiter.may_sample(counts):
+            if not table.formula.admits(table.counts, len(items)):
                 return False
         return True
 
@@ -81,6 +81,8 @@ class ReplayTables:
             return False
         self._check(insertion)
         self._store.reserve(insertion.rows)
+        for name, items in insertion.items.items():
+            self._tables[name].reserve(len(items))
         known = self._add_rows(insertion)
         for name, items in insertion.items.items():
             if len(items):
@@ -95,8 +97,10 @@ class ReplayTables:
             ValueError: not as many may be sampled now; see `can_sample`.
         """
         of = self._table(table)
-        if batch_size < 1 or (num := of.num_samples(batch_size)) < batch_size:
-            num = 0 if batch_size < 1 else num
+        if batch_size < 1:
+            raise ValueError(f"a batch of {batch_size} items of table {table!r} was asked for; it must have at least 1")
+        num = of.num_samples(batch_size)
+        if num < batch_size:
             why = why_sample_waits(of.formula, of.counts, batch_size) or "its items leave it when they are sampled"
             raise ValueError(f"{num} of {batch_size} items of table {table!r} may be sampled now: {why}")
         return of.sample(batch_size)
@@ -140,6 +144,11 @@ class ReplayTables:
         for name, window in stream.windows.items():
             self._store.columns[name].release(window.slots)
 
+    def next_sequence(self, run_id: str) -> int:
+        """Return the number of the insertion that is the next one of a stream; 0 if it has none yet."""
+        stream = self._streams.open.get(run_id)
+        return stream.sequence if stream else self._streams.ended.get(run_id, 0)
+
     def set_limiter(self, table: str, limiter: Limiter) -> None:
         """Replace the limiter of a table; its counts go on.
 
@@ -154,6 +163,61 @@ class ReplayTables:
         """Return facts about each table."""
         return {name: _info(table) for name, table in self._tables.items()}
 
+    def state_dict(self, *, with_items: bool = True) -> dict[str, Array]:
+        """Return everything that decides what comes next, as copies.
+
+        Args:
+            with_items: with items and rows, without which only the counts are saved.
+        """
+        state: dict[str, Array] = {"with_items": np.array(with_items)}
+        saved_slots: dict[str, Slots] = {}
+        for name, column in self._store.columns.items() if with_items else ():
+            held = column.held()
+            numbers = saved_slots[name] = np.full(column.capacity, -1)
+            numbers[held] = np.arange(len(held))
+            rows = state[f"rows/{name}"] = np.empty((len(held), *column.shape), column.dtype)
+            column.read(held, rows)
+        if with_items:
+            state |= {f"streams/{name}": array for name, array in self._streams.state_dict(saved_slots).items()}
+        for name, table in self._tables.items():
+            start, limiter, counts = f"tables/{name}/", table.formula, table.counts
+            numbers = limiter.samples_per_insert, limiter.min_size, limiter.min_diff, limiter.max_diff
+            state[f"{start}limiter"] = np.array(numbers, np.float64)
+            state[f"{start}counts"] = np.array([counts.inserts, counts.deletes, counts.samples])
+            if with_items:
+                state |= {f"{start}{key}": array for key, array in table.state_dict(saved_slots).items()}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Array]) -> tuple[str, ...]:
+        """Replace everything by what was saved; limiters and all other settings stay as they are now.
+
+        A state without items makes all tables empty, and sets their counts to 0.
+
+        Returns:
+            What is not as it was when the state was saved, one sentence each.
+        """
+        loaded = ReplayTables(self.tables)
+        for name, table in self._tables.items():
+            loaded.set_limiter(name, table.limiter)
+        if state["with_items"]:
+            said = loaded._load_items(state)
+        else:
+            said = ["the state was saved without items: all tables start empty, with all counts at 0"]
+        self._store, self._streams, self._tables = loaded._store, loaded._streams, loaded._tables
+        return tuple(said)
+
+    def deadlock(self, inserting: Sequence[Insertion], sampling: Mapping[str, int]) -> str:
+        """Say why nothing that waits can ever go on; empty: something may. See `explain_deadlock`.
+
+        Args:
+            inserting: the insertions that wait.
+            sampling: by table, the smallest number of items that a waiting sampler needs at once.
+        """
+        tables = {name: LimitedTable(table.formula, table.counts) for name, table in self._tables.items()}
+        return explain_deadlock(
+            tables, [{name: len(of) for name, of in each.items.items()} for each in inserting], sampling
+        )
+
     def _table(self, name: str) -> ItemTable:
         if name in self._tables:
             return self._tables[name]
@@ -161,15 +225,47 @@ class ReplayTables:
         guess = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"there is no table {name!r}{guess}; the tables are {sorted(self._tables)}")
 
+    def _load_items(self, state: Mapping[str, Array]) -> list[str]:
+        rows = part_of(state, "rows/")
+        self._store.reserve(rows)
+        slots = {name: self._store.columns[name].add(array) for name, array in rows.items()}
+        self._streams.load_state_dict(part_of(state, "streams/"), rows)
+        for stream in self._streams.open.values():
+            for name, window in stream.windows.items():
+                self._store.columns[name].hold(window.slots)
+        said: list[str] = []
+        saved = {name.split("/")[1] for name in state if name.startswith("tables/")}
+        for name in sorted(saved - self._tables.keys()):
+            said.append(f"table {name!r} was saved and is not there any more: its items are left out")
+        for name, table in self._tables.items():
+            if name not in saved:
+                said.append(f"table {name!r} was not saved: it starts empty")
+                continue
+            of = part_of(state, f"tables/{name}/")
+            inserts, deletes, samples = of["counts"].tolist()
+            before = RateLimiter(of["limiter"][0], int(of["limiter"][1]), *of["limiter"][2:].tolist())
+            if before != table.formula:
+                said.append(f"table {name!r} was saved with {before} and goes on with {table.formula}")
+            table.load_state_dict(of, TableCounts(inserts, deletes, samples))
+        for name, numbers in slots.items():
+            self._store.columns[name].free_unheld(numbers)
+        return said
+
     def _check(self, insertion: Insertion) -> None:
         self._store.check(insertion.rows)
+        checked: set[tuple[int, int, int]] = set()
         for name, items in insertion.items.items():
             table = self._table(name)
             check_items(table.settings, items)
             check_signature(table.settings, insertion)
             table.check_columns(items)
             for rows in items.columns.values():
-                check_rows(insertion, name, rows, self._streams.window(insertion.run_id, rows.column))
+                window = self._streams.window(insertion.run_id, rows.column)
+                end = window.end + len(insertion.rows.get(rows.column, ()))
+                # Columns often share one array of row numbers.
+                if (seen := (id(rows.rows), window.start, end)) not in checked:
+                    check_rows(insertion, name, rows, window.start, end)
+                    checked.add(seen)
 
     def _add_rows(self, insertion: Insertion) -> dict[str, RowWindow]:
         """Store new rows; return all rows of the stream that may be named now, by column."""
@@ -178,29 +274,36 @@ class ReplayTables:
         for name, rows in insertion.rows.items():
             window = known.get(name) or RowWindow()
             slots = self._store.columns[name].add(rows)
-            known[name] = RowWindow(window.start, np.concatenate((window.slots, slots)))
+            known[name] = RowWindow(window.start, np.concatenate((window.slots, slots)) if len(window.slots) else slots)
         return known
 
     def _found(self, insertion: Insertion, items: NewItems, known: dict[str, RowWindow]) -> FoundItems:
         slots: dict[str, tuple[str, Slots]] = {}
         for name, rows in items.columns.items():
             window = known[rows.column]
-            found = window.slots[rows.rows - window.start]
-            slots[name] = rows.column, np.where(rows.rows < 0, -1, found) if rows.rows.ndim == 2 else found
+            if rows.rows.ndim == 1:
+                slots[name] = rows.column, window.slots[rows.rows - window.start]
+                continue
+            # -1, no row, becomes -1, no slot.
+            offsets = np.where(rows.rows < 0, len(window.slots), rows.rows - window.start)
+            slots[name] = rows.column, np.append(window.slots, -1)[offsets]
         return FoundItems(slots, items.priorities, insertion.run_id, insertion.version, len(items))
 
     def _move_windows(self, insertion: Insertion, known: dict[str, RowWindow]) -> None:
         stream = self._streams.open.setdefault(insertion.run_id, RowStream())
         for name, window in known.items():
             column = self._store.columns[name]
-            old = stream.windows.get(name) or RowWindow()
-            start = first_kept(insertion.keep, name, window, window.end)
+            old = stream.windows.get(name)
+            num_old = len(old.slots) if old else 0
+            start = first_kept(insertion.keep, name, window)
             num_dropped = start - window.start
-            column.release(old.slots[:num_dropped])
-            new = window.slots[len(old.slots) :]
-            num_new_dropped = max(0, num_dropped - len(old.slots))
-            column.free_unheld(new[:num_new_dropped])
-            column.hold(new[num_new_dropped:])
+            if num_old and num_dropped:
+                column.release(window.slots[: min(num_old, num_dropped)])
+            if num_dropped > num_old:
+                column.free_unheld(window.slots[num_old:num_dropped])
+            first_new = max(num_old, num_dropped)
+            if first_new < len(window.slots):
+                column.hold(window.slots[first_new:])
             stream.windows[name] = RowWindow(start, window.slots[num_dropped:])
         stream.sequence = insertion.sequence + 1
 

@@ -51,7 +51,7 @@ class Limiter(ABC):
 
 @dataclass(frozen=True, slots=True)
 class RateLimiter(Limiter):
-    """The formula; see the module. `MinSize`, `SampleToInsertRatio`, `QueueLimiter` and `StackLimiter` choose its numbers.
+    """The formula; see the module. The other limiters choose its numbers.
 
     Args:
         samples_per_insert: how many samples each insertion adds to those that are owed; positive.
@@ -79,8 +79,9 @@ class RateLimiter(Limiter):
         if not self.max_diff - self.min_diff >= self._least_room():
             raise ValueError(
                 f"the limiter leaves {self.max_diff - self.min_diff:g} samples between min_diff={self.min_diff:g} and "
-                f"max_diff={self.max_diff:g}, but needs at least {self._least_room():g} with samples_per_insert={spi:g}, "
-                "or inserting and sampling could wait for each other; use bounds that are further apart"
+                f"max_diff={self.max_diff:g}, but needs at least {self._least_room():g} with "
+                f"samples_per_insert={spi:g}, or inserting and sampling could wait for each other; use bounds that "
+                "are further apart"
             )
         if self.min_diff > spi * self.min_size:
             raise ValueError(
@@ -118,6 +119,16 @@ class RateLimiter(Limiter):
             counts.size + num_items <= self.min_size
             or self.owed(counts) + num_items * self.samples_per_insert <= self.max_diff
         )
+
+    def admits(self, counts: TableCounts, num_items: int) -> bool:
+        """Return whether an insertion of `num_items` at once may be done now.
+
+        That is `may_insert`, or otherwise that one item may be inserted and none sampled: more room would never come.
+        Then the bounds are exceeded by less than one insertion.
+        """
+        if num_items == 0 or self.may_insert(counts, num_items):
+            return True
+        return self.may_insert(counts) and not self.may_sample(counts)
 
     def may_sample(self, counts: TableCounts, num_items: int = 1) -> bool:
         """Return whether `num_items` may be sampled now."""

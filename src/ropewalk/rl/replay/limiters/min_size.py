@@ -1,4 +1,4 @@
-"""`MinSize`: sampling begins when the table has so many items, and is not limited otherwise."""
+"""`MinSize`: sampling begins when a table has a number of items; nothing else is limited."""
 
 from __future__ import annotations
 

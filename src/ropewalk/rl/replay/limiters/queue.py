@@ -1,4 +1,4 @@
-"""`QueueLimiter` and `StackLimiter`: each item is sampled once, and inserting waits while `size` items are unsampled."""
+"""`QueueLimiter` and `StackLimiter`: items are sampled once, and inserting waits while there are `size`."""
 
 from __future__ import annotations
 

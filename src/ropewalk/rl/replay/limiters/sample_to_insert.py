@@ -36,10 +36,10 @@ class SampleToInsertRatio(Limiter):
         least = 2 * max(1.0, self.samples_per_insert)
         if not bounds[1] - bounds[0] >= least:
             raise ValueError(
-                f"error_buffer={self.error_buffer} lets the samples owed be between {bounds[0]:g} and {bounds[1]:g}; that "
-                f"is {bounds[1] - bounds[0]:g} wide and must be at least 2 * max(1, samples_per_insert) = {least:g}, or "
-                "each side would wait for the other at nearly every item; use an error_buffer of at least "
-                f"{least / 2:g}"
+                f"error_buffer={self.error_buffer} lets the samples owed be between {bounds[0]:g} and {bounds[1]:g}; "
+                f"that is {bounds[1] - bounds[0]:g} wide and must be at least 2 * max(1, samples_per_insert) = "
+                f"{least:g}, or each side would wait for the other at nearly every item; use an error_buffer of at "
+                f"least {least / 2:g}"
             )
         return RateLimiter(self.samples_per_insert, self.min_size, *bounds)
 

@@ -10,9 +10,9 @@ from ropewalk.rl.replay.selectors.selector import Floats, Keys
 def within_limits(keys: Keys, probabilities: Floats, limits: Keys | None) -> tuple[Keys, Floats]:
     """Leave out draws of an item beyond its limit.
 
-    If those are drawn again after all items that reached their limit were removed, the result is distributed as if items
-    were drawn one by one and removed at once: an item's probability given that it is none of the finished ones is the
-    one without them.
+    If those are drawn again after all items that reached their limit were removed, the result is distributed as if
+    items were drawn one by one and removed at once: an item's probability given that it is none of the finished
+    ones is the one without them.
 
     Args:
         keys: drawn with replacement.

@@ -43,7 +43,9 @@ class _InsertionOrder(SelectorState):
     def __init__(self) -> None:
         self._line = np.empty(0, np.int64)
         self._places = np.empty(0, np.int64)
-        self._start = self._end = self._size = 0
+        self._start: int = 0
+        self._end: int = 0
+        self._size = 0
 
     def insert(self, keys: Keys, priorities: Floats) -> None:
         if self._end + len(keys) > len(self._line):
@@ -61,9 +63,28 @@ class _InsertionOrder(SelectorState):
     def delete(self, keys: Keys) -> None:
         self._line[self._places[keys]] = -1
         self._size -= len(keys)
+        if self._end - self._start > 2 * self._size + 64:
+            self._rewrite(room=0)
+
+    def select(self, num: int, limits: Keys | None = None) -> tuple[Keys, Floats]:
+        num_keys = min(num, self._size) if limits is not None else 1
+        reach = num_keys
+        while True:
+            line = self._first_entries(reach)
+            keys = line[line >= 0]
+            if len(keys) >= num_keys:
+                return repeat_to_limits(keys[:num_keys], limits, num)
+            if not len(keys):
+                self._pass(len(line))
+            reach *= 2
 
     @abstractmethod
-    def select(self, num: int, limits: Keys | None = None) -> tuple[Keys, Floats]: ...
+    def _first_entries(self, num: int) -> Keys:
+        """Return so many entries from the end where keys are chosen, or all there are."""
+
+    @abstractmethod
+    def _pass(self, num: int) -> None:
+        """Leave out so many entries at the end where keys are chosen; none of them is a key any more."""
 
     def clear(self) -> None:
         self._start = self._end = self._size = 0
@@ -88,33 +109,19 @@ class _InsertionOrder(SelectorState):
 
 
 class _OldestFirst(_InsertionOrder):
-    def select(self, num: int, limits: Keys | None = None) -> tuple[Keys, Floats]:
-        num_keys = min(num, self._size) if limits is not None else 1
-        reach = num_keys
-        while True:
-            line = self._line[self._start : min(self._start + reach, self._end)]
-            keys = line[line >= 0]
-            if len(keys) >= num_keys:
-                break
-            if not len(keys):
-                self._start += len(line)
-            reach *= 2
-        return repeat_to_limits(keys[:num_keys], limits, num)
+    def _first_entries(self, num: int) -> Keys:
+        return self._line[self._start : min(self._start + num, self._end)]
+
+    def _pass(self, num: int) -> None:
+        self._start += num
 
 
 class _NewestFirst(_InsertionOrder):
-    def select(self, num: int, limits: Keys | None = None) -> tuple[Keys, Floats]:
-        num_keys = min(num, self._size) if limits is not None else 1
-        reach = num_keys
-        while True:
-            line = self._line[max(self._end - reach, self._start) : self._end][::-1]
-            keys = line[line >= 0]
-            if len(keys) >= num_keys:
-                break
-            if not len(keys):
-                self._end -= len(line)
-            reach *= 2
-        return repeat_to_limits(keys[:num_keys], limits, num)
+    def _first_entries(self, num: int) -> Keys:
+        return self._line[max(self._end - num, self._start) : self._end][::-1]
+
+    def _pass(self, num: int) -> None:
+        self._end -= num
 
 
 __all__ = ["Fifo", "Lifo"]

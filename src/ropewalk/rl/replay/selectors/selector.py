@@ -58,8 +58,8 @@ class SelectorState(ABC):
             limits: by key, how many times each item may still be chosen, at least once; None: any number of times.
 
         Returns:
-            Keys, shape (num,), and the probability of each one, as of now. There are fewer than `num`, but at least one,
-            where limits were reached: the caller deletes items that reached theirs, and selects again.
+            Keys, shape (num,), and the probability of each one, as of now. There are fewer than `num`, but at least
+            one, where limits were reached: the caller deletes items that reached theirs, and selects again.
         """
 
     @abstractmethod

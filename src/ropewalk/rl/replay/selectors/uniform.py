@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ropewalk.rl.environments.spec import Array
-from ropewalk.rl.replay.selectors.drawing import within_limits
 from ropewalk.rl.replay.growth import grown
+from ropewalk.rl.replay.selectors.drawing import within_limits
 from ropewalk.rl.replay.selectors.random_state import random_state_of, set_random_state
 from ropewalk.rl.replay.selectors.selector import Floats, Keys, Selector, SelectorState
 

@@ -1,0 +1,228 @@
+"""`DQN`: learns the values of discrete actions from replayed transitions, with the improvements of Rainbow as switches.
+
+    setting                         paper
+    (all off)                       Mnih et al. 2015, Human-level control through deep reinforcement learning
+    double                          van Hasselt et al. 2016, https://arxiv.org/abs/1509.06461
+    prioritized, beta               Schaul et al. 2016, https://arxiv.org/abs/1511.05952
+    dueling                         Wang et al. 2016, https://arxiv.org/abs/1511.06581
+    n_step                          Sutton 1988; Hessel et al. 2018, https://arxiv.org/abs/1710.02298 (Rainbow)
+    distributional="c51"            Bellemare et al. 2017, https://arxiv.org/abs/1707.06887
+    distributional="quantile"       Dabney et al. 2018, https://arxiv.org/abs/1710.10044
+    noisy                           Fortunato et al. 2018, https://arxiv.org/abs/1706.10295
+
+How the settings of other libraries map onto these. They say "after every F steps, G updates"; here the table's limiter
+says how many samples each inserted item is worth, and each update takes `batch_size` of them, so that
+
+    updates per environment step = samples_per_insert / batch_size = G / F
+
+In lock-step, after each round of unroll x envs x groups steps the learner does all updates that the limiter allows:
+floor((owed - owed_at_least) / batch_size), where owed = items inserted x samples_per_insert - samples taken. With
+unroll x envs x groups = F that is G updates after every F steps. 128 updates after 256 steps, with batches of 64, is
+samples_per_insert = 32; one update per four steps with batches of 32 (Atari) is samples_per_insert = 8. The remainder
+of the division is carried over, and nothing is owed for the first `learning_starts` items but one round's updates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ropewalk.rl.adders.n_step import NStepAdder
+from ropewalk.rl.agents.agent import Agent, NetworkFactory
+from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
+from ropewalk.rl.agents.replay_ratio import ratio_limiter
+from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
+from ropewalk.rl.learners.dqn_learner import DQNLearner
+from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
+from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
+from ropewalk.rl.learners.targets import TargetCopy, TargetRule
+from ropewalk.rl.networks.action_values import ActionValueNetwork
+from ropewalk.rl.networks.mlp import MLP
+from ropewalk.rl.networks.value_distributions import CategoricalReturn, QuantileReturn, ReturnKind, ScalarReturn
+from ropewalk.rl.policies.epsilon_greedy import EpsilonGreedy
+from ropewalk.rl.policies.exploration import AnnealedEpsilon
+from ropewalk.rl.replay.selectors import Fifo, Prioritized, Uniform
+from ropewalk.rl.replay.table import ReplayTable
+from ropewalk.rl.schedules import LinearSchedule
+
+Distributional: TypeAlias = Literal["none", "c51", "quantile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DQN(Agent):
+    """Settings of DQN; see the module for the papers and for the number of updates per step.
+
+    Args:
+        unroll: T, steps of a block.
+        envs: N, environments of a group.
+        batch_size: transitions of an update.
+        optimizer: of the network.
+        max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound.
+        not_finite: whether a NaN or infinite loss raises or is skipped.
+        discount: gamma, per step.
+        n_step: steps of a transition.
+        double: choose the next action by the online network and value it by the target network.
+        dueling: value and advantages apart.
+        noisy: explore by noise in the weights; set `epsilon` to 0 with it, as `Rainbow` does.
+        hidden: units of a hidden layer of the head, or of each of its streams; 0 for none.
+        distributional: learn the mean of returns, or their distribution.
+        atoms: number of atoms, for "c51".
+        return_bounds: the least and the largest return, for "c51".
+        quantiles: number of quantiles, for "quantile".
+        huber: errors count squared up to this size, and linearly beyond; None: squared. For "quantile" it is the kappa
+            of the quantile Huber loss, where None or 0 is no smoothing; "c51" has none.
+        prioritized: sample by priority rather than uniformly.
+        priority_exponent: alpha, 0 for uniform sampling.
+        beta: exponent of importance weights by progress, with `prioritized`.
+        target: when the target network follows.
+        learning_starts: items in replay before the first update.
+        samples_per_insert: samples taken for each inserted transition; updates per step times `batch_size`.
+        replay_size: transitions in replay; the oldest leave.
+        epsilon: share of random actions by progress.
+        evaluation_epsilon: share of random actions of evaluators.
+    """
+
+    unroll: int = 16
+    envs: int = 4
+    batch_size: int | None = 64
+    optimizer: OptimizerFactory = TorchAdam(1e-3)
+    max_grad_norm: float | None = 10.0
+    not_finite: NotFiniteRule = "raise"
+    discount: float = 0.99
+    n_step: int = 1
+    double: bool = True
+    dueling: bool = False
+    noisy: bool = False
+    hidden: int = 0
+    distributional: Distributional = "none"
+    atoms: int = 51
+    return_bounds: tuple[float, float] = (-10.0, 10.0)
+    quantiles: int = 200
+    huber: float | None = 1.0
+    prioritized: bool = False
+    priority_exponent: float = 0.6
+    beta: LinearSchedule = LinearSchedule(0.4, 1.0)
+    target: TargetRule = TargetCopy(100)
+    learning_starts: int = 1_000
+    samples_per_insert: float = 16.0
+    replay_size: int = 100_000
+    epsilon: LinearSchedule = LinearSchedule(1.0, 0.05, until=0.1)
+    evaluation_epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work, before anything starts."""
+        if self.distributional not in ("none", "c51", "quantile"):
+            raise ValueError(f"distributional={self.distributional!r} is unknown; it is 'none', 'c51' or 'quantile'")
+        if self.batch_size is None or self.batch_size < 1:
+            raise ValueError(f"batch_size={self.batch_size}; DQN needs a number of transitions, such as 64")
+        if self.learning_starts > self.replay_size:
+            raise ValueError(
+                f"learning_starts={self.learning_starts} transitions never lie in a replay of "
+                f"replay_size={self.replay_size}; make replay larger or start earlier"
+            )
+        self.returns()
+
+    def check(self, spec: EnvironmentSpec) -> None:
+        """Raise if actions are not discrete."""
+        num_discrete_actions(type(self).__name__, spec)
+
+    def returns(self) -> ReturnKind:
+        """Return what the network's outputs mean."""
+        match self.distributional:
+            case "none":
+                return ScalarReturn()
+            case "c51":
+                return CategoricalReturn(*self.return_bounds, self.atoms)
+            case "quantile":
+                return QuantileReturn(self.quantiles)
+
+    def make_network(self, spec: EnvironmentSpec, network: NetworkFactory | None, seed: int) -> ActionValueNetwork:
+        """Make the network of policies and learners, with weights that follow from the seed.
+
+        Raises:
+            ValueError: the torso has memory.
+        """
+        made = make_action_values(
+            type(self).__name__,
+            spec,
+            network or MLP((256, 256), "relu"),
+            seed,
+            returns=self.returns(),
+            dueling=self.dueling,
+            noisy=self.noisy,
+            hidden=self.hidden,
+        )
+        if state := made.initial_state(1):
+            raise ValueError(
+                f"{type(self).__name__} learns from single transitions, but the network has the recurrent state "
+                f"{', '.join(state)}; use R2D2, or a network without memory such as rl.MLP"
+            )
+        return made
+
+    def make_policy(
+        self, spec: EnvironmentSpec, network: NetworkFactory | None, *, group: int = 0, groups: int = 1
+    ) -> EpsilonGreedy:
+        """Make the policy of a group; all groups have the same epsilon."""
+        del group, groups
+        return EpsilonGreedy(
+            self.make_network(spec, network, 0),
+            AnnealedEpsilon(self.epsilon),
+            evaluation_epsilon=self.evaluation_epsilon,
+        )
+
+    def make_learner(
+        self, spec: EnvironmentSpec, network: NetworkFactory | None, *, seed: int, device: str = "cpu"
+    ) -> DQNLearner:
+        """Make the learner, with weights that follow from the seed."""
+        made = self.make_network(spec, network, seed).to(device)
+        step = GradientStep(made.parameters(), self.optimizer, max_norm=self.max_grad_norm, not_finite=self.not_finite)
+        return DQNLearner(
+            made,
+            step,
+            target=self.target,
+            beta=self.beta if self.prioritized else None,
+            seed=seed,
+            double=self.double,
+            huber=self.huber,
+        )
+
+    def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
+        """Make the table of transitions."""
+        assert self.batch_size is not None
+        limiter = ratio_limiter(
+            self.samples_per_insert,
+            min_size=self.learning_starts,
+            batch_size=self.batch_size,
+            items_per_round=self.unroll * self.envs * groups,
+        )
+        return [
+            ReplayTable(
+                self.table,
+                sampler=Prioritized(self.priority_exponent) if self.prioritized else Uniform(),
+                remover=Fifo(),
+                max_size=self.replay_size,
+                limiter=limiter,
+                signature=_transition(spec),
+                seed=seed,
+            )
+        ]
+
+    def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
+        """Make what turns blocks into transitions of `n_step` steps."""
+        del spec
+        return NStepAdder(self.n_step, self.discount, self.table)
+
+
+def _transition(spec: EnvironmentSpec) -> dict[str, ArraySpec]:
+    """The columns of a transition."""
+    scalar = ArraySpec(())
+    return {
+        **spec.observation_columns,
+        **{f"next_{name}": array for name, array in spec.observation_columns.items()},
+        "action": spec.action_array,
+        "reward": scalar,
+        "discount": scalar,
+    }
+
+
+__all__ = ["DQN", "Distributional"]

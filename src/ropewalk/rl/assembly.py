@@ -1,0 +1,98 @@
+"""`Assembly`: makes the parts of an experiment, the same ones in whichever process asks for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ropewalk.rl.actors.collector import Collector, CollectorHistory
+from ropewalk.rl.actors.evaluator import evaluate_policy
+from ropewalk.rl.environments.histories import fresh_history
+from ropewalk.rl.environments.spec import EnvironmentSpec
+from ropewalk.rl.environments.vector import environment_spec, make_vector
+from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.replay.tables import ReplayTables
+from ropewalk.rl.round_learner import RoundLearner
+from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.variables import Variables
+
+if TYPE_CHECKING:
+    from ropewalk.rl.experiment import Experiment
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Makes the parts of an experiment.
+
+    Args:
+        experiment: the settings.
+        groups: number of groups of environments.
+        lag: rounds by which the weights of actors are behind in lock-step.
+    """
+
+    experiment: Experiment
+    groups: int
+    lag: int = 0
+
+    def spec(self) -> EnvironmentSpec:
+        """Return the environment's spec, after checking that the agent can be used with it.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        spec = environment_spec(self.experiment.environment)
+        self.experiment.agent.check(spec)
+        return spec
+
+    def round_learner(self, spec: EnvironmentSpec) -> RoundLearner:
+        """Make what learns from rounds."""
+        experiment, agent = self.experiment, self.experiment.agent
+        seed = derived_seed(experiment.seed, "learner")
+        return RoundLearner(
+            agent.make_learner(spec, experiment.network, seed=seed, device=experiment.device),
+            self.tables(spec),
+            [agent.make_adder(spec) for _ in range(self.groups)],
+            table=agent.table,
+            batch_size=self.batch_size,
+            total_steps=experiment.steps,
+            digest_every=experiment.digest_every,
+        )
+
+    def tables(self, spec: EnvironmentSpec) -> ReplayTables:
+        """Make the tables of replay."""
+        seed = derived_seed(self.experiment.seed, "replay")
+        return ReplayTables(self.experiment.agent.make_tables(spec, groups=self.groups, seed=seed))
+
+    @property
+    def batch_size(self) -> int:
+        """Items of a batch."""
+        return self.experiment.agent.items_of_batch(self.groups)
+
+    def policy(self, spec: EnvironmentSpec, group: int) -> Policy:
+        """Make the policy of a group; it has no weights yet."""
+        return self.experiment.agent.make_policy(spec, self.experiment.network, group=group, groups=self.groups)
+
+    def beginning(self, policy: Policy) -> CollectorHistory:
+        """Return where every group begins."""
+        num_envs = self.experiment.agent.envs
+        return CollectorHistory(fresh_history(num_envs), 0, policy.initial_state(num_envs), np.zeros(num_envs))
+
+    def collector(
+        self, policy: Policy, group: int, *, history: CollectorHistory | None = None, life: int = 0
+    ) -> Collector:
+        """Make the collector of a group, which goes on from `history`."""
+        experiment = self.experiment
+        environment = make_vector(experiment.environment, experiment.agent.envs, experiment.seed, group, life=life)
+        goes_on = history if history is not None and history.block else None
+        return Collector(policy, environment, experiment.seed, group, life, history=goes_on)
+
+    def evaluate(self, policy: Policy, variables: Variables, episodes: int, seed: int) -> list[float]:
+        """Return the scores of episodes of the greedy policy; equal for equal arguments."""
+        policy.load(variables)
+        scores = evaluate_policy(policy, self.experiment.environment, episodes=episodes, seed=seed)
+        return [float(score) for score in np.asarray(scores)]
+
+
+__all__ = ["Assembly"]

@@ -1,0 +1,321 @@
+"""Asynchronous training as a program: actors collect with the newest weights they have, and a learner learns.
+
+    actor                                     learner
+    newest_variables(have)               ──▶  weights, if there are newer ones
+    collect, add
+    deliver(insertion, episodes)         ──▶  waits while the limiter of replay has no room: then actors wait
+                                              sample, update, publish, again and again
+
+Blocks that were delivered and not yet learned from belong to replay, which is saved and restored with the learner.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+import ropewalk as rw
+from ropewalk.errors import StreamLost
+from ropewalk.rl.actors.collector import Collector
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.blocks import EpisodeEnd
+from ropewalk.rl.counters import Counters
+from ropewalk.rl.decision_log import DecisionLog
+from ropewalk.rl.learner_node import LearnerNode, LearnerView
+from ropewalk.rl.replay.batch import Batch
+from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.service import ReplayServer
+from ropewalk.rl.replay.table import ReplayTable
+from ropewalk.rl.replay.tables import ReplayTables
+from ropewalk.rl.round_learner import digest_of
+from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.torch_threads import one_torch_thread
+from ropewalk.rl.variables import Variables, numbered
+
+_IN_FLIGHT = 2
+"""Deliveries that an actor does not wait for: it collects the next block meanwhile."""
+_LIVES = 1 << 16
+"""Lives of actors that a learner numbers; the next one, after its death, numbers others."""
+_PUBLISH_S = 0.01
+"""Seconds between publications of weights at least; those in between would be copied for no actor."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What an actor sends of a block.
+
+    Attributes:
+        insertion: for replay.
+        acknowledged: the actor has the answers to its insertions before this one.
+        episodes: that ended in it.
+        seconds: where the actor's time went.
+    """
+
+    insertion: Insertion
+    acknowledged: int
+    episodes: tuple[EpisodeEnd, ...]
+    seconds: Mapping[str, float]
+
+
+class _WatchedTables(ReplayTables):
+    """Tables that count and log what is done with them, within the operation that does it.
+
+    Args:
+        tables: their settings.
+        counts: called with each insertion that is done; returns whether it counts.
+        log: where decisions are noted.
+    """
+
+    def __init__(
+        self, tables: Sequence[ReplayTable], counts: Callable[[Insertion], bool], log: DecisionLog | None
+    ) -> None:
+        super().__init__(tables)
+        self._counts, self._log = counts, log
+
+    def insert(self, insertion: Insertion) -> bool:
+        done = super().insert(insertion)
+        if done and self._counts(insertion) and self._log:
+            self._log.insert(insertion)
+        return done
+
+    def sample(self, table: str, batch_size: int) -> Batch:
+        if self._log:
+            self._log.sample(batch_size)
+        return super().sample(table, batch_size)
+
+    def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
+        if self._log:
+            self._log.update_priorities()
+        return super().update_priorities(table, keys, priorities)
+
+
+class AsyncLearner(LearnerNode):
+    """The service that holds replay and learns from it.
+
+    Args:
+        assembly: makes the parts.
+        hold: stay after the end until the program is stopped, so that the script can ask for the outcome.
+    """
+
+    def __init__(self, assembly: Assembly, *, hold: bool) -> None:
+        super().__init__(assembly, hold=hold)
+        spec = assembly.spec()
+        experiment = assembly.experiment
+        self._epoch = rw.current_node().generation
+        seed = derived_seed(experiment.seed, "learner")
+        self._learner = experiment.agent.make_learner(spec, experiment.network, seed=seed, device=experiment.device)
+        record = experiment.record
+        self._log = DecisionLog(record, experiment.in_words(), assembly.groups) if record else None
+        self._digests: list[str] = []
+        self._finished = False
+        self._counters = Counters()
+        self._counting = threading.Lock()
+        self._replay = ReplayServer(_WatchedTables(assembly.tables(spec).tables, self._count, self._log))
+        self._episodes: dict[tuple[str, int], tuple[EpisodeEnd, ...]] = {}
+        """Of blocks on their way into replay."""
+        self._metrics: Mapping[str, float] = {}
+        self._lives, self._first_life = 0, self._epoch * _LIVES
+        self._restored_version = -1
+        self._published_at = 0.0
+        self._publish()
+        self.restore()
+
+    @property
+    def counters(self) -> Counters:
+        """See `LearnerNode`."""
+        return self._counters
+
+    @property
+    def view(self) -> LearnerView:
+        """See `LearnerNode`."""
+        return LearnerView(self._counters, self._metrics, tuple(self._digests), self._newest)
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def enter(self) -> int:
+        """Return the number of a new life, for an actor that begins or whose stream was broken."""
+        with self._counting:
+            self._lives += 1
+            return self._first_life + self._lives - 1
+
+    @rw.concurrent(4096)
+    @rw.idempotent
+    def deliver(self, delivery: Delivery) -> bool:
+        """Take a block into replay, as soon as there is room; one that is there already is not taken again.
+
+        Returns:
+            Whether more are wanted; False after the end of the experiment, when nothing is taken any more.
+
+        Raises:
+            StreamLost: blocks before it were lost with an earlier life of this learner; begin a new stream.
+        """
+        insertion = delivery.insertion
+        if self._finished:
+            return False
+        self._check_version(insertion)
+        with self._counting:
+            self._episodes[insertion.run_id, insertion.sequence] = delivery.episodes
+        try:
+            self._replay.insert_many([insertion], delivery.acknowledged)
+        finally:
+            with self._counting:
+                self._episodes.pop((insertion.run_id, insertion.sequence), None)
+                self.times.add_actor(delivery.seconds)
+        return not self._finished
+
+    def run(self) -> None:
+        """Learn until the steps are done."""
+        agent, experiment, num_items = (
+            self.assembly.experiment.agent,
+            self.assembly.experiment,
+            self.assembly.batch_size,
+        )
+        with one_torch_thread():
+            while not self.is_done and not rw.stopping():
+                began = time.perf_counter()
+                try:
+                    with self._replay.lock:  # so that the steps are those of the moment of the draw
+                        batch = self._replay.sample(experiment.agent.table, num_items, at_least=num_items)
+                        steps = self._counters.steps
+                except rw.CallCancelled:
+                    break
+                sampled = time.perf_counter()
+                self._update(batch, min(1.0, steps / experiment.steps))
+                self.times.learner["wait"] += sampled - began
+                self.times.learner["update"] += time.perf_counter() - sampled
+                with self._replay.lock:  # no insertion comes between the two parts of the state
+                    self.saved_here()
+        self._publish()
+        with self._replay.lock:
+            self._finished = True
+            if self._log:
+                self._log.close()
+        self.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later updates depend on."""
+        with self._replay.lock:
+            return {
+                "learner": self._learner.state_dict(),
+                "replay": self._replay.state_dict(),
+                "counters": self._counters.state_dict(),
+                "first_life": self._first_life,
+                "version": self._newest.version,
+                "digests": list(self._digests),
+                "logged": self._log.position() if self._log else 0,
+                **super().state_dict(),
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state; streams of actors that are not whole in it are broken."""
+        super().load_state_dict(state)
+        self._learner.load_state_dict(state["learner"])
+        self._replay.load_state_dict(state["replay"])
+        self._counters.load_state_dict(state["counters"])
+        self._first_life = state["first_life"] + (1 + self._epoch) * _LIVES
+        self._digests = list(state["digests"])
+        self._restored_version = state["version"]
+        if self._log:
+            self._log.go_back(state["logged"])
+        self._publish()
+
+    def _update(self, batch: Batch, progress: float) -> None:
+        experiment = self.assembly.experiment
+        self._learner.version = self._newest.version
+        update = self._learner.update(batch, progress)
+        if update.priorities is not None:
+            self._replay.update_priorities(experiment.agent.table, batch.info.keys, update.priorities)
+        self._metrics = dict(update.metrics)
+        self._counters.updates += 1
+        if experiment.digest_every and self._counters.updates % experiment.digest_every == 0:
+            self._digests.append(digest_of(self._learner.variables()))
+        if time.perf_counter() - self._published_at >= _PUBLISH_S:
+            self._publish()
+
+    def _check_version(self, insertion: Insertion) -> None:
+        """Refuse what was collected with weights that were lost with an earlier life of this learner."""
+        if self._restored_version < insertion.version < numbered(self._epoch, 0):
+            raise StreamLost(
+                f"block {insertion.sequence} of {insertion.run_id} was collected with weights {insertion.version}, which "
+                "were lost when the learner died; begin a new stream with the newest weights",
+                run_id=insertion.run_id,
+                expected=insertion.sequence,
+                sequence=insertion.sequence,
+            )
+
+    def _count(self, insertion: Insertion) -> bool:
+        if self._finished:
+            return False
+        with self._counting:
+            self._counters.add(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
+        return True
+
+    def _publish(self) -> None:
+        version, steps = numbered(self._epoch, self._counters.updates), self._counters.steps
+        progress = min(1.0, steps / self.assembly.experiment.steps)
+        self._newest = Variables(version, progress, self._learner.variables())
+        if self._log:
+            with self._replay.lock:
+                self._log.publish(version, steps)
+        self._published_at = time.perf_counter()
+
+
+def async_actor(learner: AsyncLearner, assembly: Assembly) -> None:
+    """Collect blocks for a learner until the program stops."""
+    with one_torch_thread():
+        actor = _AsyncActor(learner, assembly, rw.current_node().replica)
+        while not rw.stopping():
+            try:
+                actor.live(learner.enter())
+            except StreamLost:
+                continue
+
+
+class _AsyncActor:
+    def __init__(self, learner: AsyncLearner, assembly: Assembly, group: int) -> None:
+        self._learner, self._assembly, self._group = learner, assembly, group
+        self._spec = assembly.spec()
+        self._policy = assembly.policy(self._spec, group)
+        self._version = -1
+
+    def live(self, life: int) -> None:
+        """Collect with new environments until the program stops.
+
+        Raises:
+            StreamLost: replay has lost blocks of this life.
+        """
+        collector = self._assembly.collector(self._policy, self._group, life=life)
+        adder = self._assembly.experiment.agent.make_adder(self._spec)
+        in_flight: deque[Future[bool]] = deque()
+        acknowledged = 0
+        try:
+            while not rw.stopping():
+                self._refresh(collector)
+                block = collector.collect(self._assembly.experiment.agent.unroll)
+                began = time.perf_counter()
+                while len(in_flight) >= _IN_FLIGHT:
+                    if not in_flight.popleft().result():
+                        rw.wait_for_stop()
+                        return
+                    acknowledged += 1
+                seconds = {**block.seconds, "wait": time.perf_counter() - began}
+                delivery = Delivery(adder.add(block), acknowledged, block.episodes, seconds)
+                in_flight.append(self._learner.deliver.future(delivery))  # type: ignore[attr-defined]
+        finally:
+            collector.close()
+
+    def _refresh(self, collector: Collector) -> None:
+        newest = self._learner.newest_variables(self._version)
+        if newest is not None:
+            collector.load(newest)
+            self._version = newest.version
+
+
+__all__ = ["AsyncLearner", "Delivery", "async_actor"]

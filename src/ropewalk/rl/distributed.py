@@ -1,0 +1,111 @@
+"""Runs an experiment as a program, and shows its progress."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ropewalk as rw
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.asynchronous import AsyncLearner, async_actor
+from ropewalk.rl.evaluators import evaluate_forever
+from ropewalk.rl.learner_node import LearnerStatus
+from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
+from ropewalk.rl.logs.logger import Logger
+from ropewalk.rl.progress import ProgressLog
+from ropewalk.rl.result import ExperimentResult
+
+_STATUS_S = 0.2
+_PRELOAD = ("torch", "gymnasium")
+_CHECKPOINT_S = 5.0
+"""Seconds between states from which a learner that died goes on."""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Which processes an experiment has.
+
+    Attributes:
+        actors: that collect experience.
+        mode: "lockstep" or "async".
+        inference: that choose actions for the actors.
+        evaluators: that evaluate the newest weights.
+    """
+
+    actors: int
+    mode: Literal["lockstep", "async"]
+    inference: int = 0
+    evaluators: int = 0
+
+    def __post_init__(self) -> None:
+        if self.inference and self.mode == "lockstep":
+            raise ValueError(
+                "in lock-step every actor has the weights of its round, so inference servers have nothing to do; leave "
+                'out inference, or say mode="async"'
+            )
+
+
+def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool = False) -> rw.Program:
+    """Return the program of an experiment.
+
+    Args:
+        assembly: makes the parts.
+        distribution: which processes there are.
+        hold: whether the learner stays after the end, until the script has its outcome.
+
+    Raises:
+        ValueError: the agent cannot be used with this environment.
+    """
+    assembly.spec()
+    program = rw.Program("rl")
+    options: dict[str, Any] = {"restart": "on_failure", "preload": _PRELOAD}
+    learner_class, actor = (
+        (LockstepLearner, lockstep_actor) if distribution.mode == "lockstep" else (AsyncLearner, async_actor)
+    )
+    learner = program.add(
+        rw.Service(learner_class, assembly, hold=hold), name="learner", checkpoint_s=_CHECKPOINT_S, **options
+    )
+    client = learner.client(on_lost="retry")
+    program.add(rw.Worker(actor, client, assembly), name="actors", replicas=distribution.actors, **options)
+    if distribution.evaluators:
+        program.add(
+            rw.Worker(evaluate_forever, client, assembly),
+            name="evaluators",
+            replicas=distribution.evaluators,
+            essential=False,
+            **options,
+        )
+    return program
+
+
+def drive_program(
+    assembly: Assembly, distribution: Distribution, logger: Logger, *, engine: str | None = None
+) -> ExperimentResult:
+    """Launch the program, log its progress until the end, and return the result.
+
+    Raises:
+        ProgramFailed: a node failed for good.
+    """
+    program = build_program(assembly, distribution, hold=True)
+    log = ProgressLog(logger, assembly.experiment.steps)
+    with program.launch(engine=engine) as running:
+        learner = running.client("learner", on_lost="retry")
+        try:
+            while not _show(learner.status(len(log.evaluations)), log):
+                time.sleep(_STATUS_S)
+            outcome = learner.outcome()
+        except rw.CallError:
+            running.wait()  # raises what ended the program
+            raise
+    return ExperimentResult(outcome, tuple(log.rows), log.seconds, assembly)
+
+
+def _show(status: LearnerStatus, log: ProgressLog) -> bool:
+    for scores in status.evaluations:
+        log.evaluation(scores)
+    log.progress(status.counters, status.metrics, status.bound, label="end" if status.done else "progress")
+    return status.done
+
+
+__all__ = ["Distribution", "build_program", "drive_program"]

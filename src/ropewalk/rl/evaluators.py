@@ -1,0 +1,38 @@
+"""The evaluators of a program: they evaluate the newest weights, again and again, and hold nobody up."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import ropewalk as rw
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.learner_node import LearnerNode
+from ropewalk.rl.result import EvaluationScores
+from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.torch_threads import one_torch_thread
+
+_EPISODES = 20
+_PAUSE_S = 0.2
+
+
+def evaluate_forever(learner: LearnerNode, assembly: Assembly) -> None:
+    """Evaluate until the program stops."""
+    experiment = assembly.experiment
+    episodes = experiment.evaluation.episodes if experiment.evaluation else _EPISODES
+    policy = assembly.policy(assembly.spec(), 0)
+    replica, version = rw.current_node().replica, -1
+    with one_torch_thread():
+        for number in count():
+            newest = learner.newest_variables(version)
+            if newest is not None:
+                variables = newest
+                version = variables.version
+                seed = derived_seed(experiment.seed, "evaluator", replica, number)
+                scores = assembly.evaluate(policy, variables, episodes, seed)
+                steps = round(variables.progress * experiment.steps)
+                learner.report_evaluation(EvaluationScores(steps, version, tuple(scores)))
+            if rw.wait_for_stop(_PAUSE_S):
+                return
+
+
+__all__ = ["evaluate_forever"]

@@ -1,0 +1,188 @@
+"""`Experiment`: an agent, an environment and a budget; runs in one process, or as a program on any engine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ropewalk.rl.agents.agent import Agent, NetworkFactory
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.distributed import Distribution, build_program, drive_program
+from ropewalk.rl.environments.environment import EnvironmentFactory
+from ropewalk.rl.in_process import run_in_process
+from ropewalk.rl.logs.logger import Logger, as_logger
+from ropewalk.rl.repeating import repeat
+from ropewalk.rl.result import ExperimentResult
+
+if TYPE_CHECKING:
+    from ropewalk.program.program import Program
+
+RunMode: TypeAlias = Literal["lockstep", "async"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """When and how the policy is evaluated, without exploration, beside the training.
+
+    Args:
+        every_steps: environment steps between evaluations in one process; evaluators of a program evaluate the newest
+            weights all the time.
+        episodes: of an evaluation.
+    """
+
+    every_steps: int
+    episodes: int = 20
+
+    def __post_init__(self) -> None:
+        if self.every_steps < 1 or self.episodes < 1:
+            raise ValueError(
+                f"an evaluation needs at least one step and one episode, not every_steps={self.every_steps} and "
+                f"episodes={self.episodes}"
+            )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is trained, on what, and for how long.
+
+    Args:
+        agent: the method and its settings, such as `rl.PPO()`.
+        environment: makes one environment from a seed: `rl.Gymnasium("CartPole-v1")`, or any function that returns a
+            `gymnasium.Env`, a `gymnasium.vector.VectorEnv` or a `VectorEnvironment`.
+        network: makes the network from the environment's spec, such as `rl.MLP((64, 64))`; None: the agent's own.
+        steps: environment steps after which training ends.
+        seed: everything random follows from it.
+        groups: groups of `agent.envs` environments in lock-step. Results depend on it, and not on the number of actors
+            that share them. None: one for each actor.
+        evaluation: when the policy is evaluated; None: never.
+        checkpoint: a folder for checkpoints; a run continues from the newest one in it. None: nothing is kept.
+        checkpoint_s: seconds between checkpoints.
+        record: a file for the decisions of an asynchronous run, from which `repeat` does it again; None: no file.
+        device: of the learner, such as "cuda".
+        digest_every: updates between digests of the weights, by which runs are compared; 0 takes none.
+    """
+
+    agent: Agent
+    environment: EnvironmentFactory
+    network: NetworkFactory | None = None
+    steps: int = 100_000
+    seed: int = 0
+    groups: int | None = None
+    evaluation: Evaluation | None = None
+    checkpoint: Path | str | None = None
+    checkpoint_s: float = 60.0
+    record: Path | str | None = None
+    device: str = "cpu"
+    digest_every: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"an experiment needs at least one step, not {self.steps}")
+        if self.groups is not None and self.groups < 1:
+            raise ValueError(f"an experiment needs at least one group of environments, not {self.groups}")
+        if self.checkpoint_s <= 0:
+            raise ValueError(f"checkpoint_s must be positive, not {self.checkpoint_s}")
+
+    def run(
+        self,
+        actors: int = 0,
+        *,
+        mode: RunMode | None = None,
+        lag: int = 0,
+        inference: int = 0,
+        evaluators: int = 0,
+        engine: str | None = None,
+        log: Logger | str | None = "terminal",
+    ) -> ExperimentResult:
+        """Train to the end, and return what came of it.
+
+        Args:
+            actors: processes that collect experience; 0: everything happens in this process, in lock-step.
+            mode: "lockstep": results have the same bits for any number of actors, deaths and hosts; "async": actors
+                never wait for each other. None: what suits the agent.
+            lag: in lock-step, 1 lets actors collect a round while the learner learns from the last one.
+            inference: processes that choose actions for all actors, which then hold no network (SEED RL).
+            evaluators: processes that evaluate the newest weights.
+            engine: where the processes run, such as "slurm"; None: as the settings say.
+            log: where progress goes: "terminal", "silent", or a `Logger`.
+
+        Raises:
+            ValueError: these settings do not fit each other; said before anything starts.
+            ProgramFailed: a node failed for good.
+        """
+        assembly = self._assembly(actors, mode, lag)
+        logger = as_logger(log)
+        if not actors:
+            if inference or evaluators:
+                raise ValueError(
+                    f"inference={inference} and evaluators={evaluators} are processes of a program, and actors=0 runs "
+                    "everything in this one; say actors=1 or more"
+                )
+            return run_in_process(assembly, logger)
+        distribution = Distribution(actors, self._mode(mode), inference=inference, evaluators=evaluators)
+        return drive_program(assembly, distribution, logger, engine=engine)
+
+    def repeat(self, record: Path | str, *, log: Logger | str | None = "terminal") -> ExperimentResult:
+        """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.
+
+        Args:
+            record: the file that `Experiment.record` named.
+            log: as in `run`.
+
+        Raises:
+            ValueError: it is the record of another experiment, or damaged.
+        """
+        return repeat(self, record, as_logger(log))
+
+    def program(
+        self, actors: int, *, mode: RunMode | None = None, lag: int = 0, inference: int = 0, evaluators: int = 0
+    ) -> Program:
+        """Return the program that `run` would launch, to be extended: nodes "learner", "actors", and so on.
+
+        It ends by itself after `steps`, and what was learned is in `checkpoint`.
+
+        Raises:
+            ValueError: as in `run`; or there is no `checkpoint`, so that the result would be lost.
+        """
+        if self.checkpoint is None:
+            raise ValueError(
+                "the result of a program that ends by itself would be lost; give the experiment a checkpoint"
+            )
+        assembly = self._assembly(actors, mode, lag)
+        distribution = Distribution(actors, self._mode(mode), inference=inference, evaluators=evaluators)
+        return build_program(assembly, distribution)
+
+    def in_words(self) -> str:
+        """Return what is trained, on what, with which seed: equal for experiments that compute the same."""
+        words = f"{self.agent} on {self.environment}, network {self.network}, {self.steps} steps, seed {self.seed}"
+        return re.sub(r" at 0x[0-9a-f]+", "", words)
+
+    def _mode(self, mode: RunMode | None) -> RunMode:
+        return mode or ("lockstep" if self.agent.synchronous else "async")
+
+    def _assembly(self, actors: int, mode: RunMode | None, lag: int) -> Assembly:
+        if actors < 0:
+            raise ValueError(f"actors is a number of processes, not {actors}")
+        if mode == "async" and self.agent.synchronous:
+            raise ValueError(
+                f"{type(self.agent).__name__} learns from the weights that its actors act with, so it always runs in "
+                'lock-step; leave out mode="async", or use an agent that corrects for the difference, such as rl.APPO'
+            )
+        if lag not in (0, 1):
+            raise ValueError(f"lag is 0 or 1 rounds, not {lag}")
+        if lag and self.agent.synchronous:
+            raise ValueError(
+                f"{type(self.agent).__name__} needs the newest weights in every round; leave out lag={lag}"
+            )
+        groups = self.groups or max(actors, 1)
+        if actors > groups:
+            raise ValueError(
+                f"{actors} actors cannot share {groups} group(s) of environments; say groups={actors} or more in the "
+                "experiment, or use fewer actors"
+            )
+        return Assembly(self, groups, lag)
+
+
+__all__ = ["Evaluation", "Experiment", "RunMode"]

@@ -1,0 +1,129 @@
+"""Runs an experiment in one process, in lock-step: for the debugger, and as the truth that programs are compared with."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+from ropewalk.rl.actors.collector import Collector, CollectorHistory
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.blocks import Block
+from ropewalk.rl.checkpoints import ExperimentCheckpoints
+from ropewalk.rl.logs.logger import Logger
+from ropewalk.rl.logs.where_time_goes import TimeShares
+from ropewalk.rl.progress import ProgressLog
+from ropewalk.rl.result import EvaluationScores, ExperimentResult, TrainingOutcome
+from ropewalk.rl.round_learner import RoundLearner
+from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.torch_threads import one_torch_thread
+from ropewalk.rl.variables import Variables
+
+
+def run_in_process(assembly: Assembly, logger: Logger) -> ExperimentResult:
+    """Train to the end in this process.
+
+    Raises:
+        ValueError: the agent cannot be used with this environment.
+    """
+    with one_torch_thread(), contextlib.closing(_Run(assembly, logger)) as run:
+        run.train()
+        return run.result()
+
+
+class _Run:
+    def __init__(self, assembly: Assembly, logger: Logger) -> None:
+        self._assembly, self._experiment = assembly, assembly.experiment
+        self._log = ProgressLog(logger, self._experiment.steps)
+        spec = assembly.spec()
+        self._rounds: RoundLearner = assembly.round_learner(spec)
+        self._policies = [assembly.policy(spec, group) for group in range(assembly.groups)]
+        self._evaluated = assembly.policy(spec, 0)
+        self._histories: list[CollectorHistory | None] = [None] * assembly.groups
+        """Where the collectors of an earlier run stood."""
+        self._evaluations: list[EvaluationScores] = []
+        self._checkpoints = ExperimentCheckpoints(self._experiment.checkpoint, self._experiment.checkpoint_s)
+        state = self._checkpoints.load()
+        if state is not None:
+            self._load(state)
+        else:
+            self._published = [self._rounds.variables()] * (assembly.lag + 1)
+        self._times = TimeShares()
+        self._collectors: list[Collector] = []
+        for group, policy in enumerate(self._policies):
+            self._collectors.append(assembly.collector(policy, group, history=self._histories[group]))
+
+    def train(self) -> None:
+        """Collect and learn, round after round."""
+        counters, experiment = self._rounds.counters, self._experiment
+        while counters.steps < experiment.steps:
+            began = time.perf_counter()
+            blocks = [self._collect(group) for group in range(self._assembly.groups)]
+            collected = time.perf_counter()
+            before = counters.steps
+            self._rounds.learn(blocks)
+            self._published = [*self._published[1:], self._rounds.variables()]
+            self._note(blocks, collected - began, time.perf_counter() - collected)
+            if self._evaluation_is_due(before):
+                self._evaluate()
+            self._log.progress(counters, self._rounds.metrics, self._times.limit())
+            self._checkpoints.save_if_due(self._state)
+        self._checkpoints.save(self._state)
+        self._log.progress(counters, self._rounds.metrics, self._times.limit(), label="end")
+
+    def result(self) -> ExperimentResult:
+        """Return what came of it."""
+        outcome = TrainingOutcome(
+            self._rounds.variables(), self._rounds.counters, tuple(self._rounds.digests), tuple(self._evaluations)
+        )
+        return ExperimentResult(outcome, tuple(self._log.rows), self._log.seconds, self._assembly)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._checkpoints.finish()
+        for collector in self._collectors:
+            collector.close()
+
+    def _collect(self, group: int) -> Block:
+        self._collectors[group].load(self._published[0])
+        return self._collectors[group].collect(self._experiment.agent.unroll)
+
+    def _note(self, blocks: list[Block], collect_s: float, learn_s: float) -> None:
+        for block in blocks:
+            self._times.add_actor(block.seconds)
+        self._times.actors["wait"] += learn_s
+        self._times.learner["wait"] += collect_s
+        self._times.learner["update"] += learn_s
+
+    def _evaluation_is_due(self, steps_before: int) -> bool:
+        evaluation = self._experiment.evaluation
+        if evaluation is None:
+            return False
+        steps = self._rounds.counters.steps
+        return steps // evaluation.every_steps > steps_before // evaluation.every_steps
+
+    def _evaluate(self) -> None:
+        evaluation = self._experiment.evaluation
+        assert evaluation is not None
+        steps, variables = self._rounds.counters.steps, self._rounds.variables()
+        seed = derived_seed(self._experiment.seed, "evaluation")
+        scores = self._assembly.evaluate(self._evaluated, variables, evaluation.episodes, seed)
+        self._evaluations.append(EvaluationScores(steps, variables.version, tuple(scores)))
+        self._log.evaluation(self._evaluations[-1])
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "rounds": self._rounds.state_dict(),
+            "histories": [collector.history() for collector in self._collectors],
+            "published": list(self._published),
+            "evaluations": list(self._evaluations),
+        }
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self._rounds.load_state_dict(state["rounds"])
+        self._histories = list(state["histories"])
+        self._published: list[Variables] = list(state["published"])
+        self._evaluations = list(state["evaluations"])
+
+
+__all__ = ["run_in_process"]

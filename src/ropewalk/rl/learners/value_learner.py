@@ -1,0 +1,152 @@
+"""`ValueLearner`: what learners of action values share: weights of items, the step, the target network, the state.
+
+An agent says what a batch costs (`evaluate`); one update is then
+
+    importance weights ─▶ noise ─▶ evaluate ─▶ gradient step ─▶ target network ─▶ new priorities
+
+The noise of noisy layers follows from the seed and the number of the update, so that there is no generator to save.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.learners.gradient_step import GradientStep
+from ropewalk.rl.learners.learner import Learner, Update
+from ropewalk.rl.learners.targets import TargetRule, target_of
+from ropewalk.rl.losses.priorities import importance_weights
+from ropewalk.rl.networks.action_values import ActionValueNetwork
+from ropewalk.rl.networks.module_arrays import arrays_of
+from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
+from ropewalk.rl.replay.batch import Batch
+from ropewalk.rl.schedules import LinearSchedule
+from ropewalk.rl.seeds import derived_seed
+
+LEAST_PRIORITY = 1e-6
+"""Is added to priorities, so that no item becomes impossible to draw (Schaul 2016, section 3.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLoss:
+    """What a batch costs.
+
+    Attributes:
+        loss: scalar, with gradient.
+        priorities: of the items, shape (B,), at least 0, without gradient.
+        metrics: scalars for the log, without gradient.
+    """
+
+    loss: Tensor
+    priorities: Tensor
+    metrics: Mapping[str, Tensor]
+
+
+class ValueLearner(Learner):
+    """Trains a network of action values against a target network.
+
+    Args:
+        network: is trained in place.
+        step: steps of its parameters.
+        target: how the target network follows.
+        beta: the exponent of importance weights; None: all items weigh 1.
+        seed: for the noise of noisy layers.
+
+    Attributes:
+        num_updates: updates that were done, those that were skipped included.
+    """
+
+    def __init__(
+        self,
+        network: ActionValueNetwork,
+        step: GradientStep,
+        *,
+        target: TargetRule,
+        beta: LinearSchedule | None,
+        seed: int,
+    ) -> None:
+        self.network, self.target_network = network, target_of(network)
+        self.num_updates = 0
+        self._step, self._target, self._beta, self._seed = step, target, beta, seed
+        self._noisy = any(isinstance(layer, NoisyLinear) for layer in network.modules())
+        self._device = next(network.parameters()).device
+
+    @abstractmethod
+    def evaluate(self, columns: Mapping[str, Array], weights: Tensor | None) -> BatchLoss:
+        """Return what a batch costs.
+
+        Args:
+            columns: of the batch.
+            weights: importance weights of the items, shape (B,); None: all are 1.
+        """
+
+    def update(self, batch: Batch, progress: float) -> Update:
+        """Learn from one batch; see `Learner.update`.
+
+        Under the policy "skip", a batch without a finite loss and gradient leaves weights and priorities as they are.
+        """
+        if self._noisy:
+            noise = torch.Generator().manual_seed(derived_seed(self._seed, "noise", self.num_updates))
+            draw_noise(self.network, noise)
+            draw_noise(self.target_network, noise)
+        metrics: dict[str, float] = {}
+        weights = None
+        if self._beta is not None:
+            metrics["beta"] = self._beta.at(progress)
+            info = batch.info
+            weights = self.tensor(importance_weights(info.probability, info.table_size, metrics["beta"]))
+        evaluated = self.evaluate(batch.columns, weights)
+        skipped = self._step.num_skipped
+        metrics["gradient_norm"] = self._step.take(evaluated.loss, batch.info)
+        self.num_updates += 1
+        self._target.follow(self.target_network, self.network, self.num_updates)
+        metrics["loss"] = evaluated.loss.item()
+        metrics.update({name: scalar.item() for name, scalar in evaluated.metrics.items()})
+        if self._step.num_skipped > skipped:
+            return Update(metrics)
+        return Update(metrics, evaluated.priorities.cpu().numpy().astype(np.float64) + LEAST_PRIORITY)
+
+    def variables(self) -> dict[str, Array]:
+        """Return copies of the network's weights by name."""
+        return arrays_of(self.network)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of both networks, the optimizer's state, and the counts."""
+        return copy.deepcopy(
+            {
+                "network": self.network.state_dict(),
+                "target": self.target_network.state_dict(),
+                "step": self._step.state_dict(),
+                "num_updates": self.num_updates,
+                "version": self.version,
+            }
+        )
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, which is not changed by it."""
+        self.network.load_state_dict(state["network"])
+        self.target_network.load_state_dict(state["target"])
+        self._step.load_state_dict(copy.deepcopy(state["step"]))
+        self.num_updates, self.version = state["num_updates"], state["version"]
+
+    def tensor(self, array: Array) -> Tensor:
+        """Return a copy of an array on the learner's device."""
+        return torch.tensor(array, device=self._device)
+
+    def observation(self, columns: Mapping[str, Array], prefix: str = "observation") -> Tensor | dict[str, Tensor]:
+        """Return the observation in a batch's columns as tensors; see `environments.spec.observation_of`."""
+        if prefix in columns:
+            return self.tensor(columns[prefix])
+        start = f"{prefix}."
+        return {name.removeprefix(start): self.tensor(columns[name]) for name in columns if name.startswith(start)}
+
+
+__all__ = ["LEAST_PRIORITY", "BatchLoss", "ValueLearner"]

@@ -1,0 +1,1 @@
+"""Where the progress of an experiment goes, one file each."""

@@ -1,0 +1,55 @@
+"""`Logger`: receives the rows of an experiment's progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
+from ropewalk.rl.logs.terminal import TerminalLogger
+
+LogRow: TypeAlias = Mapping[str, "float | int | str | None"]
+
+
+class Logger(Protocol):
+    """Anything that takes rows: `rl.CSVLogger(path)`, a function of label and row, the logger of a tracking service."""
+
+    def __call__(self, label: str, row: LogRow) -> None:
+        """Take one row.
+
+        Args:
+            label: "progress", "evaluation" or "end".
+            row: numbers by name; "steps" is always there.
+        """
+        ...
+
+
+def as_logger(log: Logger | str | None) -> Logger:
+    """Return the logger that is meant.
+
+    Raises:
+        ValueError: a name that is none.
+    """
+    if log is None or log == "silent":
+        return _silent
+    if log == "terminal":
+        return TerminalLogger()
+    if isinstance(log, str):
+        raise ValueError(f'log is "terminal", "silent" or a function of a label and a row, not {log!r}')
+    return log
+
+
+def several(*loggers: Logger) -> Logger:
+    """Return a logger that hands each row to all of these."""
+
+    def log(label: str, row: LogRow) -> None:
+        for logger in loggers:
+            logger(label, row)
+
+    return log
+
+
+def _silent(label: str, row: LogRow) -> None:
+    del label, row
+
+
+__all__ = ["LogRow", "Logger", "as_logger", "several"]

@@ -1,0 +1,60 @@
+"""`TerminalLogger`: one line every few seconds.
+
+21,120 of 80,000 steps   26 %    9,410 steps/s   score 187.3   loss 0.041  entropy 0.53   actors wait 61 %
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+_SHOWN = "loss", "entropy", "policy_lag", "epsilon", "worst", "best"
+"""Metrics that are shown, where there are any; the others are for tables."""
+
+
+class TerminalLogger:
+    """Prints progress for a person.
+
+    Args:
+        every_s: seconds between lines; evaluations and the end are always printed.
+        file: where lines go.
+        clock: for tests.
+    """
+
+    def __init__(
+        self, every_s: float = 5.0, file: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._every_s, self._file, self._clock = every_s, file, clock
+        self._printed = -float("inf")
+
+    def __call__(self, label: str, row: Mapping[str, float | int | str | None]) -> None:
+        """See `Logger`."""
+        if label == "progress":
+            if not row.get("steps"):
+                return
+            now = self._clock()
+            if now - self._printed < self._every_s:
+                return
+            self._printed = now
+        print(line_of(label, row), file=self._file or sys.stderr, flush=True)
+
+
+def line_of(label: str, row: Mapping[str, float | int | str | None]) -> str:
+    """Return a row as a line of text."""
+    steps, total = row.get("steps"), row.get("total_steps")
+    parts = [f"{steps:,} of {total:,} steps  {100 * steps / total:3.0f} %" if steps and total else f"{steps:,} steps"]  # type: ignore[operator]
+    if label != "progress":
+        parts.insert(0, label)
+    if (rate := row.get("steps_per_s")) is not None:
+        parts.append(f"{rate:,.0f} steps/s")
+    if (score := row.get("score")) is not None:
+        parts.append(f"score {score:.1f}")
+    parts += [f"{name} {value:.3g}" for name in _SHOWN if isinstance(value := row.get(name), float)]
+    if bound := row.get("bound"):
+        parts.append(str(bound))
+    return "   ".join(parts)
+
+
+__all__ = ["TerminalLogger", "line_of"]

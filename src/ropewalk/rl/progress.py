@@ -1,0 +1,69 @@
+"""`ProgressLog`: makes rows of progress from the counts of a learner, with rates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from ropewalk.rl.counters import Counters
+from ropewalk.rl.logs.logger import Logger, LogRow
+from ropewalk.rl.result import EvaluationScores
+
+
+class ProgressLog:
+    """Hands rows to a logger, and keeps them for the result.
+
+    Args:
+        logger: where they go.
+        total_steps: of the experiment.
+        clock: for tests.
+    """
+
+    def __init__(self, logger: Logger, total_steps: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._logger, self._total_steps, self._clock = logger, total_steps, clock
+        self._began = clock()
+        self._first_steps: int | None = None
+        self.rows: list[LogRow] = []
+        self.evaluations: list[EvaluationScores] = []
+
+    @property
+    def seconds(self) -> float:
+        """Since this was made."""
+        return self._clock() - self._began
+
+    def progress(
+        self, counters: Counters, metrics: Mapping[str, float], bound: str = "", label: str = "progress"
+    ) -> None:
+        """Log what was done so far."""
+        if self._first_steps is None:
+            self._first_steps = counters.steps
+        seconds = self.seconds
+        row: dict[str, float | int | str | None] = {
+            "steps": counters.steps,
+            "total_steps": self._total_steps,
+            "seconds": seconds,
+            "steps_per_s": (counters.steps - self._first_steps) / seconds if seconds > 0 else None,
+            "score": counters.score,
+            "episodes": counters.episodes,
+            "updates": counters.updates,
+            **metrics,
+            "bound": bound or None,
+        }
+        self.rows.append(row)
+        self._logger(label, row)
+
+    def evaluation(self, scores: EvaluationScores) -> None:
+        """Log an evaluation."""
+        row: LogRow = {
+            "steps": scores.steps,
+            "version": scores.version,
+            "score": scores.mean,
+            "worst": min(scores.scores),
+            "best": max(scores.scores),
+            "episodes": len(scores.scores),
+        }
+        self.evaluations.append(scores)
+        self._logger("evaluation", row)
+
+
+__all__ = ["ProgressLog"]

@@ -1,0 +1,127 @@
+"""Repeats an asynchronous run in one process, from the log of its decisions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ropewalk.rl.actors.collector import Collector
+from ropewalk.rl.adders.adder import Adder
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.counters import Counters
+from ropewalk.rl.decision_log import Event, read_decisions
+from ropewalk.rl.logs.logger import Logger
+from ropewalk.rl.progress import ProgressLog
+from ropewalk.rl.replay.batch import Batch
+from ropewalk.rl.result import ExperimentResult, TrainingOutcome
+from ropewalk.rl.round_learner import digest_of
+from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.torch_threads import one_torch_thread
+from ropewalk.rl.variables import Variables
+
+if TYPE_CHECKING:
+    from ropewalk.rl.experiment import Experiment
+
+
+def repeat(experiment: Experiment, path: Path | str, logger: Logger) -> ExperimentResult:
+    """Do again what the log says, in its order; weights get the same bits.
+
+    Raises:
+        ValueError: the log is of another experiment, or damaged.
+    """
+    groups, events = read_decisions(path, experiment.in_words())
+    with one_torch_thread():
+        repetition = _Repetition(Assembly(experiment, groups), events, logger)
+        try:
+            return repetition.run()
+        finally:
+            repetition.close()
+
+
+class _Repetition:
+    def __init__(self, assembly: Assembly, events: Sequence[Event], logger: Logger) -> None:
+        self._assembly, self._events = assembly, events
+        experiment = assembly.experiment
+        self._spec = assembly.spec()
+        seed = derived_seed(experiment.seed, "learner")
+        self._learner = experiment.agent.make_learner(
+            self._spec, experiment.network, seed=seed, device=experiment.device
+        )
+        self._tables = assembly.tables(self._spec)
+        self._counters = Counters()
+        self._log = ProgressLog(logger, experiment.steps)
+        self._streams: dict[str, tuple[Collector, Adder]] = {}
+        self._uses = Counter(event[3] for event in events if event[0] == "insert")
+        """Blocks that are still to be collected with each version."""
+        self._published: dict[int, Variables] = {}
+        self._newest = Variables(0, 0.0, {})
+        self._metrics: dict[str, float] = {}
+        self._digests: list[str] = []
+        self._batch: Batch | None = None
+        self._priorities: Any = None
+
+    def run(self) -> ExperimentResult:
+        """Do all of it."""
+        for event in self._events:
+            match event:
+                case ["insert", str(run_id), int(), int(version)]:
+                    self._insert(run_id, version)
+                case ["sample", int(num_items)]:
+                    self._update(num_items)
+                case ["priorities"]:
+                    assert self._batch is not None
+                    self._tables.update_priorities(
+                        self._assembly.experiment.agent.table, self._batch.info.keys, self._priorities
+                    )
+                case ["publish", int(version), int(steps)]:
+                    self._publish(version, steps)
+                case _:
+                    raise ValueError(f"the log of decisions has an event that is none: {event}")
+        self._log.progress(self._counters, self._metrics, label="end")
+        outcome = TrainingOutcome(self._newest, self._counters, tuple(self._digests))
+        return ExperimentResult(outcome, tuple(self._log.rows), self._log.seconds, self._assembly)
+
+    def close(self) -> None:
+        """Close the environments."""
+        for collector, _ in self._streams.values():
+            collector.close()
+
+    def _insert(self, run_id: str, version: int) -> None:
+        group, _, life = run_id.partition("#")
+        if run_id not in self._streams:
+            policy = self._assembly.policy(self._spec, int(group))
+            collector = self._assembly.collector(policy, int(group), life=int(life))
+            self._streams[run_id] = collector, self._assembly.experiment.agent.make_adder(self._spec)
+        collector, adder = self._streams[run_id]
+        collector.load(self._published[version])
+        block = collector.collect(self._assembly.experiment.agent.unroll)
+        self._uses[version] -= 1
+        self._drop_unused()
+        self._tables.insert(adder.add(block))
+        self._counters.add(block.steps, block.episodes)
+
+    def _update(self, num_items: int) -> None:
+        experiment = self._assembly.experiment
+        self._batch = self._tables.sample(experiment.agent.table, num_items)
+        self._learner.version = self._newest.version
+        update = self._learner.update(self._batch, min(1.0, self._counters.steps / experiment.steps))
+        self._priorities, self._metrics = update.priorities, dict(update.metrics)
+        self._counters.updates += 1
+        if experiment.digest_every and self._counters.updates % experiment.digest_every == 0:
+            self._digests.append(digest_of(self._learner.variables()))
+        self._log.progress(self._counters, self._metrics)
+
+    def _publish(self, version: int, steps: int) -> None:
+        progress = min(1.0, steps / self._assembly.experiment.steps)
+        self._newest = self._published[version] = Variables(version, progress, self._learner.variables())
+        self._drop_unused()
+
+    def _drop_unused(self) -> None:
+        self._published = {
+            version: each for version, each in self._published.items() if self._uses[version] or each is self._newest
+        }
+
+
+__all__ = ["repeat"]

@@ -1,0 +1,176 @@
+"""`Inserter`: sends the insertions of an actor to replay, several at a time and in order, across losses of the server.
+
+insert ─▶ queue ─▶ at most `_CALLS` calls under way, each with all that was queued ─▶ acknowledged
+                                      └─ StreamLost ─▶ a new stream, with the rows that are still needed
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+from ropewalk.errors import DeadlineExceeded, ServiceLost, StreamLost
+from ropewalk.rl.replay.checking import check_signature
+from ropewalk.rl.replay.here import callable_replay
+from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.sent_rows import SentStream
+from ropewalk.rl.replay.shards import ShardedReplay
+from ropewalk.rl.replay.table import ReplayTable
+
+_CALLS = 2
+"""Calls under way: the server works at one while the other is being packed or is on its way."""
+
+logger = logging.getLogger(__name__)
+
+
+class Inserter:
+    """Inserts into replay, wherever that is; for one actor, in one thread.
+
+    With a client, insertions are sent without waiting for each answer. An insertion is done once, whatever becomes of
+    calls and servers in between. When replay comes back without earlier insertions of the stream, a new stream follows
+    under another run id (the old one with "~1"), and begins with the rows that are still needed. With replay in this
+    process, each insertion is done at once.
+
+    Args:
+        replay: a client of a replay server, a `ReplayServer`, a `ReplayTables` or a `ShardedReplay`.
+        ahead: insertions that may be without an answer; a further one waits. This bounds how old the weights of an
+            insertion may be that waits at the limiter, and the memory that insertions take.
+
+    Raises:
+        ValueError: `ahead` is below 1.
+    """
+
+    def __init__(self, replay: Any, ahead: int = 4) -> None:
+        if ahead < 1:
+            raise ValueError(f"ahead must be at least 1, not {ahead}")
+        self._replay = callable_replay(replay)
+        self._ahead = ahead
+        self._stream: SentStream | None = None
+        self._target: Any = self._replay
+        self._shard = 0
+        self._queued: list[Insertion] = []
+        self._calls: deque[tuple[Future[list[bool]], int]] = deque()
+        """Calls under way, with the number of insertions in each."""
+        self._tables: tuple[ReplayTable, ...] = ()
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of insertions without an answer."""
+        return len(self._stream.waiting) if self._stream else 0
+
+    def tables(self) -> tuple[ReplayTable, ...]:
+        """Return the settings of replay's tables, for which it is asked once."""
+        if not self._tables:
+            self._tables = self._target.tables()
+        return self._tables
+
+    def insert(self, insertion: Insertion) -> None:
+        """Insert, waiting while `ahead` insertions are without an answer.
+
+        Raises:
+            ValueError: the insertion does not fit the signature of a table; it was not sent. Or replay refused an
+                earlier one.
+            LimiterDeadlock: neither inserting nor sampling can go on.
+            ProgramStopped: the program is being stopped.
+        """
+        if self._stream is None or self._stream.run_id != insertion.run_id:
+            self._begin(insertion.run_id)
+        assert self._stream
+        self._check(insertion)
+        self._settle(self._ahead - 1, None)
+        self._queued.append(self._stream.add(insertion))
+        self._send()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Wait until all insertions were done.
+
+        Args:
+            timeout_s: seconds; None waits for ever.
+
+        Raises:
+            DeadlineExceeded: after `timeout_s`; the insertions stay under way.
+        """
+        self._settle(0, None if timeout_s is None else time.monotonic() + timeout_s)
+
+    def close(self) -> None:
+        """Give up insertions without an answer, each of which is done or not; may be called twice."""
+        for future, _ in self._calls:
+            future.cancel()
+        self._calls.clear()
+        self._queued.clear()
+        self._stream = None
+
+    def _begin(self, run_id: str) -> None:
+        if self._stream:
+            self.flush()
+            self._target.end_stream(self._stream.name)
+        self._stream = SentStream(run_id)
+        self._choose_target()
+
+    def _choose_target(self) -> None:
+        replay = self._replay
+        if isinstance(replay, ShardedReplay):
+            assert self._stream
+            self._shard = replay.shard_of(self._stream.run_id)
+            replay = replay.shards[self._shard]
+        self._target = replay
+
+    def _check(self, insertion: Insertion) -> None:
+        for table in self.tables():
+            check_signature(table, insertion)
+
+    def _send(self) -> None:
+        """Send what is queued, if not too many calls are under way."""
+        stream = self._stream
+        if not self._queued or len(self._calls) >= _CALLS or stream is None:
+            return
+        queued, self._queued = self._queued, []
+        method = self._target.insert_many
+        future: Future[list[bool]] = method.future(queued, stream.acknowledged)
+        self._calls.append((future, len(queued)))
+
+    def _settle(self, at_most: int, due: float | None) -> None:
+        """Take the answers that have come, and wait until at most this number of insertions is without one."""
+        while self._stream and (self._calls or self._queued):
+            self._send()
+            future, num = self._calls[0]
+            if not future.done() and self.num_waiting <= at_most:
+                return
+            try:
+                future.result(None if due is None else max(0.0, due - time.monotonic()))
+            except StreamLost as error:
+                self._target.end_stream(self._stream.name)
+                self._begin_anew(error)
+            except ServiceLost as error:
+                if not isinstance(self._replay, ShardedReplay):
+                    raise
+                self._replay.give_up(self._shard, error)
+                self._choose_target()
+                self._begin_anew(error)
+            except (TimeoutError, CancelledError) as error:
+                if future.done():
+                    raise
+                raise DeadlineExceeded(
+                    f"{self.num_waiting} insertions of stream {self._stream.name} are not done yet and stay under way",
+                    call="insert",
+                ) from error
+            else:
+                self._calls.popleft()
+                self._stream.acknowledge(num)
+
+    def _begin_anew(self, error: StreamLost | ServiceLost) -> None:
+        """Send everything without an answer in a new stream; the calls under way fail or are given up first."""
+        assert self._stream
+        before = self._stream.name
+        for future, _ in self._calls:
+            future.cancel()
+        self._calls.clear()
+        self._queued = self._stream.begin_anew()
+        logger.warning("%s; stream %s follows %s", error, self._stream.name, before)
+        self._send()
+
+
+__all__ = ["Inserter"]

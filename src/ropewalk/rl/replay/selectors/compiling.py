@@ -1,0 +1,27 @@
+"""Imports numba, which is untyped and optional, for `sum_tree_numba`; importing this module requires it.
+
+`ropewalk.exchange.kernels.compiling` does the same, in a package that imports torch, which replay does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+import numba  # pyright: ignore[reportMissingTypeStubs]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def compiled(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile a function at its first use; cached on disk beside its module, or where numba keeps its caches."""
+    compiler = cast(Any, numba)
+    try:
+        return compiler.njit(function, cache=True, nogil=True)
+    except RuntimeError:
+        # There is no writable folder for the cache.
+        return compiler.njit(function, nogil=True)
+
+
+__all__ = ["compiled"]

@@ -1,0 +1,243 @@
+"""`ShardedReplay`: several replay servers as one. Each run id has its shard; a batch is from one shard.
+
+    insert:   run id ── hash ──▶ shard                 all rows of a stream, and the items over them, are in one place
+    sample:   weights of the shards ── draw ──▶ shard  an item is as likely as in a single table of all items
+    keys:     key in the shard * number of shards + number of the shard
+
+When a shard is lost, its items are lost unless it is restored, and the others go on.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.errors import DeadlineExceeded, ServiceLost
+from ropewalk.rl.replay.batch import Batch
+from ropewalk.rl.replay.draws import Drawn, Draws, SamplerClosed
+from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.limiters.limiter import Limiter
+from ropewalk.rl.replay.table import ReplayTable
+from ropewalk.rl.replay.table_info import TableInfo
+
+_PATIENCE_S = 0.5
+"""Seconds for which a shard that was drawn may take to answer before another one, which has, is taken in its place."""
+
+
+class ShardedReplay:
+    """Clients of replay servers with equal tables, used as one replay.
+
+    Args:
+        shards: one client for each; a client of several replicas gives one for each replica when iterated over.
+        seed: of the choice of shards.
+
+    Raises:
+        ValueError: there is no shard.
+    """
+
+    def __init__(self, shards: Iterable[Any], seed: int = 0) -> None:
+        self.shards: tuple[Any, ...] = tuple(shards)
+        if not self.shards:
+            raise ValueError("ShardedReplay needs at least one shard")
+        self._seed = seed
+        self.lost: dict[int, str] = {}
+        """Shards that are gone and will not come back, with what became of them."""
+
+    def shard_of(self, run_id: str) -> int:
+        """Number of the shard of a run id; of those that are not lost for good."""
+        left = [number for number in range(len(self.shards)) if number not in self.lost]
+        if not left:
+            raise ServiceLost(f"all {len(self.shards)} shards of replay are lost: {'; '.join(self.lost.values())}")
+        return left[zlib.crc32(run_id.encode()) % len(left)]
+
+    def give_up(self, shard: int, why: Exception) -> None:
+        """Note that a shard is gone for good."""
+        self.lost[shard] = str(why)
+
+    def insert(self, insertion: Insertion) -> bool:
+        """Insert into the shard of the run id; see `ReplayServer.insert`. `Inserter` survives the loss of a shard."""
+        return self.shards[self.shard_of(insertion.run_id)].insert(insertion)
+
+    def end_stream(self, run_id: str) -> None:
+        """Drop the rows that only a stream's later insertions could name."""
+        self.shards[self.shard_of(run_id)].end_stream(run_id)
+
+    def tables(self) -> tuple[ReplayTable, ...]:
+        """Return the settings of the tables, which are equal in all shards."""
+        return self._left()[0][1].tables()
+
+    def draws(self, table: str, batch_size: int, num_calls: int) -> Draws:
+        """Return calls for samples of all shards, for a `Sampler`; `num_calls` of each shard."""
+        return ShardDraws(self, table, batch_size, num_calls, self._seed)
+
+    def update_priorities(self, table: str, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
+        """Change priorities; see `ReplayServer.update_priorities`."""
+        num = len(self.shards)
+        futures: list[Future[int]] = []
+        for shard, client in self._left():
+            of_shard = keys % num == shard
+            if of_shard.any():
+                futures.append(client.update_priorities.future(table, keys[of_shard] // num, priorities[of_shard]))
+        return sum(future.result() for future in futures)
+
+    def delete(self, table: str, keys: NDArray[np.int64]) -> int:
+        """Delete items; see `ReplayServer.delete`."""
+        num = len(self.shards)
+        return sum(
+            client.delete(table, keys[keys % num == shard] // num)
+            for shard, client in self._left()
+            if (keys % num == shard).any()
+        )
+
+    def reset(self, table: str) -> None:
+        """Delete all items of a table in all shards."""
+        for _, client in self._left():
+            client.reset(table)
+
+    def set_limiter(self, table: str, limiter: Limiter) -> None:
+        """Give the table another limiter in each shard."""
+        for _, client in self._left():
+            client.set_limiter(table, limiter)
+
+    def info(self) -> dict[str, TableInfo]:
+        """Return facts about each table, summed over the shards."""
+        infos = [client.info() for _, client in self._left()]
+        return {name: _summed([info[name] for info in infos]) for name in infos[0]}
+
+    def _left(self) -> list[tuple[int, Any]]:
+        left = [each for each in enumerate(self.shards) if each[0] not in self.lost]
+        if not left:
+            self.shard_of("")  # raises
+        return left
+
+
+class ShardDraws(Draws):
+    """Calls for samples of all shards, received in proportion to the shards' weights.
+
+    A shard's weight is its number of items, or, for a prioritized table, the sum from which it draws. Each call of a
+    shard tells both; a shard has calls under way all the time, so they are known as soon as it has items.
+
+    Args:
+        replay: the shards.
+        table: name of the table.
+        batch_size: items that each call asks for.
+        num_calls: calls under way at each shard.
+        seed: of the choice of shards.
+    """
+
+    def __init__(self, replay: ShardedReplay, table: str, batch_size: int, num_calls: int, seed: int) -> None:
+        super().__init__(table, batch_size)
+        self._replay, self._num_calls = replay, num_calls
+        self._rng = np.random.default_rng(seed)
+        self._calls: list[list[Future[Drawn]]] = [[] for _ in replay.shards]
+        self._weights = np.zeros(len(replay.shards))
+        self._sizes = np.zeros(len(replay.shards), np.int64)
+        self._exponent: float | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def receive(self, due: float | None) -> Drawn:
+        while True:
+            self._begin_calls()
+            shard = self._choose(due)
+            if shard is None:
+                continue
+            with self._lock:
+                if self._closed:
+                    raise SamplerClosed
+                future = self._calls[shard].pop(0)
+            try:
+                batch, life = self._result(future, due)
+            except ServiceLost as error:
+                self._replay.give_up(shard, error)
+                self._weights[shard] = self._sizes[shard] = 0
+                continue
+            return self._as_one(shard, batch), life
+
+    @property
+    def is_ready(self) -> bool:
+        return any(calls and calls[0].done() for calls in self._calls)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            futures = [future for calls in self._calls for future in calls]
+        for future in futures:
+            future.cancel()
+
+    def _begin_calls(self) -> None:
+        self._replay.shard_of("")  # raises if none is left
+        if self._exponent is None:
+            settings = {table.name: table for table in self._replay.tables()}[self._table]
+            self._exponent = float(getattr(settings.sampler, "exponent", 0.0))
+        with self._lock:
+            if self._closed:
+                raise SamplerClosed
+            for shard, client in enumerate(self._replay.shards):
+                while shard not in self._replay.lost and len(self._calls[shard]) < self._num_calls:
+                    self._calls[shard].append(self._begin(client))
+
+    def _choose(self, due: float | None) -> int | None:
+        """Return a shard whose answer has come; None if there is none yet."""
+        left = [shard for shard in range(len(self._calls)) if shard not in self._replay.lost]
+        fresh = [shard for shard in left if not self._weights[shard] and self._calls[shard][0].done()]
+        if fresh:  # its weight is not known before it is received
+            return fresh[0]
+        if not self._weights.any():
+            self._wait([self._calls[shard][0] for shard in left], due)
+            return None
+        drawn = int(self._rng.choice(len(self._weights), p=self._weights / self._weights.sum()))
+        patience = time.monotonic() + _PATIENCE_S
+        if not self._calls[drawn][0].done():
+            self._wait([self._calls[drawn][0]], patience if due is None else min(due, patience), raises=False)
+        if self._calls[drawn][0].done():
+            return drawn
+        ready = [shard for shard in left if self._calls[shard][0].done()]
+        if ready:
+            return ready[0]
+        self._wait([self._calls[shard][0] for shard in left], due)
+        return None
+
+    def _wait(self, futures: Sequence[Future[Drawn]], due: float | None, *, raises: bool = True) -> None:
+        timeout_s = None if due is None else max(0.0, due - time.monotonic())
+        done = concurrent.futures.wait(futures, timeout_s, concurrent.futures.FIRST_COMPLETED).done
+        if self._closed:
+            raise SamplerClosed
+        if not done and raises:
+            raise DeadlineExceeded(f"no items came from table {self._table!r} in time", call="sample")
+
+    def _as_one(self, shard: int, batch: Batch) -> Batch:
+        """The batch with keys, probabilities and size as in a single table; notes the shard's weight."""
+        info = batch.info
+        # Of priority ** exponent / total.
+        total = info.priority[0] ** self._exponent / info.probability[0] if self._exponent else info.table_size
+        self._weights[shard], self._sizes[shard] = total, info.table_size
+        share = self._weights[shard] / self._weights.sum()
+        keys = info.keys * len(self._weights) + shard
+        return Batch(
+            batch.columns,
+            replace(info, keys=keys, probability=info.probability * share, table_size=int(self._sizes.sum())),
+        )
+
+
+def _summed(infos: Sequence[TableInfo]) -> TableInfo:
+    first = infos[0]
+    numbers = ("size", "max_size", "num_bytes", "inserts", "samples", "deletes")
+    sums = {name: sum(getattr(info, name) for info in infos) for name in numbers}
+    waits = ("insert_waits_for", "sample_waits_for")
+    # A call goes to one shard: what all of them wait for is what it waits for.
+    texts = {name: "; ".join(getattr(info, name) for info in infos) for name in waits}
+    all_wait = {name: texts[name] if all(getattr(info, name) for info in infos) else "" for name in waits}
+    return replace(first, **sums, **all_wait)
+
+
+__all__ = ["ShardDraws", "ShardedReplay"]

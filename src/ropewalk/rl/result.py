@@ -1,0 +1,122 @@
+"""`ExperimentResult`: what came of an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ropewalk.rl.counters import Counters
+from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.seeds import derived_seed
+from ropewalk.rl.variables import Variables
+
+if TYPE_CHECKING:
+    from ropewalk.rl.assembly import Assembly
+
+
+@dataclass(frozen=True)
+class EvaluationScores:
+    """The scores of one evaluation.
+
+    Attributes:
+        steps: environment steps of training before it.
+        version: of the weights.
+        scores: undiscounted, one for each episode.
+    """
+
+    steps: int
+    version: int
+    scores: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean score."""
+        return sum(self.scores) / len(self.scores)
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """What the learner has at the end; travels from a learner's process to the script.
+
+    Attributes:
+        variables: the last weights.
+        counters: what was done.
+        digests: of the weights, one for every `Experiment.digest_every` updates.
+        evaluations: in their order.
+    """
+
+    variables: Variables
+    counters: Counters
+    digests: tuple[str, ...] = ()
+    evaluations: tuple[EvaluationScores, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """What came of an experiment.
+
+    Attributes:
+        outcome: weights, counters, digests and evaluations.
+        timeline: rows of progress: steps, seconds, score and the learner's metrics.
+        seconds: wall time of this run.
+    """
+
+    outcome: TrainingOutcome
+    timeline: tuple[Mapping[str, float | int | str | None], ...]
+    seconds: float
+    assembly: Assembly
+
+    @property
+    def counters(self) -> Counters:
+        """Steps, episodes and updates that were done."""
+        return self.outcome.counters
+
+    @property
+    def score(self) -> float | None:
+        """Mean score of the last 100 episodes of training, with exploration; None if none has ended."""
+        return self.outcome.counters.score
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Of the weights, one for every `Experiment.digest_every` updates: equal for equal bits."""
+        return self.outcome.digests
+
+    @property
+    def variables(self) -> Variables:
+        """The last weights by name."""
+        return self.outcome.variables
+
+    @property
+    def evaluations(self) -> tuple[EvaluationScores, ...]:
+        """Evaluations during the run."""
+        return self.outcome.evaluations
+
+    def policy(self) -> Policy:
+        """Return the trained policy."""
+        policy = self.assembly.policy(self.assembly.spec(), 0)
+        policy.load(self.variables)
+        return policy
+
+    def evaluate(self, episodes: int = 20, seed: int = 0) -> tuple[float, ...]:
+        """Return the scores of new episodes of the greedy policy; equal for equal seeds.
+
+        Args:
+            episodes: how many.
+            seed: of the environments.
+        """
+        policy = self.assembly.policy(self.assembly.spec(), 0)
+        return tuple(
+            self.assembly.evaluate(policy, self.variables, episodes, derived_seed(seed, "evaluate the result"))
+        )
+
+    def __repr__(self) -> str:
+        score = "no episode has ended" if self.score is None else f"score {self.score:.1f}"
+        counters = self.counters
+        return (
+            f"<experiment after {counters.steps:,} steps, {counters.episodes:,} episodes, {counters.updates:,} updates "
+            f"in {self.seconds:.0f} s: {score}>"
+        )
+
+
+__all__ = ["EvaluationScores", "ExperimentResult", "TrainingOutcome"]

@@ -1,0 +1,160 @@
+"""`RoundLearner`: what lock-step learns from a round of blocks, in one fixed order.
+
+It is the whole of an experiment but for the environments: adders, tables, learner, counters. One process calls it with
+the blocks that it has collected itself, the learner of a program with those that actors send; the bits are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ropewalk.errors import RopewalkError
+from ropewalk.rl.adders.adder import Adder
+from ropewalk.rl.blocks import Block
+from ropewalk.rl.counters import Counters
+from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.learners.learner import Learner
+from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.tables import ReplayTables
+from ropewalk.rl.variables import Variables
+
+
+class LimiterStuck(RopewalkError):
+    """Neither an insertion nor an update is allowed by a table's limiter, and nothing will change that."""
+
+
+class RoundLearner:
+    """Learns from rounds of blocks: the blocks of all groups, in the order of their groups.
+
+    Args:
+        learner: what is trained.
+        tables: replay.
+        adders: one for each group.
+        table: the table that batches come from.
+        batch_size: items of a batch.
+        total_steps: environment steps of the whole experiment, for `progress`.
+        digest_every: updates between digests of the weights; 0 takes none.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        tables: ReplayTables,
+        adders: Sequence[Adder],
+        *,
+        table: str,
+        batch_size: int,
+        total_steps: int,
+        digest_every: int = 0,
+    ) -> None:
+        self.learner, self.tables, self.adders = learner, tables, list(adders)
+        self.counters = Counters()
+        self.metrics: dict[str, float] = {}
+        """Of the last update."""
+        self.digests: list[str] = []
+        """One of the weights after every `digest_every` updates."""
+        self._table, self._batch_size, self._total_steps = table, batch_size, total_steps
+        self._digest_every = digest_every
+        self._published: dict[int, Variables] = {}
+
+    @property
+    def version(self) -> int:
+        """Of the weights: the number of rounds that were learned."""
+        return self.counters.rounds
+
+    @property
+    def progress(self) -> float:
+        """Share of the experiment's steps that are done, 0 to 1."""
+        return min(1.0, self.counters.steps / self._total_steps)
+
+    def variables(self) -> Variables:
+        """Return the weights after the last round; the same object until the next one."""
+        if self.version not in self._published:
+            self._published = {self.version: Variables(self.version, self.progress, self.learner.variables())}
+        return self._published[self.version]
+
+    def learn(self, blocks: Sequence[Block]) -> int:
+        """Learn from a round.
+
+        Each block is inserted as soon as the limiter allows it, with updates until it does; then come all updates that
+        it allows.
+
+        Args:
+            blocks: one for each group, in their order.
+
+        Returns:
+            The number of updates.
+
+        Raises:
+            LimiterStuck: the limiter allows neither the next insertion nor an update.
+        """
+        before = self.counters.updates
+        for adder, block in zip(self.adders, blocks, strict=True):
+            insertion = adder.add(block)
+            while not self.tables.can_insert(insertion):
+                if not self._update():
+                    raise self._stuck(insertion)
+            self.tables.insert(insertion)
+            self.counters.add(block.steps, block.episodes)
+        while self._update():
+            pass
+        self.counters.rounds += 1
+        return self.counters.updates - before
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later rounds depend on."""
+        return {
+            "learner": self.learner.state_dict(),
+            "tables": self.tables.state_dict(),
+            "adders": list(self.adders),
+            "counters": self.counters.state_dict(),
+            "digests": list(self.digests),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self.learner.load_state_dict(state["learner"])
+        self.tables.load_state_dict(state["tables"])
+        self.adders = list(state["adders"])
+        self.counters.load_state_dict(state["counters"])
+        self.digests = list(state["digests"])
+        self._published = {}
+
+    def _update(self) -> bool:
+        """Learn from one batch, if the limiter allows a whole one."""
+        if self.tables.can_sample(self._table, self._batch_size) < self._batch_size:
+            return False
+        self.learner.version = self.version
+        batch = self.tables.sample(self._table, self._batch_size)
+        update = self.learner.update(batch, self.progress)
+        if update.priorities is not None:
+            self.tables.update_priorities(self._table, batch.info.keys, update.priorities)
+        self.metrics = dict(update.metrics)
+        self.counters.updates += 1
+        if self._digest_every and self.counters.updates % self._digest_every == 0:
+            self.digests.append(digest_of(self.learner.variables()))
+        return True
+
+    def _stuck(self, insertion: Insertion) -> LimiterStuck:
+        return LimiterStuck(
+            f"lock-step cannot go on: the tables' limiters allow neither the {sum(map(len, insertion.items.values()))} "
+            f"items of a block nor a batch of {self._batch_size}. {self.tables.info()}. A block is inserted as a "
+            "whole, so give the limiter an error_buffer of at least twice a block's items times the samples per insert"
+        )
+
+
+def digest_of(arrays: Mapping[str, Array]) -> str:
+    """Return a digest of named arrays: equal for equal bits, whatever the order of the names."""
+    seen = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        seen.update(f"{name}{array.dtype}{array.shape}".encode())
+        seen.update(array.tobytes())
+    return seen.hexdigest()[:16]
+
+
+__all__ = ["LimiterStuck", "RoundLearner", "digest_of"]

@@ -1,0 +1,56 @@
+"""Histories of environments, followed through blocks."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropewalk.rl.blocks import Block
+from ropewalk.rl.environments.histories import advanced, fresh_history
+
+
+def block_of(action: list[list[int]], mask: list[list[int]], ended: list[list[int]]) -> Block:
+    """Time-major lists."""
+    columns = {
+        "action": np.array(action),
+        "mask": np.array(mask, bool),
+        "terminated": np.array(ended, bool),
+        "truncated": np.zeros_like(np.array(ended, bool)),
+        "reward": np.zeros(np.array(mask).shape, np.float32),
+    }
+    return Block(columns, "0#0", 0, 0, int(np.sum(mask)))
+
+
+def test_actions_since_the_last_reset_are_kept() -> None:
+    first = advanced(fresh_history(2), block_of([[1, 2], [3, 4]], [[1, 1], [1, 1]], [[0, 0], [0, 1]]))
+    assert first.episodes == (0, 0) and first.ended == (False, True)
+    assert [list(actions) for actions in first.actions] == [[1, 3], [2, 4]]
+    second = advanced(first, block_of([[5, 6], [7, 8]], [[1, 0], [1, 1]], [[0, 0], [0, 0]]))
+    assert second.episodes == (0, 1) and second.ended == (False, False)
+    assert [list(actions) for actions in second.actions] == [[1, 3, 5, 7], [8]]
+
+
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=8, max_size=8),
+    cuts=st.lists(st.integers(1, 4), min_size=1, max_size=6),
+)
+@settings(max_examples=100, deadline=None)
+def test_it_does_not_matter_how_steps_are_cut_into_blocks(lengths: list[int], cuts: list[int]) -> None:
+    """Against an environment that counts: one episode after the other, of the given lengths."""
+    history = fresh_history(1)
+    episode, actions, ended = 0, list[int](), False
+    action = 0
+    for cut in cuts:
+        rows: list[tuple[int, int, int]] = []
+        for _ in range(cut):
+            action += 1
+            if ended:
+                episode, actions, ended = episode + 1, [], False
+                rows.append((action, 0, 0))
+                continue
+            actions = [*actions, action]
+            ended = len(actions) == lengths[episode % len(lengths)]
+            rows.append((action, 1, int(ended)))
+        history = advanced(history, block_of(*([[row[at]] for row in rows] for at in range(3))))
+        assert (history.episodes[0], list(history.actions[0]), history.ended[0]) == (episode, actions, ended)

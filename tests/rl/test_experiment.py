@@ -1,0 +1,209 @@
+"""Experiments as a whole: the same bits however they run, and what happens when their processes die."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk as rw
+from ropewalk import rl
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.distributed import Distribution, build_program
+from ropewalk.rl.logs.memory import MemoryLogger
+
+CARTPOLE = rl.Gymnasium("CartPole-v1")
+SMALL = rl.Experiment(
+    rl.IMPALA(unroll=8, envs=2, batch_size=2), CARTPOLE, rl.MLP((16,)), steps=2_000, seed=3, digest_every=10, groups=4
+)
+RECURRENT = dataclasses.replace(SMALL, network=rl.LSTM(rl.MLP((8,)), 8), steps=1_000)
+
+
+def reference(experiment: rl.Experiment, lag: int = 0) -> rl.ExperimentResult:
+    return experiment.run(lag=lag, log="silent")
+
+
+def run_with_deaths(
+    experiment: rl.Experiment, actors: int, deaths: Callable[[Any, int], None], *, mode: Any = "lockstep", lag: int = 0
+) -> tuple[Any, int]:
+    """The outcome of a program, during which `deaths(running, number)` is called after every few updates."""
+    assembly = Assembly(experiment, experiment.groups or actors, lag)
+    program = build_program(assembly, Distribution(actors, mode), hold=True)
+    num_deaths = 0
+    with program.launch() as running:
+        learner = running.client("learner", on_lost="retry")
+        next_death = 5
+        while not (status := learner.status()).done:
+            if status.counters.updates >= next_death:
+                deaths(running, num_deaths)
+                num_deaths += 1
+                next_death = status.counters.updates + 10
+            threading.Event().wait(0.02)
+        return learner.outcome(), num_deaths
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_lock_step_gives_the_same_bits_with_any_number_of_actors(lag: int) -> None:
+    expected = reference(SMALL, lag)
+    assert len(expected.digests) > 2
+    for actors in (1, 3):
+        result = SMALL.run(actors, mode="lockstep", lag=lag, log="silent")
+        assert result.digests == expected.digests
+        assert result.counters == expected.counters
+
+
+def test_lag_and_seed_and_groups_change_the_bits() -> None:
+    digests = {
+        reference(SMALL).digests[0],
+        reference(SMALL, 1).digests[0],
+        reference(dataclasses.replace(SMALL, seed=4)).digests[0],
+        reference(dataclasses.replace(SMALL, groups=2)).digests[0],
+    }
+    assert len(digests) == 4
+
+
+@pytest.mark.parametrize("experiment", [SMALL, RECURRENT], ids=["feed-forward", "recurrent"])
+def test_lock_step_gives_the_same_bits_though_actors_are_killed(experiment: rl.Experiment) -> None:
+    outcome, num_deaths = run_with_deaths(
+        experiment, 2, lambda running, number: running.kill("actors", number % 2)
+    )
+    assert num_deaths >= 2
+    expected = reference(experiment)
+    assert outcome.digests == expected.digests
+    assert outcome.counters == expected.counters, "no step is counted twice, and none is lost"
+
+
+def test_lock_step_gives_the_same_bits_though_the_learner_is_killed() -> None:
+    outcome, num_deaths = run_with_deaths(
+        SMALL, 2, lambda running, number: running.kill("learner", 0) if number < 2 else None, lag=1
+    )
+    assert num_deaths >= 2
+    expected = reference(SMALL, 1)
+    assert outcome.digests == expected.digests
+    assert outcome.counters == expected.counters
+
+
+def test_an_asynchronous_run_is_repeated_from_its_record(tmp_path: Path) -> None:
+    experiment = dataclasses.replace(SMALL, groups=None, record=tmp_path / "decisions.jsonl")
+    outcome, num_deaths = run_with_deaths(
+        experiment, 2, lambda running, number: running.kill("actors", number % 2), mode="async"
+    )
+    assert num_deaths >= 2
+    repeated = experiment.repeat(tmp_path / "decisions.jsonl", log="silent")
+    assert len(repeated.digests) > 2 and repeated.digests == outcome.digests
+    assert repeated.counters == outcome.counters
+    other = dataclasses.replace(experiment, seed=5)
+    with pytest.raises(ValueError, match=r"log of another experiment[\s\S]*seed 3[\s\S]*seed 5"):
+        other.repeat(tmp_path / "decisions.jsonl", log="silent")
+
+
+def test_an_asynchronous_run_goes_on_after_the_death_of_its_learner(tmp_path: Path) -> None:
+    experiment = dataclasses.replace(SMALL, groups=None, record=tmp_path / "decisions.jsonl")
+    outcome, num_deaths = run_with_deaths(
+        experiment, 2, lambda running, number: running.kill("learner", 0) if number == 1 else None, mode="async"
+    )
+    assert num_deaths >= 2
+    assert outcome.counters.steps >= experiment.steps
+    repeated = experiment.repeat(tmp_path / "decisions.jsonl", log="silent")
+    assert repeated.digests == outcome.digests, "what was lost with the learner is not in the record"
+    assert repeated.counters == outcome.counters
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupted_after(updates: int) -> Callable[[str, Mapping[str, Any]], None]:
+    def log(label: str, row: Mapping[str, Any]) -> None:
+        if row["updates"] >= updates:
+            raise Interrupted
+
+    return log
+
+
+@pytest.mark.parametrize("experiment", [SMALL, RECURRENT], ids=["feed-forward", "recurrent"])
+def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(experiment: rl.Experiment, tmp_path: Path) -> None:
+    saved = dataclasses.replace(experiment, checkpoint=tmp_path / "run", checkpoint_s=1e-9)
+    with pytest.raises(Interrupted):
+        saved.run(log=interrupted_after(17))
+    logger = MemoryLogger()
+    result = saved.run(log=logger)
+    first_row = logger.rows["progress"][0]
+    assert first_row["updates"] >= 15, "it went on"
+    assert result.digests == reference(experiment).digests
+    again = saved.run(log="silent")
+    assert again.digests == result.digests and again.counters == result.counters, "nothing was left to do"
+
+
+def test_a_program_goes_on_from_the_checkpoint_of_one_process(tmp_path: Path) -> None:
+    saved = dataclasses.replace(SMALL, checkpoint=tmp_path / "run", checkpoint_s=1e-9)
+    with pytest.raises(Interrupted):
+        saved.run(log=interrupted_after(17))
+    result = saved.run(2, mode="lockstep", log="silent")
+    assert result.digests == reference(SMALL).digests
+
+
+def test_evaluations_do_not_change_what_is_learned() -> None:
+    evaluated = dataclasses.replace(SMALL, evaluation=rl.Evaluation(every_steps=500, episodes=3))
+    logger = MemoryLogger()
+    result = evaluated.run(log=logger)
+    assert result.digests == reference(SMALL).digests
+    assert [scores.steps // 500 for scores in result.evaluations] == [1, 2, 3, 4]
+    assert all(len(scores.scores) == 3 for scores in result.evaluations)
+    assert len(logger.rows["evaluation"]) == 4
+    assert result.evaluate(4, seed=1) == result.evaluate(4, seed=1) != result.evaluate(4, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"actors": 5, "mode": "lockstep"}, r"5 actors cannot share 4 group"),
+        ({"actors": -1}, "actors is a number of processes, not -1"),
+        ({"evaluators": 1}, "evaluators=1 are processes of a program"),
+        ({"lag": 2}, "lag is 0 or 1"),
+        ({"actors": 1, "mode": "lockstep", "inference": 1}, "in lock-step every actor has the weights"),
+        ({"log": "loud"}, "log is .* not 'loud'"),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_starts(options: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        SMALL.run(**options)
+
+
+def test_synchronous_agents_refuse_to_run_asynchronously() -> None:
+    with pytest.raises(ValueError, match="A2C learns from the weights that its actors act with"):
+        dataclasses.replace(SMALL, agent=rl.A2C()).run(2, mode="async")
+
+
+def test_an_actor_that_fails_for_good_ends_the_program_with_its_error() -> None:
+    experiment = dataclasses.replace(SMALL, environment=failing_environment)
+    with pytest.raises(rw.ProgramFailed) as raised:
+        experiment.run(2, mode="lockstep", log="silent")
+    assert "the motor burned" in "".join(str(error) for error in causes(raised.value))
+
+
+def causes(error: BaseException | None) -> list[BaseException]:
+    return list(itertools.takewhile(bool, _chain(error)))
+
+
+def _chain(error: BaseException | None) -> Any:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def failing_environment(seed: int) -> Any:
+    environment = CARTPOLE(seed)
+    step = environment.unwrapped.step
+
+    def fails(action: Any) -> Any:
+        step(action)
+        raise RuntimeError("the motor burned")
+
+    environment.unwrapped.step = fails
+    return environment
