@@ -29,9 +29,15 @@ with _lazy:
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
     from ropewalk.rl.environments.isolated import Isolated as Isolated
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
+    from ropewalk.rl.environments.wrappers.observation_action_reward import (
+        ObservationActionReward as ObservationActionReward,
+    )
     from ropewalk.rl.experiment import Evaluation as Evaluation
     from ropewalk.rl.experiment import Experiment as Experiment
     from ropewalk.rl.learners.learner import Learner as Learner
+    from ropewalk.rl.learners.optimizers import TorchAdam as TorchAdam
+    from ropewalk.rl.learners.optimizers import TorchRMSProp as TorchRMSProp
     from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
     from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
     from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
