@@ -34,6 +34,8 @@ with _lazy:
     from ropewalk.rl.experiment import Evaluation as Evaluation
     from ropewalk.rl.experiment import Experiment as Experiment
     from ropewalk.rl.learners.learner import Learner as Learner
+    from ropewalk.rl.learners.optimizers import TorchAdam as TorchAdam
+    from ropewalk.rl.learners.optimizers import TorchRMSProp as TorchRMSProp
     from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
     from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
     from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
