@@ -19,10 +19,13 @@ with _lazy:
     from ropewalk.rl.agents.a2c import A2C as A2C
     from ropewalk.rl.agents.agent import Agent as Agent
     from ropewalk.rl.agents.appo import APPO as APPO
+    from ropewalk.rl.agents.bc import BC as BC
     from ropewalk.rl.agents.dqn import DQN as DQN
     from ropewalk.rl.agents.impala import IMPALA as IMPALA
     from ropewalk.rl.agents.ppo import PPO as PPO
     from ropewalk.rl.agents.r2d2 import R2D2 as R2D2
+    from ropewalk.rl.agents.sac import SAC as SAC
+    from ropewalk.rl.agents.td3 import TD3 as TD3
     from ropewalk.rl.blocks import Block as Block
     from ropewalk.rl.environments.environment import Steps as Steps
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
@@ -43,7 +46,13 @@ with _lazy:
     from ropewalk.rl.networks.lstm import LSTM as LSTM
     from ropewalk.rl.networks.mlp import MLP as MLP
     from ropewalk.rl.networks.nature_cnn import NatureCNN as NatureCNN
+    from ropewalk.rl.offline.dataset import OfflineDataset as OfflineDataset
+    from ropewalk.rl.offline.dataset import RecordedEpisode as RecordedEpisode
+    from ropewalk.rl.offline.minari_dataset import load_minari as load_minari
+    from ropewalk.rl.offline.training import OfflineResult as OfflineResult
+    from ropewalk.rl.offline.training import train_offline as train_offline
     from ropewalk.rl.policies.policy import Policy as Policy
+    from ropewalk.rl.population_member import ExperimentMember as ExperimentMember
     from ropewalk.rl.replay.batch import Batch as Batch
     from ropewalk.rl.replay.insertion import Insertion as Insertion
     from ropewalk.rl.replay.service import Replay as Replay
