@@ -19,7 +19,8 @@ from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.result import ExperimentResult
 
 _STATUS_S = 0.2
-_PRELOAD = ("torch", "gymnasium")
+_PRELOAD = ("torch", "torch._dynamo", "gymnasium")
+"""Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds."""
 _CHECKPOINT_S = 5.0
 """Seconds between states from which a learner that died goes on."""
 
