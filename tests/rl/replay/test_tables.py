@@ -235,6 +235,19 @@ def test_as_many_items_as_may_be_sampled_can_be_sampled_one_by_one(most: int, mi
     assert allowed <= most * num
 
 
+def test_a_batch_may_be_written_to_arrays_that_are_there() -> None:
+    replay = ReplayTables([table(sampler=Fifo(), max_times_sampled=1)])
+    replay.insert(numbered(0, 8))
+    out = {"x": np.zeros(5, np.float32)}
+    batch = replay.sample("t", 3, out)
+    assert np.shares_memory(batch.columns["x"], out["x"]) and out["x"].tolist() == [0, 1, 2, 0, 0]
+    assert batch.columns["x"].shape == (3,)
+    for wrong in (np.zeros(2, np.float32), np.zeros(5), np.zeros((5, 1), np.float32), np.zeros(10, np.float32)[::2]):
+        with pytest.raises(ValueError, match=r"was given for 3 items of shape \(\) and dtype float32"):
+            replay.sample("t", 3, {"x": wrong})
+    assert replay.sample("t", 5).columns["x"].tolist() == [3, 4, 5, 6, 7]
+
+
 def test_a_limiter_may_be_changed_while_items_are_there() -> None:
     replay = ReplayTables([table(limiter=SampleToInsertRatio(1.0, 2, 2.0))])
     replay.insert(numbered(0, 4))

@@ -133,11 +133,12 @@ class ItemTable:
         rests = self._rests[self._facts.present()]
         return min(num, int(np.partition(rests, leaving - 1)[:leaving].sum()))
 
-    def sample(self, num: int) -> Batch:
-        """Sample items; `num_samples` allows as many."""
+    def sample(self, num: int, out: Mapping[str, Array]) -> Batch:
+        """Sample items; `num_samples` allows as many. See `ReplayTables.sample`."""
+        into = {name: column.batch_array(self._store, num, out.get(name)) for name, column in self._columns.items()}
         facts, table_size = self._facts, self.counts.size
         positions, probabilities, finished = self._choose(num)
-        columns = {name: column.gather(self._store, positions) for name, column in self._columns.items()}
+        columns = {name: column.gather(self._store, positions, into[name]) for name, column in self._columns.items()}
         np.add.at(facts.times_sampled, positions, 1)
         info = SampleInfo(
             facts.keys[positions],
