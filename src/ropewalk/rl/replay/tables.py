@@ -16,6 +16,7 @@ from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.checking import check_items, check_priorities, check_signature
 from ropewalk.rl.replay.insertion import Insertion, NewItems
+from ropewalk.rl.replay.item_columns import Allocate
 from ropewalk.rl.replay.items import FoundItems, ItemTable, part_of
 from ropewalk.rl.replay.limiters.deadlock import LimitedTable, explain_deadlock
 from ropewalk.rl.replay.limiters.limiter import Limiter, RateLimiter, TableCounts
@@ -90,8 +91,13 @@ class ReplayTables:
         self._move_windows(insertion, known)
         return True
 
-    def sample(self, table: str, batch_size: int) -> Batch:
+    def sample(self, table: str, batch_size: int, allocate: Allocate = np.empty) -> Batch:
         """Sample items.
+
+        Args:
+            table: name of the table.
+            batch_size: number of items.
+            allocate: makes the arrays of the batch.
 
         Raises:
             ValueError: not as many may be sampled now; see `can_sample`.
@@ -103,7 +109,7 @@ class ReplayTables:
         if num < batch_size:
             why = why_sample_waits(of.formula, of.counts, batch_size) or "its items leave it when they are sampled"
             raise ValueError(f"{num} of {batch_size} items of table {table!r} may be sampled now: {why}")
-        return of.sample(batch_size)
+        return of.sample(batch_size, allocate)
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         """Change priorities of items; those that are not there any more are ignored.
