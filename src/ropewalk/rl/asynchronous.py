@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 import ropewalk as rw
@@ -28,6 +29,7 @@ from ropewalk.rl.decision_log import DecisionLog
 from ropewalk.rl.learner_node import LearnerNode, LearnerView
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.item_columns import Allocate
 from ropewalk.rl.replay.service import ReplayServer
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.tables import ReplayTables
@@ -80,10 +82,10 @@ class _WatchedTables(ReplayTables):
             self._log.insert(insertion)
         return done
 
-    def sample(self, table: str, batch_size: int) -> Batch:
+    def sample(self, table: str, batch_size: int, allocate: Allocate = np.empty) -> Batch:
         if self._log:
             self._log.sample(batch_size)
-        return super().sample(table, batch_size)
+        return super().sample(table, batch_size, allocate)
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         if self._log:

@@ -6,15 +6,17 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ropewalk as rw
 from ropewalk.errors import DeadlineExceeded
 from ropewalk.program.running import RunningProgram
 from ropewalk.rl.replay.inserter import Inserter
+from ropewalk.rl.replay.limiters import MinSize
 from ropewalk.rl.replay.sampler import Sampler
 from ropewalk.rl.replay.service import Replay, ReplayServer
-from tests.rl.replay.stand_in import insertion, queue
+from tests.rl.replay.stand_in import fifo, insertion, queue
 from tests.scenarios.tasks import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -94,6 +96,36 @@ def test_a_server_of_this_process_is_sampled_from_other_threads() -> None:
         thread.start()
         assert next(sampler).columns["value"].ravel().tolist() == [0.0, 1.0]
         thread.join()
+
+
+def test_large_batches_are_right_in_memory_of_the_server_however_long_they_are_kept() -> None:
+    program = rw.Program("large")
+    program.add(Replay([fifo(limiter=MinSize(16))]), name="replay")
+    with program.launch() as running:
+        client = running.client("replay")
+        for number in range(16):
+            client.insert(insertion(number, tables=["fifo"], size=1 << 14))
+        with Sampler(client, "fifo", 4) as sampler:
+            kept = [next(sampler) for _ in range(20)]  # more than are lent at a time
+            for _ in range(20):
+                assert np.unique(next(sampler).columns["value"]).tolist() == [0.0]
+        for batch in kept:
+            assert batch.columns["value"].shape == (4, 1 << 14)
+            assert np.unique(batch.columns["value"]).tolist() == [0.0]
+            batch.columns["value"][:] = 1  # it is the caller's own
+
+
+def test_a_large_batch_is_not_copied_on_its_way(running: RunningProgram) -> None:
+    client = running.client("replay")
+    with Sampler(client, "queue", 1, ahead=1) as sampler:
+        seen: list[int] = []
+        for number in range(6):
+            assert client.insert(insertion(number, size=1 << 16))
+            value = next(sampler).columns["value"]
+            assert np.unique(value).tolist() == [1000.0 * number]
+            seen.append(value.ctypes.data)
+            del value
+        assert len(set(seen[2:])) == 1, "the same memory again and again"
 
 
 @pytest.mark.parametrize("name", ["batch_size", "ahead", "workers"])

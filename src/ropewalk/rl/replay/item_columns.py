@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
 import numpy as np
 
 from ropewalk.rl.environments.spec import Array
@@ -9,6 +12,9 @@ from ropewalk.rl.replay.growth import grown
 from ropewalk.rl.replay.row_store import RowStore
 from ropewalk.rl.replay.selectors.selector import Keys
 from ropewalk.rl.replay.slab import Slots
+
+Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
+"""Returns an array of a shape and dtype, contiguous, with any content."""
 
 
 class ItemColumn:
@@ -60,31 +66,7 @@ class ItemColumn:
         slots = self._slots[positions]
         return np.where(slots < 0, -1, numbers[slots])
 
-    def batch_array(self, store: RowStore, num_items: int, out: Array | None) -> Array | None:
-        """Return an array for the rows of so many items; None where its shape depends on the items.
-
-        Args:
-            store: has the rows.
-            num_items: how many.
-            out: use the first items of this one; None: make one.
-
-        Raises:
-            ValueError: `out` has another shape or dtype, or is too small.
-        """
-        if self.padded:
-            return None
-        column = store.columns[self.stored]
-        shape = (*self.shape, *column.shape)
-        if out is None:
-            return np.empty((num_items, *shape), column.dtype)
-        if len(out) < num_items or (out.shape[1:], out.dtype) != (shape, column.dtype) or not out.flags.c_contiguous:
-            raise ValueError(
-                f"an array of shape {out.shape} and dtype {out.dtype} was given for {num_items} items of shape {shape} "
-                f"and dtype {column.dtype}; it must have at least as many items, contiguous"
-            )
-        return out[:num_items]
-
-    def gather(self, store: RowStore, positions: Keys, out: Array | None) -> Array:
+    def gather(self, store: RowStore, positions: Keys, allocate: Allocate = np.empty) -> Array:
         """Return the rows of items as one array, shape (items, ...) or (items, L, ...).
 
         Items that are shorter than the longest of them are filled with zeros.
@@ -92,19 +74,18 @@ class ItemColumn:
         Args:
             store: has the rows.
             positions: of the items.
-            out: what `batch_array` returned for as many items.
+            allocate: makes the array, from its shape and dtype.
         """
         column = store.columns[self.stored]
         slots = self._slots[positions]
-        if out is not None:
-            column.read(slots, out)
-            return out
-        lengths = np.flatnonzero((slots >= 0).any(0))
-        slots = slots[:, : int(lengths[-1]) + 1 if len(lengths) else 0]
-        padded = np.empty((*slots.shape, *column.shape), column.dtype)
-        column.read(slots, padded)
-        padded[slots < 0] = 0
-        return padded
+        if self.padded:
+            lengths = np.flatnonzero((slots >= 0).any(0))
+            slots = slots[:, : int(lengths[-1]) + 1 if len(lengths) else 0]
+        out = allocate((*slots.shape, *column.shape), column.dtype)
+        column.read(slots, out)
+        if self.padded:
+            out[slots < 0] = 0
+        return out
 
 
-__all__ = ["ItemColumn"]
+__all__ = ["Allocate", "ItemColumn"]

@@ -12,7 +12,7 @@ from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch, SampleInfo
 from ropewalk.rl.replay.growth import grown
 from ropewalk.rl.replay.insertion import NewItems
-from ropewalk.rl.replay.item_columns import ItemColumn
+from ropewalk.rl.replay.item_columns import Allocate, ItemColumn
 from ropewalk.rl.replay.item_facts import ItemFacts
 from ropewalk.rl.replay.limiters.limiter import TableCounts
 from ropewalk.rl.replay.row_store import RowStore
@@ -133,12 +133,11 @@ class ItemTable:
         rests = self._rests[self._facts.present()]
         return min(num, int(np.partition(rests, leaving - 1)[:leaving].sum()))
 
-    def sample(self, num: int, out: Mapping[str, Array]) -> Batch:
-        """Sample items; `num_samples` allows as many. See `ReplayTables.sample`."""
-        into = {name: column.batch_array(self._store, num, out.get(name)) for name, column in self._columns.items()}
+    def sample(self, num: int, allocate: Allocate = np.empty) -> Batch:
+        """Sample items; `num_samples` allows as many."""
         facts, table_size = self._facts, self.counts.size
         positions, probabilities, finished = self._choose(num)
-        columns = {name: column.gather(self._store, positions, into[name]) for name, column in self._columns.items()}
+        columns = {name: column.gather(self._store, positions, allocate) for name, column in self._columns.items()}
         np.add.at(facts.times_sampled, positions, 1)
         info = SampleInfo(
             facts.keys[positions],

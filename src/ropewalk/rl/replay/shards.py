@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ropewalk.errors import ServiceLost
 from ropewalk.rl.replay.batch import Batch
-from ropewalk.rl.replay.draws import Drawn, Draws
+from ropewalk.rl.replay.draws import Answer, Drawn, Draws
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.limiters.limiter import Limiter
 from ropewalk.rl.replay.table import ReplayTable
@@ -136,7 +136,7 @@ class ShardDraws(Draws):
         super().__init__(table, batch_size)
         self._replay, self._num_calls = replay, num_calls
         self._rng = np.random.default_rng(seed)
-        self._calls: list[list[Future[Drawn]]] = [[] for _ in replay.shards]
+        self._calls: list[list[Future[Answer]]] = [[] for _ in replay.shards]
         self._weights = np.zeros(len(replay.shards))
         self._sizes = np.zeros(len(replay.shards), np.int64)
         self._exponent: float | None = None
@@ -146,17 +146,18 @@ class ShardDraws(Draws):
             self._begin_calls()
             shard = self._choose(due)
             try:
-                batch, life = self._calls[shard].pop(0).result()
+                drawn = self._opened(self._calls[shard].pop(0).result())
             except ServiceLost as error:
                 self._replay.give_up(shard, error)
                 continue
-            return self._as_one(shard, batch), life
+            if drawn:
+                return self._as_one(shard, drawn[0]), drawn[1]
 
     @property
     def is_ready(self) -> bool:
         return any(calls and calls[0].done() for calls in self._calls)
 
-    def _under_way(self) -> Sequence[Future[Drawn]]:
+    def _under_way(self) -> Sequence[Future[Answer]]:
         return [future for calls in self._calls for future in calls]
 
     def _begin_calls(self) -> None:

@@ -16,6 +16,7 @@ from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.checking import check_items, check_priorities, check_signature
 from ropewalk.rl.replay.insertion import Insertion, NewItems
+from ropewalk.rl.replay.item_columns import Allocate
 from ropewalk.rl.replay.items import FoundItems, ItemTable, part_of
 from ropewalk.rl.replay.limiters.deadlock import LimitedTable, explain_deadlock
 from ropewalk.rl.replay.limiters.limiter import Limiter, RateLimiter, TableCounts
@@ -90,18 +91,16 @@ class ReplayTables:
         self._move_windows(insertion, known)
         return True
 
-    def sample(self, table: str, batch_size: int, out: Mapping[str, Array] | None = None) -> Batch:
+    def sample(self, table: str, batch_size: int, allocate: Allocate = np.empty) -> Batch:
         """Sample items.
 
         Args:
             table: name of the table.
             batch_size: number of items.
-            out: by column, an array of at least `batch_size` items to write to; the columns of the batch are then its
-                first items. Writing to memory that is there is faster than to new memory. Columns that are missing, and
-                those of items of various lengths, get new arrays.
+            allocate: makes the arrays of the batch.
 
         Raises:
-            ValueError: not as many may be sampled now (see `can_sample`), or an array of `out` does not fit.
+            ValueError: not as many may be sampled now (see `can_sample`).
         """
         of = self._table(table)
         if batch_size < 1:
@@ -110,7 +109,7 @@ class ReplayTables:
         if num < batch_size:
             why = why_sample_waits(of.formula, of.counts, batch_size) or "its items leave it when they are sampled"
             raise ValueError(f"{num} of {batch_size} items of table {table!r} may be sampled now: {why}")
-        return of.sample(batch_size, out or {})
+        return of.sample(batch_size, allocate)
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         """Change priorities of items; those that are not there any more are ignored.
