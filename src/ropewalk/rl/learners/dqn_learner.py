@@ -34,10 +34,11 @@ class DQNLearner(ValueLearner):
 
     Args:
         network: without memory.
-        step: see `ValueLearner`, as the next three.
+        step: see `ValueLearner`, as the next four.
         target: the same.
         beta: the same.
         seed: the same.
+        anneal: the same.
         double: whether the online network chooses the next action.
         huber: errors up to this size count squared; None: all.
     """
@@ -50,10 +51,11 @@ class DQNLearner(ValueLearner):
         target: TargetRule,
         beta: LinearSchedule | None,
         seed: int,
+        anneal: bool,
         double: bool,
         huber: float | None,
     ) -> None:
-        super().__init__(network, step, target=target, beta=beta, seed=seed)
+        super().__init__(network, step, target=target, beta=beta, seed=seed, anneal=anneal)
         self._double, self._huber = double, huber
 
     def evaluate(self, columns: Mapping[str, Array], weights: Tensor | None) -> BatchLoss:
