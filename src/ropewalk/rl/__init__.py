@@ -27,7 +27,12 @@ with _lazy:
     from ropewalk.rl.environments.environment import Steps as Steps
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
+    from ropewalk.rl.environments.isolated import Isolated as Isolated
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
+    from ropewalk.rl.environments.wrappers.observation_action_reward import (
+        ObservationActionReward as ObservationActionReward,
+    )
     from ropewalk.rl.experiment import Evaluation as Evaluation
     from ropewalk.rl.experiment import Experiment as Experiment
     from ropewalk.rl.learners.learner import Learner as Learner

@@ -90,7 +90,8 @@ def _categorical(
     """Cross-entropies of transitions, and their divergences, which are less by the entropies of the targets."""
     targets = categorical_projection(torch.softmax(next_logits, -1), reward, discount, returns.support(logits.device))
     losses = categorical_losses(logits, targets)
-    return losses, (losses.detach() - torch.special.entr(targets).sum(-1)).clamp(min=0)
+    entropies = -torch.xlogy(targets, targets).sum(-1)
+    return losses, (losses.detach() - entropies).clamp(min=0)
 
 
 __all__ = ["DQNLearner"]
