@@ -610,6 +610,7 @@ class TableAgainstModel(RuleBasedStateMachine):
         self.workers: dict[str, Walker] = {}
         self.past: list[tuple[str, Message]] = []
         self.dropped: Counter[Task] = Counter()
+        """Those that the table must tell at the next look, and never again."""
         self.now = 0.0
         self.num_workers = self.num_done = self.num_failed = 0
         self.num_blamed = 0
@@ -688,7 +689,7 @@ class TableAgainstModel(RuleBasedStateMachine):
         assert sorted(self.table.cancel(job)) == sorted(holders)
         for task in self.pending:
             if task.unit.job == job:
-                task.where = "dropped"
+                self.drop(task)
         self.pending = [task for task in self.pending if task.unit.job != job]
         assert all(one.cancelled for one in units)
 
@@ -836,8 +837,15 @@ class TableAgainstModel(RuleBasedStateMachine):
 
     def again(self, tasks: list[Task]) -> None:
         for task in tasks:
-            task.where = "dropped" if task.unit.cancelled else "pending"
+            if task.unit.cancelled:
+                self.drop(task)
+            else:
+                task.where = "pending"
         self.pending[:0] = [task for task in tasks if not task.unit.cancelled]
+
+    def drop(self, task: Task) -> None:
+        task.where = "dropped"
+        self.dropped[task] += 1
 
     def end(self, task: Task) -> None:
         assert task.where in self.workers, f"answered while it is {task.where}"
@@ -865,7 +873,7 @@ class TableAgainstModel(RuleBasedStateMachine):
             if final or self.table.at_most_once or blamed.deaths >= self.table.max_deaths:
                 back.remove(blamed)
                 if blamed.unit.cancelled:
-                    blamed.where = "dropped"
+                    self.drop(blamed)
                 else:
                     self.end(blamed)
                     expected.append(blamed)
@@ -886,7 +894,7 @@ class TableAgainstModel(RuleBasedStateMachine):
             for task in back:
                 task.deaths += 1
                 if task.unit.cancelled:
-                    task.where = "dropped"
+                    self.drop(task)
                 else:
                     self.end(task)
                     expected.append(task)
@@ -912,9 +920,9 @@ class TableAgainstModel(RuleBasedStateMachine):
         num_held = sum(len(worker.held) for worker in self.workers.values())
         assert counts(table) == (len(self.pending), num_held, self.num_done, self.num_failed)
         assert table.num_retried == self.num_blamed
-        for one, start, stop in table.dropped():
-            self.dropped.update(self.tasks[one, item] for item in range(start, stop))
-        assert self.dropped == Counter(task for task in self.tasks.values() if task.where == "dropped")
+        told = Counter(self.tasks[one, item] for one, start, stop in table.dropped() for item in range(start, stop))
+        assert told == self.dropped
+        self.dropped.clear()
         assert table.idle == (not self.pending and not num_held)
         assert table.num_deep == sum(len(worker.held) > 1 for worker in self.workers.values())
         for worker in self.workers.values():

@@ -17,6 +17,8 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.distributed import Distribution, build_program
 from ropewalk.rl.logs.memory import MemoryLogger
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 CARTPOLE = rl.Gymnasium("CartPole-v1")
 SMALL = rl.Experiment(
     rl.IMPALA(unroll=8, envs=2, batch_size=2), CARTPOLE, rl.MLP((16,)), steps=2_000, seed=3, digest_every=10, groups=4

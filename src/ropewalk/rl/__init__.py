@@ -19,10 +19,14 @@ with _lazy:
     from ropewalk.rl.agents.a2c import A2C as A2C
     from ropewalk.rl.agents.agent import Agent as Agent
     from ropewalk.rl.agents.appo import APPO as APPO
+    from ropewalk.rl.agents.bc import BC as BC
     from ropewalk.rl.agents.dqn import DQN as DQN
     from ropewalk.rl.agents.impala import IMPALA as IMPALA
     from ropewalk.rl.agents.ppo import PPO as PPO
     from ropewalk.rl.agents.r2d2 import R2D2 as R2D2
+    from ropewalk.rl.agents.rainbow import Rainbow as Rainbow
+    from ropewalk.rl.agents.sac import SAC as SAC
+    from ropewalk.rl.agents.td3 import TD3 as TD3
     from ropewalk.rl.blocks import Block as Block
     from ropewalk.rl.environments.environment import Steps as Steps
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
@@ -36,6 +40,10 @@ with _lazy:
     from ropewalk.rl.experiment import Evaluation as Evaluation
     from ropewalk.rl.experiment import Experiment as Experiment
     from ropewalk.rl.learners.learner import Learner as Learner
+    from ropewalk.rl.learners.optimizers import TorchAdam as TorchAdam
+    from ropewalk.rl.learners.optimizers import TorchRMSProp as TorchRMSProp
+    from ropewalk.rl.learners.targets import Polyak as Polyak
+    from ropewalk.rl.learners.targets import TargetCopy as TargetCopy
     from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
     from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
     from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
@@ -43,10 +51,17 @@ with _lazy:
     from ropewalk.rl.networks.lstm import LSTM as LSTM
     from ropewalk.rl.networks.mlp import MLP as MLP
     from ropewalk.rl.networks.nature_cnn import NatureCNN as NatureCNN
+    from ropewalk.rl.offline.dataset import OfflineDataset as OfflineDataset
+    from ropewalk.rl.offline.dataset import RecordedEpisode as RecordedEpisode
+    from ropewalk.rl.offline.minari_dataset import load_minari as load_minari
+    from ropewalk.rl.offline.training import OfflineResult as OfflineResult
+    from ropewalk.rl.offline.training import train_offline as train_offline
     from ropewalk.rl.policies.policy import Policy as Policy
+    from ropewalk.rl.population_member import ExperimentMember as ExperimentMember
     from ropewalk.rl.replay.batch import Batch as Batch
     from ropewalk.rl.replay.insertion import Insertion as Insertion
     from ropewalk.rl.replay.service import Replay as Replay
     from ropewalk.rl.replay.table import ReplayTable as ReplayTable
     from ropewalk.rl.result import ExperimentResult as ExperimentResult
+    from ropewalk.rl.schedules import LinearSchedule as LinearSchedule
     from ropewalk.rl.variables import Variables as Variables

@@ -283,7 +283,7 @@ class _AsyncActor:
         self._learner, self._assembly, self._group = learner, assembly, group
         self._spec = assembly.spec()
         self._policy = assembly.policy(self._spec, group)
-        self._version = -1
+        self._variables: Variables | None = None
 
     def live(self, life: int) -> None:
         """Collect with new environments until the program stops.
@@ -295,6 +295,8 @@ class _AsyncActor:
         adder = self._assembly.experiment.agent.make_adder(self._spec)
         in_flight: deque[Future[bool]] = deque()
         acknowledged = 0
+        if self._variables is not None:
+            collector.load(self._variables)
         try:
             while not rw.stopping():
                 self._refresh(collector)
@@ -312,10 +314,10 @@ class _AsyncActor:
             collector.close()
 
     def _refresh(self, collector: Collector) -> None:
-        newest = self._learner.newest_variables(self._version)
+        newest = self._learner.newest_variables(self._variables.version if self._variables else -1)
         if newest is not None:
+            self._variables = newest
             collector.load(newest)
-            self._version = newest.version
 
 
 __all__ = ["AsyncLearner", "Delivery", "async_actor"]

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class RandomSteps:
+class EnvironmentSteps:
     reward: Tensor
     terminated: Tensor
     mask: Tensor
@@ -36,7 +36,7 @@ class RandomSteps:
             out[steps.start : steps.stop, env] = torch.tensor(function(env, steps), dtype=out.dtype)
         return out
 
-    def with_garbage(self, number: float) -> RandomSteps:
+    def with_garbage(self, number: float) -> EnvironmentSteps:
         """The same, with a number in everything of masked steps but for the values of their observations."""
         return replace(
             self,
@@ -48,7 +48,7 @@ class RandomSteps:
         )
 
 
-def random_steps(seed: int, num_steps: int = 12, num_envs: int = 5, end: float = 0.3) -> RandomSteps:
+def random_steps(seed: int, num_steps: int = 12, num_envs: int = 5, end: float = 0.3) -> EnvironmentSteps:
     rng = np.random.default_rng(seed)
     shape = (num_steps, num_envs)
     ends, terminates = rng.random(shape) < end, rng.random(shape) < 0.5
@@ -63,7 +63,7 @@ def random_steps(seed: int, num_steps: int = 12, num_envs: int = 5, end: float =
     def normal(*shape: int) -> Tensor:
         return torch.from_numpy(rng.standard_normal(shape))
 
-    return RandomSteps(
+    return EnvironmentSteps(
         reward=normal(*shape),
         terminated=torch.from_numpy(terminated),
         mask=torch.from_numpy(mask),

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from ropewalk.rl.losses.actor_critic import ActorCriticLoss, actor_critic_loss
-from tests.rl.losses.steps import RandomSteps, random_steps
+from tests.rl.losses.steps import EnvironmentSteps, random_steps
 
 
-def loss_of(steps: RandomSteps, entropy: torch.Tensor) -> ActorCriticLoss:
+def loss_of(steps: EnvironmentSteps, entropy: torch.Tensor) -> ActorCriticLoss:
     return actor_critic_loss(
         log_prob=steps.log_prob,
         entropy=entropy,

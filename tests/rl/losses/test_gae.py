@@ -9,10 +9,10 @@ import torch
 
 from ropewalk.rl.losses.gae import AdvantageEstimate, gae
 from ropewalk.rl.losses.n_step import n_step_returns
-from tests.rl.losses.steps import RandomSteps, column, flags, random_steps
+from tests.rl.losses.steps import EnvironmentSteps, column, flags, random_steps
 
 
-def gae_of(steps: RandomSteps, lambda_: float) -> AdvantageEstimate:
+def gae_of(steps: EnvironmentSteps, lambda_: float) -> AdvantageEstimate:
     return gae(
         reward=steps.reward,
         terminated=steps.terminated,

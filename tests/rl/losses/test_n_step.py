@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ropewalk.rl.losses.n_step import n_step_returns
-from tests.rl.losses.steps import RandomSteps, column, flags, random_steps
+from tests.rl.losses.steps import EnvironmentSteps, column, flags, random_steps
 
 
-def returns_of(steps: RandomSteps, n: int) -> Tensor:
+def returns_of(steps: EnvironmentSteps, n: int) -> Tensor:
     return n_step_returns(
         reward=steps.reward, terminated=steps.terminated, mask=steps.mask, values=steps.values, discount=0.9, n=n
     )

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ropewalk.rl.losses.td import TDLoss, action_values, huber, q_targets, sequence_td_loss, td_loss
-from tests.rl.losses.steps import RandomSteps, random_steps
+from tests.rl.losses.steps import EnvironmentSteps, random_steps
 
 GENERATOR = torch.Generator().manual_seed(5)
 NUM_ACTIONS = 3
@@ -54,7 +54,7 @@ class Sequences:
         self.action = torch.randint(NUM_ACTIONS, (9, 4), generator=GENERATOR)
         self.weights = torch.rand(4, generator=GENERATOR, dtype=torch.float64)
 
-    def loss(self, n: int, eps: float | None, steps: RandomSteps | None = None) -> TDLoss:
+    def loss(self, n: int, eps: float | None, steps: EnvironmentSteps | None = None) -> TDLoss:
         steps = steps or self.steps
         return sequence_td_loss(
             q=self.q,

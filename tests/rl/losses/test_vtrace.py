@@ -10,13 +10,13 @@ import torch
 
 from ropewalk.rl.losses.n_step import n_step_returns
 from ropewalk.rl.losses.vtrace import VTraceReturns, vtrace
-from tests.rl.losses.steps import RandomSteps, column, flags, random_steps
+from tests.rl.losses.steps import EnvironmentSteps, column, flags, random_steps
 
 SEEDS = range(8)
 
 
 def vtrace_of(
-    steps: RandomSteps,
+    steps: EnvironmentSteps,
     discount: float = 0.9,
     lambda_: float = 1.0,
     rho_bar: float = 1.0,
@@ -39,7 +39,7 @@ def vtrace_of(
 
 
 def sums_of_equation_1(
-    steps: RandomSteps, env: int, episode: range, discount: float, lambda_: float, rho_bar: float, c_bar: float
+    steps: EnvironmentSteps, env: int, episode: range, discount: float, lambda_: float, rho_bar: float, c_bar: float
 ) -> list[float]:
     """v_s = V(x_s) + sum over t of gamma^(t-s) (product of c_i from s to t-1) rho_t (r_t + gamma V(x_t+1) - V(x_t))."""
     value = [float(each) for each in steps.values[:, env]]
@@ -111,12 +111,18 @@ def test_a_small_table_by_hand() -> None:
 
 def test_truncation_bootstraps_with_the_final_observation_and_termination_with_nothing() -> None:
     # Step 0 ends an episode, step 1 begins the next one: the value 10 is of the final observation.
-    on_policy = {"log_prob": column(0, 0, 0), "behaviour_log_prob": column(0, 0, 0)}
-    table = {"reward": column(1, 77, 2), "mask": flags(1, 0, 1), "values": column(0, 10, 0, 4), "discount": 0.5}
-    truncated = vtrace(**on_policy, **table, terminated=flags(0, 0, 0))
-    torch.testing.assert_close(truncated.targets, column(1 + 0.5 * 10, 10, 2 + 0.5 * 4))
-    terminated = vtrace(**on_policy, **table, terminated=flags(1, 0, 0))
-    torch.testing.assert_close(terminated.targets, column(1, 10, 2 + 0.5 * 4))
+    truncated = EnvironmentSteps(
+        reward=column(1, 77, 2),
+        terminated=flags(0, 0, 0),
+        mask=flags(1, 0, 1),
+        values=column(0, 10, 0, 4),
+        log_prob=column(0, 0, 0),
+        behaviour_log_prob=column(0, 0, 0),
+    )
+    found = vtrace_of(truncated, discount=0.5).targets
+    torch.testing.assert_close(found, column(1 + 0.5 * 10, 10, 2 + 0.5 * 4))
+    found = vtrace_of(replace(truncated, terminated=flags(1, 0, 0)), discount=0.5).targets
+    torch.testing.assert_close(found, column(1, 10, 2 + 0.5 * 4))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -166,7 +172,7 @@ def test_bounds_with_which_it_need_not_converge_are_refused() -> None:
 
 def test_float32_stays_float32() -> None:
     steps = random_steps(4)
-    single = RandomSteps(
+    single = EnvironmentSteps(
         **{name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in vars(steps).items()}
     )
     found = vtrace_of(single).targets

@@ -8,7 +8,7 @@ import numpy as np
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.insertion import Insertion, NewItems, RowsOf
-from ropewalk.rl.replay.limiters import Limiter, MinSize, QueueLimiter
+from ropewalk.rl.replay.limiters import Limiter, MinSize
 from ropewalk.rl.replay.selectors.ordered import Fifo
 from ropewalk.rl.replay.table import ReplayTable
 
@@ -29,6 +29,3 @@ def insertion(
     rows: Array = np.repeat(number * 1000 + np.arange(items, dtype=np.float64), size).reshape(items, size)
     named = RowsOf("value", np.arange(number * items, (number + 1) * items, dtype=np.int64))
     return Insertion(run_id, number, {"value": rows}, {table: NewItems({"value": named}) for table in tables})
-
-
-__all__ = ["QueueLimiter", "fifo", "insertion", "queue"]

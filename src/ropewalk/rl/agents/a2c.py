@@ -17,7 +17,7 @@ from ropewalk.rl.losses.actor_critic import actor_critic_loss
 from ropewalk.rl.losses.gae import gae
 from ropewalk.rl.losses.ppo import explained_variance, normalised_advantages
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.replay.batch import SampleInfo
 
 
@@ -49,7 +49,7 @@ class A2C(OnPolicyAgent):
     not_finite: NotFiniteRule = "raise"
     normalise_advantages: bool = False
 
-    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> A2CLearner:
+    def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> A2CLearner:
         del seed
         return A2CLearner(model, distribution, self)
 
@@ -57,9 +57,9 @@ class A2C(OnPolicyAgent):
 class A2CLearner(OnPolicyLearner):
     """Learns as `A2C` says."""
 
-    def __init__(self, model: ActorCritic, distribution: Distribution, agent: A2C) -> None:
-        super().__init__(model, agent.learner_settings())
-        self._distribution, self._agent = distribution, agent
+    def __init__(self, model: ActorCritic, distribution: ActionDistribution, agent: A2C) -> None:
+        super().__init__(model, distribution, agent.learner_settings())
+        self._agent = agent
 
     def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
         """See `OnPolicyLearner`."""
@@ -75,8 +75,8 @@ class A2CLearner(OnPolicyLearner):
         )
         advantages = estimate.advantages
         loss = actor_critic_loss(
-            log_prob=self._distribution.log_prob(params[:-1], unrolls.action),
-            entropy=self._distribution.entropy(params[:-1]),
+            log_prob=self.distribution.log_prob(params[:-1], unrolls.action),
+            entropy=self.distribution.entropy(params[:-1]),
             values=values[:-1],
             advantages=normalised_advantages(advantages, mask) if agent.normalise_advantages else advantages,
             targets=estimate.returns,

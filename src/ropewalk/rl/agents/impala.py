@@ -18,7 +18,7 @@ from ropewalk.rl.losses.actor_critic import actor_critic_loss
 from ropewalk.rl.losses.ppo import explained_variance
 from ropewalk.rl.losses.vtrace import vtrace
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.replay.batch import SampleInfo
 
 
@@ -60,7 +60,7 @@ class IMPALA(OnPolicyAgent):
         self._require("rho_bar", self.rho_bar >= self.c_bar, f"at least c_bar={self.c_bar}, or values may not converge")
         self._require("max_policy_lag", self.max_policy_lag is None or self.max_policy_lag >= 0, "at least 0, or None")
 
-    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> IMPALALearner:
+    def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> IMPALALearner:
         del seed
         return IMPALALearner(model, distribution, self)
 
@@ -68,15 +68,15 @@ class IMPALA(OnPolicyAgent):
 class IMPALALearner(OnPolicyLearner):
     """Learns as `IMPALA` says."""
 
-    def __init__(self, model: ActorCritic, distribution: Distribution, agent: IMPALA) -> None:
-        super().__init__(model, agent.learner_settings(agent.max_policy_lag))
-        self._distribution, self._agent = distribution, agent
+    def __init__(self, model: ActorCritic, distribution: ActionDistribution, agent: IMPALA) -> None:
+        super().__init__(model, distribution, agent.learner_settings(agent.max_policy_lag))
+        self._agent = agent
 
     def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
         """See `OnPolicyLearner`."""
         agent, mask = self._agent, unrolls.mask
         params, values, _ = self.model.unroll(unrolls.observation, unrolls.first, unrolls.state)
-        log_prob = self._distribution.log_prob(params[:-1], unrolls.action)
+        log_prob = self.distribution.log_prob(params[:-1], unrolls.action)
         returns = vtrace(
             log_prob=log_prob.detach(),
             behaviour_log_prob=unrolls.log_prob,
@@ -91,7 +91,7 @@ class IMPALALearner(OnPolicyLearner):
         )
         loss = actor_critic_loss(
             log_prob=log_prob,
-            entropy=self._distribution.entropy(params[:-1]),
+            entropy=self.distribution.entropy(params[:-1]),
             values=values[:-1],
             advantages=returns.advantages,
             targets=returns.targets,

@@ -6,8 +6,9 @@ Networks of a few linear layers are evaluated by numpy, where a call of torch wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import TypeAlias, cast
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.module_arrays import load_arrays
 from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
-from ropewalk.rl.policies.exploration import Exploration
+from ropewalk.rl.policies.exploration import Exploration, JoinedExploration
 from ropewalk.rl.policies.numpy_forward import numpy_forward
 from ropewalk.rl.policies.policy import Choice, Policy
 from ropewalk.rl.variables import Variables
@@ -83,6 +84,17 @@ class EpsilonGreedy(Policy):
         """Act with these weights, and with the epsilons of their progress."""
         load_arrays(self._network, variables.arrays)
         self._progress = variables.progress
+
+    @property
+    def group_part(self) -> Exploration:
+        """How often its environments explore."""
+        return self._exploration
+
+    def joined(self, parts: Sequence[tuple[object, int]]) -> EpsilonGreedy:
+        """Return this policy for the environments of several groups, each with its own epsilon; see `Policy.joined`."""
+        policy = copy(self)
+        policy._exploration = JoinedExploration(tuple(cast("Sequence[tuple[Exploration, int]]", parts)))
+        return policy
 
     def _values(
         self, observation: Observation, first: NDArray[np.bool_], state: Mapping[str, Array]

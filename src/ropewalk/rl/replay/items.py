@@ -153,6 +153,10 @@ class ItemTable:
         self._free(finished)
         return Batch(columns, info)
 
+    def keys(self) -> Keys:
+        """Return the keys of all items, in the order in which they were inserted."""
+        return self._facts.keys[self._facts.in_order()]
+
     def update_priorities(self, keys: Keys, priorities: Floats) -> int:
         """Change priorities of those items that are still there; the last one counts where a key is repeated."""
         found, present = self._facts.find(keys)

@@ -11,12 +11,13 @@ Every call holds one lock for as long as it changes or reads the tables, and rel
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -34,8 +35,12 @@ from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.replay.waiting_lines import LimiterWait, Side, WaitingLines
 
+logger = logging.getLogger(__name__)
+
 _CHECKPOINT_POLL_S = 0.05
 """Seconds between two questions whether a checkpoint is due."""
+_LEARNING = 6
+"""How many times `deadlock_s` a table may be full that was sampled before: its sampler may be computing."""
 
 
 class ReplayServer:
@@ -46,7 +51,8 @@ class ReplayServer:
 
     Args:
         tables: settings of the tables, or the tables themselves.
-        deadlock_s: seconds after which waiting at both sides of a table, without any way on, is an error.
+        deadlock_s: seconds after which it is an error that inserters and samplers wait for each other, as when an
+            insertion is for two tables of which one is never sampled; six times as long if it was sampled before.
     """
 
     def __init__(self, tables: Sequence[ReplayTable] | ReplayTables, deadlock_s: float = 10.0) -> None:
@@ -121,7 +127,7 @@ class ReplayServer:
         def may_go() -> bool:
             return self._tables.next_sequence(run_id) > sequence or self._tables.can_insert(insertion)
 
-        self._wait("insert", names, may_go, None)
+        self._wait("insert", names, may_go, None, insertion)
         done = self._tables.insert(insertion)
         if (in_order := self._in_order.get(run_id)) is not None:
             in_order.notify_all()
@@ -209,6 +215,7 @@ class ReplayServer:
 
     # Changing
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def update_priorities(self, table: str, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
@@ -216,6 +223,7 @@ class ReplayServer:
         with self._lock:
             return self._tables.update_priorities(table, keys, priorities)
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def delete(self, table: str, keys: NDArray[np.int64]) -> int:
@@ -225,6 +233,7 @@ class ReplayServer:
             self._progressed((table,))
             return num
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def reset(self, table: str) -> None:
@@ -233,6 +242,7 @@ class ReplayServer:
             self._tables.reset(table)
             self._progressed((table,))
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def set_limiter(self, table: str, limiter: Limiter) -> None:
@@ -243,6 +253,7 @@ class ReplayServer:
 
     # Asking
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def info(self) -> dict[str, TableInfo]:
@@ -250,17 +261,27 @@ class ReplayServer:
         with self._lock:
             return self._tables.info()
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def tables(self) -> tuple[ReplayTable, ...]:
         """Return the settings of the tables, by whose signatures writers check what they send."""
         return self._tables.tables
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def life(self) -> ReplayLife:
         """Return which life of the server this is."""
         return self._life
+
+    @rw.method
+    @rw.idempotent
+    @rw.concurrent(64)
+    def waiting(self) -> dict[Side, int]:
+        """Return how many calls wait at limiters, for each side."""
+        with self._lock:
+            return {"insert": len(self._lines.all_of("insert")), "sample": len(self._lines.all_of("sample"))}
 
     # State
 
@@ -274,22 +295,34 @@ class ReplayServer:
 
     @rw.concurrent(1)
     def state_dict(self) -> dict[str, Any]:
-        """Return all items, rows and counts. They are the tables' own memory: use them before anything is changed."""
-        with self._lock:
-            return {"tables": self._tables.state_dict(), "lives": dict(self._lives)}
+        """Return all items, rows and counts. They are copied when this is pickled, before which nothing may change.
+
+        A forked child has all memory as it was, and copies without holding up any call.
+        """
+        return {"tables": _TablesState(self._tables), "lives": dict(self._lives)}
 
     @rw.concurrent(1)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
+        """Go on from a state, with the limiters and other settings of now."""
+        tables = state["tables"]
         with self._lock:
-            self._tables.load_state_dict(state["tables"])
+            saved = tables.tables.state_dict() if isinstance(tables, _TablesState) else tables
+            for difference in self._tables.load_state_dict(saved):
+                logger.warning("%s: %s", self._life.server, difference)
             self._lives = dict(state["lives"])
-            sizes = {name: self._tables.info()[name].size for name in self._names}
+            sizes = {name: info.size for name, info in self._tables.info().items()}
             self._life = dataclasses.replace(self._life, restored=True, sizes=sizes)
 
     # Waiting
 
-    def _wait(self, side: Side, tables: tuple[str, ...], ready: Callable[[], Any], timeout_s: float | None) -> Any:
+    def _wait(
+        self,
+        side: Side,
+        tables: tuple[str, ...],
+        ready: Callable[[], Any],
+        timeout_s: float | None,
+        insertion: Insertion | None = None,
+    ) -> Any:
         """Wait until all calls that came earlier have gone and `ready()` is true; returns its result.
 
         The result is false after `timeout_s`.
@@ -297,7 +330,7 @@ class ReplayServer:
         if self._lines.are_empty(side, tables) and (value := ready()):
             return value
         now = time.monotonic()
-        wait = LimiterWait(side, tables, now, threading.Condition(self._lock))
+        wait = LimiterWait(side, tables, now, threading.Condition(self._lock), insertion)
         due = None if timeout_s is None else now + timeout_s
 
         def may_go() -> Any:
@@ -313,8 +346,7 @@ class ReplayServer:
                 value = rw.wait_for(wait.woken, may_go, max(0.0, left))
                 if value or (due is not None and time.monotonic() >= due):
                     return value
-                for table in tables:
-                    self._check_deadlock(table)
+                self._check_deadlock()
         finally:
             self._lines.leave(wait)
             self._wake()
@@ -329,24 +361,26 @@ class ReplayServer:
         for wait in self._lines.firsts():
             wait.woken.notify()
 
-    def _check_deadlock(self, table: str) -> None:
-        """End the waits at both sides of a table if nothing has changed for `deadlock_s`."""
-        inserting, sampling = self._lines.first("insert", table), self._lines.first("sample", table)
-        if inserting is None or sampling is None:
+    def _check_deadlock(self) -> None:
+        """End all waits if inserters and samplers wait for each other, and nothing has changed for `deadlock_s`."""
+        inserting, sampling = self._lines.all_of("insert"), self._lines.all_of("sample")
+        if not inserting or not sampling:
             return
-        waited_s = time.monotonic() - max(inserting.since, sampling.since, self._changed[table])
-        if waited_s < self._deadlock_s:
+        begun = max(min(wait.since for wait in side) for side in (inserting, sampling))
+        waited_s = time.monotonic() - max(begun, *self._changed.values())
+        insertions = [wait.insertion for wait in inserting if wait.insertion]
+        why = self._tables.deadlock(insertions, {wait.tables[0]: 1 for wait in sampling})
+        if not why or waited_s < self._deadlock_s * (1 if self._is_never_sampled(insertions) else _LEARNING):
             return
-        error = LimiterDeadlock(
-            f"table {table!r} allows neither the insertions nor the samples that were waited for during "
-            f"{waited_s:.1f} s, and no call can change that: {self._describe(table)}. Insert less at once than the "
-            "limiter lets in, or give the table a wider limiter (set_limiter)",
-            table=table,
-            waited_s=waited_s,
-        )
-        for wait in self._lines.of(table):
-            wait.error = copy.copy(error)
+        for wait in (*inserting, *sampling):
+            wait.error = LimiterDeadlock(f"for {waited_s:.1f} s, {why}", waited_s=waited_s)
             wait.woken.notify_all()
+
+    def _is_never_sampled(self, insertions: Sequence[Insertion]) -> bool:
+        """Whether insertions wait for samples of a table that nobody has ever sampled."""
+        infos = self._tables.info()
+        names = {name for insertion in insertions for name in insertion.items}
+        return any(infos[name].insert_waits_for and not infos[name].samples for name in names)
 
     def _describe(self, table: str) -> str:
         info = self._tables.info()[table]
@@ -357,11 +391,21 @@ class ReplayServer:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _TablesState:
+    """The state of tables, which is copied when this is pickled; it is unpickled as the copies."""
+
+    tables: ReplayTables
+
+    def __reduce__(self) -> Any:
+        return dict, (self.tables.state_dict(),)
+
+
 def _server_name() -> str:
     try:
         return rw.current_node().label
-    except RuntimeError:  # it is not part of a program
-        return "replay"
+    except RuntimeError:  # it is not part of a program, and has one life
+        return f"replay {uuid.uuid4().hex[:8]}"
 
 
 class Replay(rw.Service[ReplayServer]):
@@ -372,7 +416,8 @@ class Replay(rw.Service[ReplayServer]):
 
     Args:
         tables: settings of the tables.
-        deadlock_s: seconds after which waiting at both sides of a table, without any way on, is an error.
+        deadlock_s: seconds after which it is an error that inserters and samplers wait for each other, as when an
+            insertion is for two tables of which one is never sampled; six times as long if it was sampled before.
     """
 
     def __init__(self, tables: Sequence[ReplayTable], *, deadlock_s: float = 10.0) -> None:

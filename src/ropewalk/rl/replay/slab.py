@@ -59,7 +59,7 @@ class Slab:
             elif size > len(self._map):
                 self._map.resize(size)
             old = capacity
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise MemoryError(
                 f"column {self._name!r} of replay needs {size:,} bytes for {capacity:,} rows of {self.row_bytes:,} "
                 f"bytes, and the system refused: {error}; use a smaller max_size, or max_bytes"

@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
@@ -131,6 +131,10 @@ class ReplayTables:
         """Delete items; returns how many of them were there."""
         return self._table(table).delete(np.asarray(keys, np.int64))
 
+    def keys(self, table: str) -> NDArray[np.int64]:
+        """Return the keys of all items of a table, in the order in which they were inserted."""
+        return self._table(table).keys()
+
     def reset(self, table: str) -> None:
         """Delete all items of a table, and set its counts to 0. Streams go on."""
         self._table(table).reset()
@@ -243,12 +247,13 @@ class ReplayTables:
                 continue
             of = part_of(state, f"tables/{name}/")
             inserts, deletes, samples = of["counts"].tolist()
-            before = RateLimiter(of["limiter"][0], int(of["limiter"][1]), *of["limiter"][2:].tolist())
+            ratio, min_size, *bounds = of["limiter"].tolist()
+            before = RateLimiter(ratio, int(min_size), *bounds)
             if before != table.formula:
                 said.append(f"table {name!r} was saved with {before} and goes on with {table.formula}")
             table.load_state_dict(of, TableCounts(inserts, deletes, samples))
         for name, numbers in slots.items():
-            self._store.columns[name].free_unheld(numbers)
+            self._store.columns[name].release(numbers)
         return said
 
     def _check(self, insertion: Insertion) -> None:
@@ -268,7 +273,7 @@ class ReplayTables:
                     checked.add(seen)
 
     def _add_rows(self, insertion: Insertion) -> dict[str, RowWindow]:
-        """Store new rows; return all rows of the stream that may be named now, by column."""
+        """Store new rows, held by the stream; return all rows of the stream that may be named now, by column."""
         stream = self._streams.open.get(insertion.run_id)
         known = dict(stream.windows) if stream else {}
         for name, rows in insertion.rows.items():
@@ -293,17 +298,10 @@ class ReplayTables:
         stream = self._streams.open.setdefault(insertion.run_id, RowStream())
         for name, window in known.items():
             column = self._store.columns[name]
-            old = stream.windows.get(name)
-            num_old = len(old.slots) if old else 0
             start = first_kept(insertion.keep, name, window)
             num_dropped = start - window.start
-            if num_old and num_dropped:
-                column.release(window.slots[: min(num_old, num_dropped)])
-            if num_dropped > num_old:
-                column.free_unheld(window.slots[num_old:num_dropped])
-            first_new = max(num_old, num_dropped)
-            if first_new < len(window.slots):
-                column.hold(window.slots[first_new:])
+            if num_dropped:
+                column.release(window.slots[:num_dropped])
             stream.windows[name] = RowWindow(start, window.slots[num_dropped:])
         stream.sequence = insertion.sequence + 1
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from ropewalk.rl.replay.insertion import Insertion
 
 Side: TypeAlias = Literal["insert", "sample"]
 
@@ -27,6 +29,7 @@ class LimiterWait:
         tables: names of the tables whose lines it is in.
         since: monotonic time in seconds at which it began to wait.
         woken: is notified when the call may be able to go; over the server's lock.
+        insertion: what it inserts; None if it samples.
         error: is raised in the call.
     """
 
@@ -34,7 +37,8 @@ class LimiterWait:
     tables: tuple[str, ...]
     since: float
     woken: threading.Condition
-    error: Exception | None = field(default=None)
+    insertion: Insertion | None = None
+    error: Exception | None = None
 
 
 class WaitingLines:
@@ -64,18 +68,13 @@ class WaitingLines:
         """Whether no call waits at that side of these tables."""
         return not any(self._lines[side, table] for table in tables)
 
-    def first(self, side: Side, table: str) -> LimiterWait | None:
-        """The call that is served next."""
-        line = self._lines[side, table]
-        return line[0] if line else None
-
     def firsts(self) -> Iterator[LimiterWait]:
         """The calls that may be able to go when something has changed; one may be given twice."""
         return (line[0] for line in self._lines.values() if line)
 
-    def of(self, table: str) -> list[LimiterWait]:
-        """All calls that wait at either side of a table."""
-        return [*self._lines["insert", table], *self._lines["sample", table]]
+    def all_of(self, side: Side) -> list[LimiterWait]:
+        """All calls that wait at one side of any table."""
+        return list(dict.fromkeys(wait for (of, _), line in self._lines.items() if of == side for wait in line))
 
 
 __all__ = ["LimiterWait", "Side", "WaitingLines"]

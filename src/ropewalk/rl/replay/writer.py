@@ -26,8 +26,8 @@ from numpy.typing import ArrayLike
 
 import ropewalk as rw
 from ropewalk.rl.environments.spec import Array
-from ropewalk.rl.replay.insertion import Insertion, NewItems, RowsOf
 from ropewalk.rl.replay.inserter import Inserter
+from ropewalk.rl.replay.insertion import Insertion, NewItems, RowsOf
 
 _numbers = itertools.count()
 
@@ -50,7 +50,7 @@ class TrajectoryCell:
 
 
 Cells: TypeAlias = TrajectoryCell | Sequence[TrajectoryCell] | slice
-"""One row; several rows; or a slice of the column's cells in this episode."""
+"""One row; several rows; or a slice of the cells in this episode of the written column with the same name."""
 
 
 @dataclass(slots=True)
@@ -204,8 +204,8 @@ class TrajectoryWriter:
     def _check_row(self, name: str, row: Array) -> None:
         if name in self._in_step:
             raise ValueError(
-                f"step {self._step} of episode {self._episode} has a value of column {name!r} already; a step is complete "
-                "when append was called without partial=True"
+                f"step {self._step} of episode {self._episode} has a value of column {name!r} already; a step is "
+                "complete when append was called without partial=True"
             )
         form = row.shape, row.dtype.name
         before = self._forms.setdefault(name, form)
@@ -228,8 +228,8 @@ class TrajectoryWriter:
             spec, (shape, dtype) = signature[name], self._forms[column]
             if (spec.shape, np.dtype(spec.dtype).name) != (shape, dtype):
                 raise ValueError(
-                    f"column {name!r} of the item for table {item.table!r} has rows of shape {shape} and dtype {dtype}; "
-                    f"the signature says {spec.shape} and {spec.dtype}"
+                    f"column {name!r} of the item for table {item.table!r} has rows of shape {shape} and dtype "
+                    f"{dtype}; the signature says {spec.shape} and {spec.dtype}"
                 )
 
     def _resolved(self, name: str, cells: Cells) -> tuple[str, int | tuple[int, ...]]:
@@ -238,7 +238,10 @@ class TrajectoryWriter:
             cells = self.history.get(name, [])[cells]
         found = [cells] if isinstance(cells, TrajectoryCell) else list(cells)
         if not found:
-            raise ValueError(f"column {name!r} of the item has no cells; it needs at least one")
+            raise ValueError(
+                f"column {name!r} of the item has no cells; give at least one, or a slice of a written column of that "
+                f"name: {', '.join(self.history) or 'none was written in this episode'}"
+            )
         if len({cell.column for cell in found}) > 1:
             raise ValueError(f"column {name!r} of the item has cells of several columns: {found}")
         for cell in found:
@@ -282,7 +285,9 @@ def _joined(items: Sequence[_Item]) -> NewItems:
     if all(item.priority is None for item in items):
         return NewItems(columns)
     if any(item.priority is None for item in items):
-        raise ValueError("some items have priorities and others have none; give all items of a table one, or none of them")
+        raise ValueError(
+            "some items have priorities and others have none; give all items of a table one, or none of them"
+        )
     return NewItems(columns, np.array([item.priority for item in items], np.float64))
 
 

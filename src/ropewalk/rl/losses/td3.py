@@ -1,0 +1,52 @@
+"""Losses of TD3: Fujimoto, van Hoof, Meger: Addressing Function Approximation Error in Actor-Critic Methods, 2018.
+
+https://arxiv.org/abs/1802.09477, algorithm 1. C is the number of critics, B that of transitions.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def smoothed_action(action: Tensor, noise: Tensor, clip: float) -> Tensor:
+    """Return the target policy's action with clipped noise, within the canonical bounds (equation 14).
+
+    Args:
+        action: of the target policy, canonical, shape (B, A).
+        noise: Gaussian, shape (B, A).
+        clip: the noise is clipped to -clip to clip.
+    """
+    return (action + noise.clamp(-clip, clip)).clamp(-1.0, 1.0)
+
+
+def clipped_double_target(reward: Tensor, discount: Tensor, next_values: Tensor) -> Tensor:
+    """Return y = r + D min_c Q_c(x', a') (equation 10).
+
+    Args:
+        reward: shape (B,); an n-step sum where items have several steps.
+        discount: D, the complete factor of the bootstrap value, 0 where the episode terminated; shape (B,).
+        next_values: of the target critics at the smoothed action, shape (C, B).
+    """
+    return reward + discount * next_values.amin(dim=0)
+
+
+def critic_loss(values: Tensor, target: Tensor) -> Tensor:
+    """Return the mean squared error of each critic, summed over critics.
+
+    Args:
+        values: Q_c(x, a), shape (C, B).
+        target: no gradient flows into it; shape (B,).
+    """
+    return (values - target.detach()).square().mean(dim=1).sum()
+
+
+def policy_loss(values: Tensor) -> Tensor:
+    """Return the mean of -Q_1(x, pi(x)): the deterministic policy gradient of the first critic.
+
+    Args:
+        values: Q_c(x, pi(x)), shape (C, B).
+    """
+    return -values[0].mean()
+
+
+__all__ = ["clipped_double_target", "critic_loss", "policy_loss", "smoothed_action"]

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ropewalk.errors import NotFinite
+from ropewalk.rl.agents.agent import Agent
+from ropewalk.rl.agents.bc import BC
+from ropewalk.rl.agents.dqn import DQN
+from ropewalk.rl.agents.ppo import PPO
+from ropewalk.rl.agents.sac import SAC
+from ropewalk.rl.agents.td3 import TD3
+from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
+from ropewalk.rl.learners.optimizers import TorchAdam
+from ropewalk.rl.networks.mlp import MLP
+from ropewalk.rl.offline.dataset import OfflineDataset
+from ropewalk.rl.offline.training import offline_tables, train_offline
+from ropewalk.rl.policies.policy import Policy
+
+CONTINUOUS = EnvironmentSpec(ArraySpec((2,)), ContinuousAction((-2.0,), (4.0,)))
+DISCRETE = EnvironmentSpec(ArraySpec((2,)), DiscreteAction(3))
+NETWORK = MLP((32,), activation="relu")
+FAST = TorchAdam(1e-2)
+
+
+def best_continuous(observation: np.ndarray) -> np.ndarray:
+    return (1 + 1.5 * np.tanh(observation[:, :1] - observation[:, 1:])).astype(np.float32)
+
+
+def bandit(spec: EnvironmentSpec = CONTINUOUS, steps: int = 600, seed: int = 0) -> OfflineDataset:
+    """Episodes of one step, with random actions; the reward is the larger, the nearer the action is to the best one."""
+    rng = np.random.default_rng(seed)
+    observation, after = (rng.normal(size=(steps, 2)).astype(np.float32) for _ in range(2))
+    action: Any
+    if isinstance(spec.action, DiscreteAction):
+        action = rng.integers(3, size=steps)
+        reward = (action == best_choice(observation)).astype(np.float32)
+    else:
+        action = rng.uniform(-2, 4, (steps, 1)).astype(np.float32)
+        reward = 1 - np.abs(action - best_continuous(observation))[:, 0]
+    return OfflineDataset.from_transitions(
+        spec,
+        observation=observation,
+        action=action,
+        reward=reward,
+        next_observation=after,
+        terminated=np.ones(steps, bool),
+    )
+
+
+def best_choice(observation: np.ndarray) -> np.ndarray:
+    return (observation[:, 0] > 0).astype(np.int64) + (observation[:, 1] > 0)
+
+
+def demonstrations(spec: EnvironmentSpec) -> OfflineDataset:
+    data = bandit(spec)
+    observation = data.transitions(1.0)["observation"]
+    best: Any = best_choice if isinstance(spec.action, DiscreteAction) else best_continuous
+    columns = dict(data.columns)
+    columns["action"] = np.array(columns["action"])
+    columns["action"][columns["mask"]] = best(observation)
+    return OfflineDataset(spec, columns)
+
+
+def greedy(policy: Policy) -> tuple[np.ndarray, np.ndarray]:
+    observation = np.random.default_rng(99).normal(size=(300, 2)).astype(np.float32)
+    choice = policy.act(observation, np.ones(300, bool), {}, np.random.default_rng(0), greedy=True)
+    return observation, choice.action
+
+
+@pytest.mark.parametrize("agent", [SAC(optimizer=FAST, batch_size=64), TD3(optimizer=FAST, batch_size=64)])
+def test_agents_of_continuous_actions_find_the_best_action_in_random_data(agent: Agent) -> None:
+    result = train_offline(agent, bandit(), NETWORK, updates=600, seed=1)
+    observation, action = greedy(result.policy())
+    assert np.abs(action - best_continuous(observation)).mean() < 0.35  # a random action is 1.9 away
+
+
+def test_dqn_finds_the_best_choice_in_random_data() -> None:
+    result = train_offline(DQN(optimizer=FAST, learning_starts=1), bandit(DISCRETE), NETWORK, updates=300, seed=1)
+    observation, action = greedy(result.policy())
+    assert (action == best_choice(observation)).mean() > 0.9
+
+
+def test_cloning_gives_the_recorded_continuous_action() -> None:
+    result = train_offline(BC(optimizer=FAST, batch_size=64), demonstrations(CONTINUOUS), NETWORK, updates=400, seed=1)
+    observation, action = greedy(result.policy())
+    assert np.abs(action - best_continuous(observation)).mean() < 0.1
+    assert [row["updates"] for row in result.timeline] == [100, 200, 300, 400]
+    assert result.timeline[-1]["loss"] < result.timeline[0]["loss"]
+
+
+def test_cloning_gives_the_recorded_choice() -> None:
+    result = train_offline(BC(optimizer=FAST, batch_size=64), demonstrations(DISCRETE), NETWORK, updates=300, seed=1)
+    observation, action = greedy(result.policy())
+    assert (action == best_choice(observation)).mean() > 0.9
+    drawn = result.policy().act(observation, np.ones(300, bool), {}, np.random.default_rng(0))
+    assert (drawn.action != action).any() and drawn.extras["log_prob"].shape == (300,)
+
+
+@pytest.mark.parametrize(
+    ("agent", "spec"),
+    [(BC(), CONTINUOUS), (BC(), DISCRETE), (SAC(), CONTINUOUS), (TD3(n_step=3), CONTINUOUS), (DQN(), DISCRETE)],
+    ids=["BC", "BC of choices", "SAC", "TD3", "DQN"],
+)
+def test_equal_seeds_give_equal_bits_and_others_do_not(agent: Agent, spec: EnvironmentSpec) -> None:
+    def weights(seed: int) -> dict[str, bytes]:
+        arrays = train_offline(agent, bandit(spec), NETWORK, updates=5, seed=seed).variables.arrays
+        return {name: array.tobytes() for name, array in arrays.items()}
+
+    assert weights(3) == weights(3) != weights(4)
+
+
+def test_a_table_holds_all_of_the_data_however_small_the_agent_would_make_it() -> None:
+    tables = offline_tables(SAC(replay_size=100, learning_starts=100), bandit(steps=3_000), seed=0)
+    assert tables.info()["replay"].size == 3_000
+
+
+def test_priorities_follow_what_the_learner_tells() -> None:
+    agent = DQN(prioritized=True, learning_starts=1)
+    seen: list[int] = []
+    train_offline(agent, bandit(DISCRETE), NETWORK, updates=3, on_update=lambda number, update: seen.append(number))
+    assert seen == [1, 2, 3]
+
+
+def test_agents_that_learn_from_their_own_actions_are_refused() -> None:
+    with pytest.raises(ValueError, match="PPO learns from experience of its own weights"):
+        train_offline(PPO(), bandit(DISCRETE), NETWORK, updates=1)
+
+
+def test_agents_that_do_not_fit_the_data_are_refused() -> None:
+    with pytest.raises(ValueError, match="SAC chooses continuous actions"):
+        train_offline(SAC(), bandit(DISCRETE), NETWORK, updates=1)
+
+
+def test_data_with_nan_is_refused() -> None:
+    data = bandit()
+    data.columns["reward"][4] = np.nan  # pyright: ignore[reportArgumentType]
+    with pytest.raises(NotFinite, match="reward"):
+        train_offline(SAC(), data, NETWORK, updates=1)
