@@ -52,6 +52,8 @@ with _lazy:
     from ropewalk.rl.learners.learner import Learner as Learner
     from ropewalk.rl.learners.optimizers import TorchAdam as TorchAdam
     from ropewalk.rl.learners.optimizers import TorchRMSProp as TorchRMSProp
+    from ropewalk.rl.learners.targets import Polyak as Polyak
+    from ropewalk.rl.learners.targets import TargetCopy as TargetCopy
     from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
     from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
     from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
@@ -85,4 +87,5 @@ with _lazy:
     from ropewalk.rl.replay.writer import TrajectoryWriter as TrajectoryWriter
     from ropewalk.rl.result import EvaluationScores as EvaluationScores
     from ropewalk.rl.result import ExperimentResult as ExperimentResult
+    from ropewalk.rl.schedules import LinearSchedule as LinearSchedule
     from ropewalk.rl.variables import Variables as Variables
