@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from numpy.typing import ArrayLike
@@ -28,6 +28,8 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import EpisodeEnd
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.decision_log import DecisionLog
+from ropewalk.rl.inference.remote_policy import RemotePolicy
+from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.learner_node import LearnerNode, LearnerView
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
@@ -267,10 +269,16 @@ class AsyncLearner(LearnerNode):
         self._published_at = time.perf_counter()
 
 
-def async_actor(learner: AsyncLearner, assembly: Assembly) -> None:
-    """Collect blocks for a learner until the program stops."""
+def async_actor(learner: AsyncLearner, assembly: Assembly, inference: InferenceServer | None = None) -> None:
+    """Collect blocks for a learner until the program stops.
+
+    Args:
+        learner: gets the blocks.
+        assembly: makes the parts.
+        inference: chooses the actions; None: a policy in this process does, with the learner's weights.
+    """
     with one_torch_thread():
-        actor = _AsyncActor(learner, assembly, rw.current_node().replica)
+        actor = _AsyncActor(learner, assembly, rw.current_node().replica, inference)
         while not rw.stopping():
             try:
                 actor.live(learner.enter())
@@ -279,10 +287,13 @@ def async_actor(learner: AsyncLearner, assembly: Assembly) -> None:
 
 
 class _AsyncActor:
-    def __init__(self, learner: AsyncLearner, assembly: Assembly, group: int) -> None:
+    def __init__(
+        self, learner: AsyncLearner, assembly: Assembly, group: int, inference: InferenceServer | None
+    ) -> None:
         self._learner, self._assembly, self._group = learner, assembly, group
         self._spec = assembly.spec()
-        self._policy = assembly.policy(self._spec, group)
+        self._inference = inference
+        self._policy = assembly.policy(self._spec, group) if inference is None else RemotePolicy(inference, group)
         self._variables: Variables | None = None
 
     def live(self, life: int) -> None:
@@ -291,6 +302,8 @@ class _AsyncActor:
         Raises:
             StreamLost: replay has lost blocks of this life.
         """
+        if self._inference is not None:
+            self._policy = RemotePolicy(self._inference, self._group)
         collector = self._assembly.collector(self._policy, self._group, life=life)
         adder = self._assembly.experiment.agent.make_adder(self._spec)
         in_flight: deque[Future[bool]] = deque()
@@ -301,6 +314,8 @@ class _AsyncActor:
             while not rw.stopping():
                 self._refresh(collector)
                 block = collector.collect(self._assembly.experiment.agent.unroll)
+                if isinstance(self._policy, RemotePolicy):
+                    block = replace(block, version=self._policy.take_version())
                 began = time.perf_counter()
                 while len(in_flight) >= _IN_FLIGHT:
                     if not in_flight.popleft().result():
@@ -314,6 +329,8 @@ class _AsyncActor:
             collector.close()
 
     def _refresh(self, collector: Collector) -> None:
+        if self._inference is not None:
+            return  # the server asks for weights
         newest = self._learner.newest_variables(self._variables.version if self._variables else -1)
         if newest is not None:
             self._variables = newest

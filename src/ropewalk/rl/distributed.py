@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import ropewalk as rw
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner, async_actor
 from ropewalk.rl.evaluators import evaluate_forever
+from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
@@ -57,7 +59,7 @@ def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool 
     Raises:
         ValueError: the agent cannot be used with this environment.
     """
-    assembly.spec()
+    spec = assembly.spec()
     program = rw.Program("rl")
     options: dict[str, Any] = {"restart": "on_failure", "preload": _PRELOAD}
     learner_class, actor = (
@@ -67,7 +69,11 @@ def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool 
         rw.Service(learner_class, assembly, hold=hold), name="learner", checkpoint_s=_CHECKPOINT_S, **options
     )
     client = learner.client(on_lost="retry")
-    program.add(rw.Worker(actor, client, assembly), name="actors", replicas=distribution.actors, **options)
+    needed: list[Any] = [client, assembly]
+    if distribution.inference:
+        server = rw.Service(InferenceServer, partial(assembly.policy, spec), client)
+        needed.append(program.add(server, name="inference", replicas=distribution.inference, **options))
+    program.add(rw.Worker(actor, *needed), name="actors", replicas=distribution.actors, **options)
     if distribution.evaluators:
         program.add(
             rw.Worker(evaluate_forever, client, assembly),
