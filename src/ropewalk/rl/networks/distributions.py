@@ -230,7 +230,7 @@ class SquashedGaussian(ActionDistribution):
         return 2 * len(self.low)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """See `ActionDistribution`. At the bounds the density is infinite or 0; actions there count as slightly inside."""
+        """See `ActionDistribution`. Actions at the bounds count as slightly inside, where the density is finite."""
         mean, log_std = self._normal.mean_and_log_std(params)
         centre, half = (params.new_tensor(array) for array in self._scale)
         raw = torch.atanh(((action - centre) / half).clamp(-_EDGE, _EDGE))
