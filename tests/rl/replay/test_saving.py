@@ -75,7 +75,6 @@ def test_rows_of_a_snapshot_are_read_while_replay_goes_on() -> None:
     replay = used(UniformSelector(), Fifo())
     expected = pickle.dumps(replay.state_dict())
     with replay.snapshot() as snapshot:
-        state = dict(snapshot.state)
         num_rows = replay._store.columns["x"].num_rows
         pieces: list[np.ndarray] = []
         for first in range(0, snapshot.num_rows["x"], 7):
@@ -85,7 +84,10 @@ def test_rows_of_a_snapshot_are_read_while_replay_goes_on() -> None:
         replay.reset("t")
         replay.end_stream("0#0")
         assert replay._store.columns["x"].num_rows == num_rows
+        state = snapshot.state_dict()
     snapshot.close()
+    with pytest.raises(ValueError, match="rows of column 'x' were asked of a snapshot that is closed"):
+        snapshot.rows("x", 0, 1)
     assert pickle.dumps(state | {"rows/x": np.concatenate(pieces)}) == expected
     assert replay._store.num_bytes == 0
 

@@ -172,13 +172,8 @@ class ReplayTables:
 
     def snapshot(self) -> ReplaySnapshot:
         """Return everything as it is now, with rows that are read later, while replay goes on."""
-        snapshot = ReplaySnapshot(self._store)
-        saved_slots = snapshot.saved_slots()
-        snapshot.state |= self._counts_and_limiters() | {"with_items": np.array(True)}
-        snapshot.state |= {f"streams/{name}": array for name, array in self._streams.state_dict(saved_slots).items()}
-        for name, table in self._tables.items():
-            snapshot.state |= {f"tables/{name}/{key}": array for key, array in table.state_dict(saved_slots).items()}
-        return snapshot
+        items = {name: table.frozen() for name, table in self._tables.items()}
+        return ReplaySnapshot(self._store, self._streams, items, self._counts_and_limiters())
 
     def state_dict(self, *, with_items: bool = True) -> dict[str, Array]:
         """Return everything that decides what comes next, as copies.
@@ -190,7 +185,7 @@ class ReplayTables:
             return self._counts_and_limiters() | {"with_items": np.array(False)}
         with self.snapshot() as snapshot:
             rows = {f"rows/{name}": snapshot.rows(name, 0, num) for name, num in snapshot.num_rows.items()}
-            return snapshot.state | rows
+            return snapshot.state_dict() | rows
 
     def load_state_dict(self, state: Mapping[str, Array]) -> tuple[str, ...]:
         """Replace everything by what was saved; limiters and all other settings stay as they are now.
@@ -301,7 +296,8 @@ class ReplayTables:
             # -1, no row, becomes -1, no slot.
             offsets = np.where(rows.rows < 0, len(window.slots), rows.rows - window.start)
             slots[name] = rows.column, np.append(window.slots, -1)[offsets]
-        return FoundItems(slots, items.priorities, insertion.run_id, insertion.version, len(items))
+        priorities = None if items.priorities is None else np.asarray(items.priorities, np.float64)
+        return FoundItems(slots, priorities, insertion.run_id, insertion.version, len(items))
 
     def _move_windows(self, insertion: Insertion, known: dict[str, RowWindow]) -> None:
         stream = self._streams.open.setdefault(insertion.run_id, RowStream())
