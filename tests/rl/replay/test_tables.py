@@ -84,6 +84,18 @@ def test_rows_are_kept_as_long_as_the_stream_says_and_no_longer() -> None:
     assert replay._store.columns["x"].num_rows == 1
 
 
+def test_a_stream_cannot_keep_rows_that_are_gone_nor_such_that_are_not_sent_yet() -> None:
+    replay = ReplayTables([table()])
+    replay.insert(Insertion("0#0", 0, {"x": np.arange(6, dtype=np.float32)}, {}, {"x": 4}))
+    replay.insert(Insertion("0#0", 1, {}, {}, {"x": 1}))
+    assert replay._store.columns["x"].num_rows == 2
+    replay.insert(Insertion("0#0", 2, {}, {}, {"x": 9}))
+    assert replay._store.columns["x"].num_rows == 0
+    items = {"t": NewItems({"x": RowsOf("x", np.array([6]))})}
+    replay.insert(Insertion("0#0", 3, {"x": np.array([7], np.float32)}, items))
+    assert replay.sample("t", 1).columns["x"].tolist() == [7]
+
+
 def test_rows_that_no_item_has_named_are_freed_at_once_unless_they_are_kept() -> None:
     replay = ReplayTables([table()])
     replay.insert(Insertion("0#0", 0, {"x": np.zeros(8)}, {}))
@@ -101,6 +113,15 @@ def test_new_items_have_the_largest_priority_so_far_or_1() -> None:
     replay.insert(numbered(2, 2, priorities=np.zeros(2)))
     replay.insert(numbered(3, 2))
     assert set(replay.sample("t", 40).columns["x"].tolist()) == {6, 7}
+
+
+def test_priorities_of_float32_are_powers_of_float64() -> None:
+    replay = ReplayTables([table(sampler=Prioritized(0.6))])
+    priorities = np.array([0.1, 0.7], np.float32)
+    replay.insert(numbered(0, 2, priorities=priorities))
+    info = replay.sample("t", 20).info
+    powers = priorities.astype(np.float64) ** 0.6
+    np.testing.assert_allclose(info.probability, powers[info.inserted] / powers.sum(), rtol=1e-14)
 
 
 def replay_priorities(replay: ReplayTables) -> tuple[list[int], list[float]]:
