@@ -1,4 +1,4 @@
-"""Runs an experiment in one process, in lock-step: for the debugger, and as the truth that programs are compared with."""
+"""Runs an experiment in one process, in lock-step: for debuggers, and as the truth that programs are compared with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Any
 
-from ropewalk.rl.actors.collector import Collector, CollectorHistory
+from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.checkpoints import ExperimentCheckpoints

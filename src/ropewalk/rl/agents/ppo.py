@@ -162,20 +162,19 @@ class PPOLearner(OnPolicyLearner):
     def _loss(self, minibatch: Minibatch, targets: Targets) -> tuple[Tensor, dict[str, Tensor]]:
         agent = self._agent
         params, values = minibatch.evaluate(self.model)
-        counted = torch.ones_like(values, dtype=torch.bool)
         advantages = minibatch.of(targets.advantages)
         policy = clipped_policy_loss(
             log_prob=self.distribution.log_prob(params, minibatch.of(minibatch.unrolls.action)),
             behaviour_log_prob=minibatch.of(minibatch.unrolls.log_prob),
-            advantages=normalised_advantages(advantages, counted) if agent.normalise_advantages else advantages,
-            mask=counted,
+            advantages=normalised_advantages(advantages, None) if agent.normalise_advantages else advantages,
+            mask=None,
             clip=agent.clip,
         )
         value = clipped_value_loss(
             values=values,
             old_values=minibatch.of(targets.values),
             returns=minibatch.of(targets.returns),
-            mask=counted,
+            mask=None,
             clip=agent.value_clip,
         )
         entropy = self.distribution.entropy(params).mean()

@@ -104,8 +104,8 @@ class EpsilonGreedy(Policy):
         with torch.inference_mode():
             outputs, after = self._network.unroll(
                 _one_step(observation),
-                torch.from_numpy(np.array(first[None])),
-                {name: torch.from_numpy(np.array(array)) for name, array in state.items()},
+                torch.tensor(first[None]),
+                {name: torch.tensor(array) for name, array in state.items()},
             )
             values = self._network.returns.mean(outputs).squeeze(0)
         return values.numpy(), {name: tensor.numpy() for name, tensor in after.items()}
@@ -128,8 +128,8 @@ def numpy_values(network: ActionValueNetwork) -> NumpyValues | None:
 
 def _one_step(observation: Observation) -> torch.Tensor | dict[str, torch.Tensor]:
     if isinstance(observation, dict):
-        return {name: torch.from_numpy(np.array(array[None])) for name, array in observation.items()}
-    return torch.from_numpy(np.array(observation[None]))
+        return {name: torch.tensor(array[None]) for name, array in observation.items()}
+    return torch.tensor(observation[None])
 
 
 __all__ = ["EpsilonGreedy", "numpy_values"]
