@@ -57,10 +57,13 @@ with _lazy:
     from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
     from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
     from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
+    from ropewalk.rl.networks.concatenate import Concatenate as Concatenate
     from ropewalk.rl.networks.impala_cnn import ImpalaCNN as ImpalaCNN
     from ropewalk.rl.networks.lstm import LSTM as LSTM
     from ropewalk.rl.networks.mlp import MLP as MLP
     from ropewalk.rl.networks.nature_cnn import NatureCNN as NatureCNN
+    from ropewalk.rl.networks.normalisation import Normalised as Normalised
+    from ropewalk.rl.networks.torso import Torso as Torso
     from ropewalk.rl.offline.dataset import OfflineDataset as OfflineDataset
     from ropewalk.rl.offline.dataset import RecordedEpisode as RecordedEpisode
     from ropewalk.rl.offline.minari_dataset import load_minari as load_minari

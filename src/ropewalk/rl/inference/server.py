@@ -122,7 +122,7 @@ class InferenceServer:
             while len(self._generators) < len(calls):
                 self._generators.append(np.random.Generator(np.random.PCG64(0)))
             for call, generator in zip(calls, self._generators, strict=False):
-                set_words(generator, call.words.tolist())
+                set_words(generator, call.words)
             batches = [[call] for call in calls] if self._exact else [calls]
             generators = iter(self._generators)
             answers = [
@@ -185,14 +185,16 @@ class InferenceServer:
         policy = self._policy.joined([(self._group_part(call.group), call.num_envs) for call in calls])
         state = {name: np.concatenate([state[name] for state, _ in known]) for name in known[0][0]}
         choice = policy.act(observation, first, state, rng, greedy=greedy)
-        self._keep(calls, [state for state, _ in known], choice)
-        unknown = np.repeat([not is_known for _, is_known in known], sizes)
+        forgot = np.zeros(len(first), np.bool_)
+        if self._memory.is_needed:
+            self._keep(calls, [state for state, _ in known], choice)
+            forgot = np.array([not is_known for _, is_known in known]).repeat(sizes) & ~first
         return InferenceAnswer(
             action=choice.action,
             extras=dict(choice.extras),
             version=np.full(len(first), self._version, np.int64),
-            words=np.repeat([words_of(generator) for generator in generators], sizes, axis=0),
-            forgot=unknown & ~first if self._memory.is_needed else np.zeros(len(first), np.bool_),
+            words=np.array([words_of(generator) for generator in generators], np.uint64).repeat(sizes, axis=0),
+            forgot=forgot,
         )
 
     def _keep(self, calls: Sequence[CallerRows], before: Sequence[StateArrays], choice: Choice) -> None:
