@@ -27,6 +27,7 @@ from ropewalk.rl.blocks import EpisodeEnd
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.decision_log import DecisionLog
 from ropewalk.rl.learner_node import LearnerNode, LearnerView
+from ropewalk.rl.learners.portable_state import portable_state
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.item_columns import Allocate
@@ -196,7 +197,7 @@ class AsyncLearner(LearnerNode):
         """Return everything that later updates depend on."""
         with self._replay.lock:
             return {
-                "learner": self._learner.state_dict(),
+                "learner": portable_state(self._learner),
                 "replay": self._replay.state_dict(),
                 "counters": self._counters.state_dict(),
                 "first_life": self._first_life,

@@ -18,6 +18,7 @@ from ropewalk.rl.blocks import Block
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.learner import Learner
+from ropewalk.rl.learners.portable_state import portable_state
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.variables import Variables
@@ -108,7 +109,7 @@ class RoundLearner:
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later rounds depend on."""
         return {
-            "learner": self.learner.state_dict(),
+            "learner": portable_state(self.learner),
             "tables": self.tables.state_dict(),
             "adders": list(self.adders),
             "counters": self.counters.state_dict(),

@@ -182,6 +182,24 @@ def test_an_exception_that_cannot_travel_arrives_as_its_text(made: Any) -> None:
         env.step(0)
 
 
+def test_an_interrupted_step_ends_the_process_so_that_no_answer_is_taken_for_another(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env: IsolatedEnvironment = made(Isolated(MakesHostile(hostile.sleep, ())))
+    pid = env.reset(seed=1)[0][0]
+    with monkeypatch.context() as patched:
+        patched.setattr(type(env._connection), "poll", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            env.step(0)
+    assert not is_alive(pid)
+    with pytest.raises(EnvironmentLost, match="was interrupted here"):
+        env.step(0)
+
+
+def interrupted(self: Any, timeout: float) -> bool:
+    raise KeyboardInterrupt
+
+
 def test_an_environment_that_cannot_be_made_says_why(made: Any) -> None:
     with pytest.raises(FileNotFoundError, match="no level file for the seed 0"):
         environment_spec(Isolated(hostile.cannot_be_made))
@@ -195,6 +213,12 @@ def test_a_closed_environment_has_no_process(made: Any) -> None:
     assert not is_alive(pid)
     with pytest.raises(ValueError, match="is closed; make another one"):
         env.step(0)
+
+
+@pytest.mark.parametrize("make", [Gymnasium, Isolated])
+def test_an_unknown_policy_for_errors_is_refused_when_it_is_set(make: Any) -> None:
+    with pytest.raises(ValueError, match="on_error is 'ignore'; use one of 'raise', 'truncate'"):
+        make("CartPole-v1", on_error="ignore")
 
 
 @pytest.mark.parametrize("name", ["step_timeout_s", "start_timeout_s"])

@@ -300,6 +300,18 @@ def test_environments_are_closed_once_and_also_if_making_the_others_fails() -> N
     envs.close()
 
 
+def test_an_environment_that_cannot_be_closed_leaves_none_open() -> None:
+    class Stuck(Scripted):
+        def close(self) -> None:
+            raise OSError("the window does not close")
+
+    makes = Makes(Scripted("t1"), Stuck("t1"), Scripted("t1"))
+    envs = SerialVectorEnvironment(makes, 3, seed=0)
+    with pytest.raises(OSError, match="the window"):
+        envs.close()
+    assert [env.is_closed for env in makes.made] == [True, False, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [({"num_envs": 0}, "num_envs is 0"), ({"num_envs": 1, "on_error": "ignore"}, "'ignore'; use one of 'raise', 't")],

@@ -1,12 +1,25 @@
-"""`EpisodeFailures`: counts episodes that an environment failed in, and says when to give up."""
+"""What happens to episodes whose environment fails: `ON_ERROR`, and `EpisodeFailures`, which says when to give up."""
 
 from __future__ import annotations
+
+ON_ERROR = ("raise", "truncate")
+"""Whether an error is raised, or cuts the episode."""
 
 SAME_SEED_LIMIT = 3
 """Failures in a row of episodes with one seed after which to give up: such an episode always fails."""
 
 LIMIT = 10
 """Failures in a row of any episodes after which to give up: they would make all that is learned from."""
+
+
+def check_on_error(on_error: str) -> None:
+    """Check what is to happen on an error.
+
+    Raises:
+        ValueError: it is not in `ON_ERROR`.
+    """
+    if on_error not in ON_ERROR:
+        raise ValueError(f"on_error is {on_error!r}; use one of {', '.join(map(repr, ON_ERROR))}")
 
 
 class EpisodeFailures:
@@ -30,4 +43,4 @@ class EpisodeFailures:
         self._seeds.clear()
 
 
-__all__ = ["LIMIT", "SAME_SEED_LIMIT", "EpisodeFailures"]
+__all__ = ["LIMIT", "ON_ERROR", "SAME_SEED_LIMIT", "EpisodeFailures", "check_on_error"]

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 import gymnasium
 
+from ropewalk.rl.environments.failures import check_on_error
+
 GymnasiumEnv: TypeAlias = "gymnasium.Env[Any, Any]"
 Wrap: TypeAlias = Callable[[GymnasiumEnv], GymnasiumEnv]
 """Wraps an environment: a class of `gymnasium.wrappers`, or `functools.partial` of one."""
@@ -29,6 +31,9 @@ class Gymnasium:
         on_error: what happens to an episode whose environment raises: "raise", or "truncate" to cut the episode, log
             the traceback and make the environment again.
         kwargs: for `gymnasium.make`: `max_episode_steps`, and arguments of the environment.
+
+    Raises:
+        ValueError: `on_error` is something else.
     """
 
     id: str
@@ -37,6 +42,7 @@ class Gymnasium:
     kwargs: Mapping[str, Any]
 
     def __init__(self, id: str, *, wrappers: tuple[Wrap, ...] = (), on_error: str = "raise", **kwargs: Any) -> None:
+        check_on_error(on_error)
         object.__setattr__(self, "id", id)
         object.__setattr__(self, "wrappers", tuple(wrappers))
         object.__setattr__(self, "on_error", on_error)

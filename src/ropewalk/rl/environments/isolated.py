@@ -13,6 +13,7 @@ from ropewalk.compat.process import Process
 from ropewalk.compat.process_popen import Popen
 from ropewalk.errors import EnvironmentLost
 from ropewalk.program import stacks
+from ropewalk.rl.environments.failures import check_on_error
 from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
 from ropewalk.rl.environments.isolated_process import (
     EnvironmentDone,
@@ -44,6 +45,9 @@ class Isolated:
         start_timeout_s: seconds that the start of the process and the factory may take.
         on_error: what happens to an episode whose environment is lost or raises: "truncate" cuts it and starts a new
             process, "raise" raises the error. See `SerialVectorEnvironment`.
+
+    Raises:
+        ValueError: a time is not positive, or `on_error` is something else.
     """
 
     factory: Callable[[int], GymnasiumEnv]
@@ -52,6 +56,7 @@ class Isolated:
     on_error: str = "truncate"
 
     def __post_init__(self) -> None:
+        check_on_error(self.on_error)
         for name in ("step_timeout_s", "start_timeout_s"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it is more than 0 seconds")
@@ -162,12 +167,18 @@ class IsolatedEnvironment(gymnasium.Env[Any, Any]):
 
     def _answer(self, timeout_s: float, what: str) -> Any:
         self._check()
+        answer: EnvironmentDone | EnvironmentRaised | None = None
         try:
-            if not self._connection.poll(timeout_s):
-                raise self._overran(what, timeout_s)
-            answer: EnvironmentDone | EnvironmentRaised = self._connection.recv()
+            if self._connection.poll(timeout_s):
+                answer = self._connection.recv()
         except (EOFError, OSError):
             raise self._died(what) from None
+        except BaseException:  # such as KeyboardInterrupt: the answer would be taken for that to the next request
+            self._process.kill()
+            self._loss(f"{self._place(what)} was interrupted here, and its process was killed")
+            raise
+        if answer is None:
+            raise self._overran(what, timeout_s)
         if isinstance(answer, EnvironmentRaised):
             answer.error.__cause__ = RemoteTraceback(f"\n{answer.traceback}")
             raise answer.error

@@ -9,6 +9,7 @@ so that any episode can be repeated from these numbers and its actions, in whate
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import traceback
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ import numpy as np
 from ropewalk.errors import EnvironmentFailed, EnvironmentLost
 from ropewalk.rl.environments.action_history import ActionHistory
 from ropewalk.rl.environments.environment import EnvironmentHistory, Steps, VectorEnvironment
-from ropewalk.rl.environments.failures import EpisodeFailures
+from ropewalk.rl.environments.failures import EpisodeFailures, check_on_error
 from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
 from ropewalk.rl.environments.observation_rows import ObservationRows
 from ropewalk.rl.environments.spaces import action_encoder, spec_of_spaces
@@ -30,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 EPISODES_OF_A_LIFE = 1_000_000_000
 """Episodes of life L of a group are numbered from L times this number, so that no life repeats another's episodes."""
-
-ON_ERROR = ("raise", "truncate")
 
 
 class SerialVectorEnvironment(VectorEnvironment):
@@ -67,8 +66,7 @@ class SerialVectorEnvironment(VectorEnvironment):
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; a vector environment has at least 1")
-        if on_error not in ON_ERROR:
-            raise ValueError(f"on_error is {on_error!r}; use one of {', '.join(map(repr, ON_ERROR))}")
+        check_on_error(on_error)
         self._factory, self._seed, self._group = factory, seed, group
         self._truncates = on_error == "truncate"
         self._envs: list[GymnasiumEnv] = [first] if first else []
@@ -118,8 +116,9 @@ class SerialVectorEnvironment(VectorEnvironment):
 
     def close(self) -> None:
         envs, self._envs = self._envs, []
-        for env in envs:
-            env.close()
+        with contextlib.ExitStack() as closing:  # an error of one leaves none open
+            for env in envs:
+                closing.callback(env.close)
 
     def history(self) -> EnvironmentHistory:
         actions = tuple(self._actions.of(env) for env in range(self.num_envs))
