@@ -23,7 +23,10 @@ NEVER = AnnealedEpsilon(LinearSchedule(0.0, 0.0))
 NO_STATE: dict[str, np.ndarray] = {}
 
 
-def network(torso: TorsoFactory = MLP((16,), "relu"), seed: int = 1, **settings: object) -> ActionValueNetwork:
+PERCEPTRON = MLP((16,), "relu")
+
+
+def network(torso: TorsoFactory = PERCEPTRON, seed: int = 1, **settings: object) -> ActionValueNetwork:
     with seeded(seed):
         return ActionValueNetwork(as_torso(torso(SPEC), SPEC), 3, **settings)  # pyright: ignore[reportArgumentType]
 
