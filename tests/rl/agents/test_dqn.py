@@ -255,7 +255,7 @@ def test_agents_are_compared_and_pickled() -> None:
 
 def test_continuous_actions_are_refused() -> None:
     spec = EnvironmentSpec(ArraySpec((4,)), ContinuousAction((-1.0,), (1.0,)))
-    with pytest.raises(ValueError, match="Rainbow values each of a number of discrete actions.*use SAC or TD3"):
+    with pytest.raises(ValueError, match=r"Rainbow values each of a number of discrete actions.*use SAC or TD3"):
         Rainbow().check(spec)
     DQN().check(SPEC)
 

@@ -140,7 +140,7 @@ def test_a_recurrent_policy_acts_as_the_network_unrolls() -> None:
         values, after = made.unroll(torch.from_numpy(steps), torch.from_numpy(first), made.initial_state(4))
     assert np.array(actions).tolist() == values.argmax(-1).tolist()
     for name, array in after.items():
-        np.testing.assert_allclose(state[name], array.numpy(), atol=1e-6)
+        np.testing.assert_allclose(np.asarray(state[name], np.float32), array.numpy(), atol=1e-6)
 
 
 def test_a_policy_does_not_change_its_arguments() -> None:
