@@ -31,8 +31,8 @@ class EpsilonGreedy(Policy):
     """Acts by the values of a network.
 
     For each environment, with probability epsilon the action is drawn uniformly from all; otherwise it is that of the
-    highest value, the first of equals. With noisy layers, each call draws one noise for all environments, and evaluators
-    act without noise.
+    highest value, the first of equals. With noisy layers, each call draws one noise for all environments, and
+    evaluators act without noise.
 
     Args:
         network: values the actions; the policy keeps it and loads weights into it.
