@@ -46,6 +46,13 @@ _scan = Scan()
 settings.register_profile("ropewalk", deadline=None)
 settings.load_profile("ropewalk")
 
+# Threads of OpenMP and OpenBLAS wait for each other in a loop, for milliseconds. Where more of them run than there are
+# cores, as here, that can be more than half of all CPU time. Now they sleep, in all processes of the tests; how many
+# there are, and what they compute, is as it is for users. Both read this when they are loaded, which the first
+# conftest.py of a subfolder does.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 
 # --- the surroundings of the run --------------------------------------------------------------------------------------
 
@@ -63,6 +70,8 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="rwt-", dir=root)
     if part := config.getoption("--slice"):
         config.pluginmanager.register(Slice(part))
+    # Nothing that is collected can be thrown away: to look through it again and again is a fifth of the collection.
+    gc.disable()
     os.environ[MARK] = os.environ["TMPDIR"] = os.environ["XDG_RUNTIME_DIR"] = folder
     tempfile.tempdir = None  # it had been read already
 
@@ -113,6 +122,7 @@ def pytest_collection_finish() -> None:
     """Thousands of tests and all that they import stay: what is looked through for garbage need not contain them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _is_of_the_lab(item: pytest.Item) -> bool:

@@ -17,6 +17,8 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.distributed import Distribution, build_program
 from ropewalk.rl.logs.memory import MemoryLogger
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 CARTPOLE = rl.Gymnasium("CartPole-v1")
 SMALL = rl.Experiment(
     rl.IMPALA(unroll=8, envs=2, batch_size=2), CARTPOLE, rl.MLP((16,)), steps=2_000, seed=3, digest_every=10, groups=4
@@ -69,9 +71,7 @@ def test_lag_and_seed_and_groups_change_the_bits() -> None:
 
 @pytest.mark.parametrize("experiment", [SMALL, RECURRENT], ids=["feed-forward", "recurrent"])
 def test_lock_step_gives_the_same_bits_though_actors_are_killed(experiment: rl.Experiment) -> None:
-    outcome, num_deaths = run_with_deaths(
-        experiment, 2, lambda running, number: running.kill("actors", number % 2)
-    )
+    outcome, num_deaths = run_with_deaths(experiment, 2, lambda running, number: running.kill("actors", number % 2))
     assert num_deaths >= 2
     expected = reference(experiment)
     assert outcome.digests == expected.digests
@@ -207,3 +207,24 @@ def failing_environment(seed: int) -> Any:
 
     environment.unwrapped.step = fails
     return environment
+
+
+@pytest.mark.parametrize("network", [rl.MLP((8,)), rl.LSTM(rl.MLP((8,)), 8)], ids=["feed-forward", "recurrent"])
+def test_actors_without_a_network_train_by_an_inference_server_that_is_killed(network: Any) -> None:
+    experiment = dataclasses.replace(SMALL, network=network, groups=None, steps=1_000)
+    assembly = Assembly(experiment, 4, 0)
+    program = build_program(assembly, Distribution(2, "async", inference=1), hold=True)
+    killed = False
+    with program.launch() as running:
+        learner = running.client("learner", on_lost="retry")
+        while not (status := learner.status()).done:
+            if status.counters.updates >= 5 and not killed:
+                killed = True
+                running.kill("inference", 0)
+            threading.Event().wait(0.02)
+        outcome = learner.outcome()
+        served = running.client("inference", on_lost="retry").served()
+        restarts = {node.name: node.restarts for node in running.status().nodes}
+    assert killed and outcome.counters.steps >= 1_000
+    assert served["rows"] > 100 and served["rows"] > served["batches"]
+    assert restarts["inference"] == 1 and restarts["actors"] == 0, "actors waited for it"

@@ -22,6 +22,7 @@ from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
+from ropewalk.supervision.failure import DeathRecord
 from ropewalk.transport.link import Link, Received
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class Popen:
         """The process id; None until it is known, see `wait_for_pid`."""
         self.failure: str | None = None
         """How the process failed; None if it succeeded or still runs."""
+        self.record: DeathRecord | None = None
+        """How the process ended, with all of its last output; None while it runs, or if it never did."""
         self._name = name
         self._packed = packed
         self._session = session
@@ -106,6 +109,11 @@ class Popen:
     def interrupt_soon(self) -> None:
         """Send SIGINT from within a signal handler, whose thread may hold any lock."""
         self._session.loop.call_soon(self.interrupt)
+
+    def print_stacks(self) -> None:
+        """Have the process print the stacks of its threads to stderr, which it also does while C code runs."""
+        if self.pid is not None and self._returncode is None:
+            self._session.processes.signal(self._id, signal.SIGUSR2)
 
     def wait_for_pid(self) -> int | None:
         """Wait for the process id on its host; returns None if the process was terminated before it had one.
@@ -169,7 +177,8 @@ class Popen:
         code = exited.exit_code
         if self.pid is None and self._wish:
             code = -self._wish  # the process had no host yet
-        failure = record_of(exited, name=self._name, host=self._host).describe()
+        self.record = record_of(exited, name=self._name, host=self._host)
+        failure = self.record.describe()
         if exited.ended_by and not self._wish:
             failure = f"{failure} ({exited.ended_by})"
         if code < 0 and not self._wish:  # for an exception, the process itself has printed a traceback

@@ -90,6 +90,11 @@ def of_threads(program: str, node: str | None) -> dict[str, str]:
     return {f"{context.name}.{context.replica}": _describe(stacks) for context, stacks in threads.items()}
 
 
+def of_output(text: str) -> str:
+    """Return the stacks that a process printed, for a signal or in a crash, without Ropewalk's outer frames."""
+    return _describe([("", stack) for stack in parse(text)])
+
+
 def places() -> tuple[dict[int, str], dict[int, str]]:
     """The line of user code that each thread of this process has reached, such as "store.py:12 in push".
 

@@ -16,6 +16,13 @@ from ropewalk.lazy_names import LazyNames
 _lazy = LazyNames(globals(), {"numpy": "rl", "torch": "rl", "gymnasium": "rl", "safetensors": "rl"})
 
 with _lazy:
+    from ropewalk.rl.actors.collector import Collector as Collector
+    from ropewalk.rl.actors.evaluator import evaluate_policy as evaluate_policy
+    from ropewalk.rl.adders.adder import Adder as Adder
+    from ropewalk.rl.adders.episode import EpisodeAdder as EpisodeAdder
+    from ropewalk.rl.adders.n_step import NStepAdder as NStepAdder
+    from ropewalk.rl.adders.sequence import SequenceAdder as SequenceAdder
+    from ropewalk.rl.adders.unroll import UnrollAdder as UnrollAdder
     from ropewalk.rl.agents.a2c import A2C as A2C
     from ropewalk.rl.agents.agent import Agent as Agent
     from ropewalk.rl.agents.appo import APPO as APPO
@@ -24,16 +31,29 @@ with _lazy:
     from ropewalk.rl.agents.impala import IMPALA as IMPALA
     from ropewalk.rl.agents.ppo import PPO as PPO
     from ropewalk.rl.agents.r2d2 import R2D2 as R2D2
+    from ropewalk.rl.agents.rainbow import Rainbow as Rainbow
     from ropewalk.rl.agents.sac import SAC as SAC
     from ropewalk.rl.agents.td3 import TD3 as TD3
     from ropewalk.rl.blocks import Block as Block
     from ropewalk.rl.environments.environment import Steps as Steps
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
+    from ropewalk.rl.environments.isolated import Isolated as Isolated
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from ropewalk.rl.environments.vector import make_vector as make_vector
+    from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
+    from ropewalk.rl.environments.wrappers.observation_action_reward import (
+        ObservationActionReward as ObservationActionReward,
+    )
     from ropewalk.rl.experiment import Evaluation as Evaluation
     from ropewalk.rl.experiment import Experiment as Experiment
+    from ropewalk.rl.inference.remote_policy import RemotePolicy as RemotePolicy
+    from ropewalk.rl.inference.server import InferenceServer as InferenceServer
     from ropewalk.rl.learners.learner import Learner as Learner
+    from ropewalk.rl.learners.optimizers import TorchAdam as TorchAdam
+    from ropewalk.rl.learners.optimizers import TorchRMSProp as TorchRMSProp
+    from ropewalk.rl.learners.targets import Polyak as Polyak
+    from ropewalk.rl.learners.targets import TargetCopy as TargetCopy
     from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
     from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
     from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
@@ -50,7 +70,22 @@ with _lazy:
     from ropewalk.rl.population_member import ExperimentMember as ExperimentMember
     from ropewalk.rl.replay.batch import Batch as Batch
     from ropewalk.rl.replay.insertion import Insertion as Insertion
+    from ropewalk.rl.replay.limiters import MinSize as MinSize
+    from ropewalk.rl.replay.limiters import QueueLimiter as QueueLimiter
+    from ropewalk.rl.replay.limiters import SampleToInsertRatio as SampleToInsertRatio
+    from ropewalk.rl.replay.limiters import StackLimiter as StackLimiter
+    from ropewalk.rl.replay.sampler import Sampler as Sampler
+    from ropewalk.rl.replay.selectors import Fifo as Fifo
+    from ropewalk.rl.replay.selectors import Lifo as Lifo
+    from ropewalk.rl.replay.selectors import MaxHeap as MaxHeap
+    from ropewalk.rl.replay.selectors import MinHeap as MinHeap
+    from ropewalk.rl.replay.selectors import Prioritized as Prioritized
+    from ropewalk.rl.replay.selectors import Uniform as Uniform
     from ropewalk.rl.replay.service import Replay as Replay
     from ropewalk.rl.replay.table import ReplayTable as ReplayTable
+    from ropewalk.rl.replay.tables import ReplayTables as ReplayTables
+    from ropewalk.rl.replay.writer import TrajectoryWriter as TrajectoryWriter
+    from ropewalk.rl.result import EvaluationScores as EvaluationScores
     from ropewalk.rl.result import ExperimentResult as ExperimentResult
+    from ropewalk.rl.schedules import LinearSchedule as LinearSchedule
     from ropewalk.rl.variables import Variables as Variables

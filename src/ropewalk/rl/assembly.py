@@ -74,6 +74,10 @@ class Assembly:
         """Make the policy of a group; it has no weights yet."""
         return self.experiment.agent.make_policy(spec, self.experiment.network, group=group, groups=self.groups)
 
+    def policy_of(self, group: int) -> Policy:
+        """As `policy`, for processes that have no use for the spec otherwise."""
+        return self.policy(self.spec(), group)
+
     def beginning(self, policy: Policy) -> CollectorHistory:
         """Return where every group begins."""
         num_envs = self.experiment.agent.envs

@@ -13,17 +13,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 import ropewalk as rw
 from ropewalk.errors import StreamLost
-from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import EpisodeEnd
 from ropewalk.rl.counters import Counters
@@ -31,6 +29,7 @@ from ropewalk.rl.decision_log import DecisionLog
 from ropewalk.rl.learner_node import LearnerNode, LearnerView
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.item_columns import Allocate
 from ropewalk.rl.replay.service import ReplayServer
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.tables import ReplayTables
@@ -39,8 +38,6 @@ from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables, numbered
 
-_IN_FLIGHT = 2
-"""Deliveries that an actor does not wait for: it collects the next block meanwhile."""
 _LIVES = 1 << 16
 """Lives of actors that a learner numbers; the next one, after its death, numbers others."""
 _PUBLISH_S = 0.01
@@ -85,10 +82,10 @@ class _WatchedTables(ReplayTables):
             self._log.insert(insertion)
         return done
 
-    def sample(self, table: str, batch_size: int) -> Batch:
+    def sample(self, table: str, batch_size: int, allocate: Allocate = np.empty) -> Batch:
         if self._log:
             self._log.sample(batch_size)
-        return super().sample(table, batch_size)
+        return super().sample(table, batch_size, allocate)
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         if self._log:
@@ -172,11 +169,7 @@ class AsyncLearner(LearnerNode):
 
     def run(self) -> None:
         """Learn until the steps are done."""
-        agent, experiment, num_items = (
-            self.assembly.experiment.agent,
-            self.assembly.experiment,
-            self.assembly.batch_size,
-        )
+        experiment, num_items = self.assembly.experiment, self.assembly.batch_size
         with one_torch_thread():
             while not self.is_done and not rw.stopping():
                 began = time.perf_counter()
@@ -243,8 +236,8 @@ class AsyncLearner(LearnerNode):
         """Refuse what was collected with weights that were lost with an earlier life of this learner."""
         if self._restored_version < insertion.version < numbered(self._epoch, 0):
             raise StreamLost(
-                f"block {insertion.sequence} of {insertion.run_id} was collected with weights {insertion.version}, which "
-                "were lost when the learner died; begin a new stream with the newest weights",
+                f"block {insertion.sequence} of {insertion.run_id} was collected with weights {insertion.version}, "
+                "which were lost when the learner died; begin a new stream with the newest weights",
                 run_id=insertion.run_id,
                 expected=insertion.sequence,
                 sequence=insertion.sequence,
@@ -267,55 +260,4 @@ class AsyncLearner(LearnerNode):
         self._published_at = time.perf_counter()
 
 
-def async_actor(learner: AsyncLearner, assembly: Assembly) -> None:
-    """Collect blocks for a learner until the program stops."""
-    with one_torch_thread():
-        actor = _AsyncActor(learner, assembly, rw.current_node().replica)
-        while not rw.stopping():
-            try:
-                actor.live(learner.enter())
-            except StreamLost:
-                continue
-
-
-class _AsyncActor:
-    def __init__(self, learner: AsyncLearner, assembly: Assembly, group: int) -> None:
-        self._learner, self._assembly, self._group = learner, assembly, group
-        self._spec = assembly.spec()
-        self._policy = assembly.policy(self._spec, group)
-        self._version = -1
-
-    def live(self, life: int) -> None:
-        """Collect with new environments until the program stops.
-
-        Raises:
-            StreamLost: replay has lost blocks of this life.
-        """
-        collector = self._assembly.collector(self._policy, self._group, life=life)
-        adder = self._assembly.experiment.agent.make_adder(self._spec)
-        in_flight: deque[Future[bool]] = deque()
-        acknowledged = 0
-        try:
-            while not rw.stopping():
-                self._refresh(collector)
-                block = collector.collect(self._assembly.experiment.agent.unroll)
-                began = time.perf_counter()
-                while len(in_flight) >= _IN_FLIGHT:
-                    if not in_flight.popleft().result():
-                        rw.wait_for_stop()
-                        return
-                    acknowledged += 1
-                seconds = {**block.seconds, "wait": time.perf_counter() - began}
-                delivery = Delivery(adder.add(block), acknowledged, block.episodes, seconds)
-                in_flight.append(self._learner.deliver.future(delivery))  # type: ignore[attr-defined]
-        finally:
-            collector.close()
-
-    def _refresh(self, collector: Collector) -> None:
-        newest = self._learner.newest_variables(self._version)
-        if newest is not None:
-            collector.load(newest)
-            self._version = newest.version
-
-
-__all__ = ["AsyncLearner", "Delivery", "async_actor"]
+__all__ = ["AsyncLearner", "Delivery"]

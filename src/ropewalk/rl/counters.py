@@ -1,4 +1,4 @@
-"""`Counters`: what an experiment has done so far. Kept by the learner, beside what it learned, so no step counts twice."""
+"""`Counters`: what an experiment has done so far. The learner keeps them beside its weights: no step counts twice."""
 
 from __future__ import annotations
 

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 import ropewalk as rw
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.asynchronous import AsyncLearner, async_actor
+from ropewalk.rl.asynchronous import AsyncLearner
+from ropewalk.rl.asynchronous_actor import async_actor
 from ropewalk.rl.evaluators import evaluate_forever
+from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
@@ -17,7 +19,8 @@ from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.result import ExperimentResult
 
 _STATUS_S = 0.2
-_PRELOAD = ("torch", "gymnasium")
+_PRELOAD = ("torch", "torch._dynamo", "gymnasium")
+"""Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds."""
 _CHECKPOINT_S = 5.0
 """Seconds between states from which a learner that died goes on."""
 
@@ -67,7 +70,12 @@ def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool 
         rw.Service(learner_class, assembly, hold=hold), name="learner", checkpoint_s=_CHECKPOINT_S, **options
     )
     client = learner.client(on_lost="retry")
-    program.add(rw.Worker(actor, client, assembly), name="actors", replicas=distribution.actors, **options)
+    arguments: list[Any] = [client, assembly]
+    if distribution.inference:
+        server = rw.Service(InferenceServer, assembly.policy_of, client)
+        inference = program.add(server, name="inference", replicas=distribution.inference, **options)
+        arguments.append(inference.client(on_lost="retry"))
+    program.add(rw.Worker(actor, *arguments), name="actors", replicas=distribution.actors, **options)
     if distribution.evaluators:
         program.add(
             rw.Worker(evaluate_forever, client, assembly),

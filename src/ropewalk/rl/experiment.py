@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
 from ropewalk.rl.distributed import Distribution, build_program, drive_program
 from ropewalk.rl.environments.environment import EnvironmentFactory
 from ropewalk.rl.in_process import run_in_process
@@ -112,7 +113,7 @@ class Experiment:
             ValueError: these settings do not fit each other; said before anything starts.
             ProgramFailed: a node failed for good.
         """
-        assembly = self._assembly(actors, mode, lag)
+        assembly = self._assembly(actors, mode, lag, inference)
         logger = as_logger(log)
         if not actors:
             if inference or evaluators:
@@ -150,7 +151,7 @@ class Experiment:
             raise ValueError(
                 "the result of a program that ends by itself would be lost; give the experiment a checkpoint"
             )
-        assembly = self._assembly(actors, mode, lag)
+        assembly = self._assembly(actors, mode, lag, inference)
         distribution = Distribution(actors, self._mode(mode), inference=inference, evaluators=evaluators)
         return build_program(assembly, distribution)
 
@@ -162,7 +163,7 @@ class Experiment:
     def _mode(self, mode: RunMode | None) -> RunMode:
         return mode or ("lockstep" if self.agent.synchronous else "async")
 
-    def _assembly(self, actors: int, mode: RunMode | None, lag: int) -> Assembly:
+    def _assembly(self, actors: int, mode: RunMode | None, lag: int, inference: int) -> Assembly:
         if actors < 0:
             raise ValueError(f"actors is a number of processes, not {actors}")
         if mode == "async" and self.agent.synchronous:
@@ -176,6 +177,13 @@ class Experiment:
             raise ValueError(
                 f"{type(self.agent).__name__} needs the newest weights in every round; leave out lag={lag}"
             )
+        if inference and self.record is not None:
+            raise ValueError(
+                "a run with inference servers cannot be repeated, as weights change within blocks; leave out record or "
+                "inference"
+            )
+        if actors and self._mode(mode) == "async":
+            return Assembly(self, actors * (GROUPS_OF_REMOTE_ACTOR if inference else 1), lag)
         groups = self.groups or max(actors, 1)
         if actors > groups:
             raise ValueError(

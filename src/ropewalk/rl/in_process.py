@@ -1,4 +1,4 @@
-"""Runs an experiment in one process, in lock-step: for the debugger, and as the truth that programs are compared with."""
+"""Runs an experiment in one process, in lock-step: for debuggers, and as the truth that programs are compared with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Any
 
-from ropewalk.rl.actors.collector import Collector, CollectorHistory
+from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.checkpoints import ExperimentCheckpoints
@@ -39,8 +39,8 @@ class _Run:
         self._rounds: RoundLearner = assembly.round_learner(spec)
         self._policies = [assembly.policy(spec, group) for group in range(assembly.groups)]
         self._evaluated = assembly.policy(spec, 0)
-        self._histories: list[CollectorHistory | None] = [None] * assembly.groups
-        """Where the collectors of an earlier run stood."""
+        self._histories = [assembly.beginning(policy) for policy in self._policies]
+        """Where the collectors begin."""
         self._evaluations: list[EvaluationScores] = []
         self._checkpoints = ExperimentCheckpoints(self._experiment.checkpoint, self._experiment.checkpoint_s)
         state = self._checkpoints.load()

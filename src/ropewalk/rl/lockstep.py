@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -86,7 +86,7 @@ class LockstepLearner(LearnerNode):
         self._rounds = assembly.round_learner(spec)
         self._start = [assembly.beginning(assembly.policy(spec, group)) for group in range(assembly.groups)]
         self._changed = threading.Condition()
-        self._begin(dict(enumerate(self._start)), [self._rounds.variables()])
+        self._begin(self._start, [self._rounds.variables()])
         self.restore()
 
     @property
@@ -152,7 +152,7 @@ class LockstepLearner(LearnerNode):
             learned = self._rounds.counters.rounds
             return {
                 "rounds": self._rounds.state_dict(),
-                "histories": {group: self._histories[group, learned] for group in range(self.assembly.groups)},
+                "histories": [self._histories[group, learned] for group in range(self.assembly.groups)],
                 "published": [frozen.value for frozen in self._published.values()],
                 **super().state_dict(),
             }
@@ -164,10 +164,10 @@ class LockstepLearner(LearnerNode):
             self._rounds.load_state_dict(state["rounds"])
             self._begin(state["histories"], state["published"])
 
-    def _begin(self, histories: Mapping[int, CollectorHistory], published: Collection[Variables]) -> None:
+    def _begin(self, histories: Sequence[CollectorHistory], published: Collection[Variables]) -> None:
         learned = self._rounds.counters.rounds
         self._book = RoundBook(self.assembly.groups, self.assembly.lag, learned=learned)
-        self._histories = {(group, learned): history for group, history in histories.items()}
+        self._histories = {(group, learned): history for group, history in enumerate(histories)}
         self._blocks: dict[tuple[int, int], Block] = {}
         self._published = {variables.version: rw.Frozen(variables) for variables in published}
 

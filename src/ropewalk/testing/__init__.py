@@ -1,4 +1,4 @@
-"""Tools for testing engines, algorithms and programs: conformance suites, fault injection, a problem for POET.
+"""Tools for testing engines, algorithms and programs: conformance suites, fault injection, problems for algorithms.
 
 from ropewalk.testing import faults
 from ropewalk.testing.algorithm_conformance import AlgorithmConformance

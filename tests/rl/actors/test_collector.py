@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ropewalk as rw
 from ropewalk.rl.actors.collector import BLOCKS_OF_A_LIFE, Collector, CollectorHistory
 from ropewalk.rl.blocks import Block, EpisodeEnd
 from ropewalk.rl.environments.environment import VectorEnvironment
@@ -133,6 +135,23 @@ def test_a_rebuilt_collector_continues_bit_for_bit(make_policy: Any, rebuilt_aft
     assert rebuilt and going.history().block == len(lengths)
 
 
+def rebuilt_blocks(history: CollectorHistory, lengths: list[int]) -> tuple[int, list[Block]]:
+    envs = make_vector(CART_POLE, 4, 3, group=2)
+    collector = Collector(Remembering(4, 2), envs, seed=3, group=2, history=history)
+    return os.getpid(), [collector.collect(length) for length in lengths]
+
+
+@pytest.mark.usefixtures("shared_session")
+def test_another_process_continues_bit_for_bit() -> None:
+    going = Collector(Remembering(4, 2), make_vector(CART_POLE, 4, 3, group=2), seed=3, group=2)
+    going.collect(33)
+    with rw.Pool(1) as pool:
+        pid, blocks = pool.apply(rebuilt_blocks, (going.history(), [20, 7]))
+    assert pid != os.getpid()
+    for block in blocks:
+        assert same(block, going.collect(block.num_steps))
+
+
 class BySeed(Scripted):
     """Knows by its seed which episode it is in, so that a new one plays it again."""
 
@@ -243,6 +262,22 @@ def test_arrays_of_other_shapes_are_refused(choice: Choice, message: str) -> Non
 def test_a_block_without_steps_is_refused() -> None:
     with pytest.raises(ValueError, match="num_steps is 0"):
         Collector(Always(np.array([0])), scripted(("t9",)), seed=0).collect(0)
+
+
+def test_a_policy_may_update_its_recurrent_state_in_place() -> None:
+    class Counts(Always):
+        def initial_state(self, num_envs: int) -> dict[str, Any]:
+            return {"steps": np.zeros(num_envs, np.int64)}
+
+        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> Choice:
+            np.add(state["steps"], 1, out=state["steps"])
+            return Choice(self.action, state=state)
+
+    collector = Collector(Counts(np.array([0])), scripted(("t9",)), seed=0)
+    first = collector.collect(3)
+    history, second = collector.history(), collector.collect(2)
+    assert [block.columns["state.steps"].tolist() for block in (first, second)] == [[0], [3]]
+    assert history.state["steps"].tolist() == [3]
 
 
 def test_blocks_share_no_memory() -> None:

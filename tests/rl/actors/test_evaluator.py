@@ -9,6 +9,7 @@ import pytest
 
 from ropewalk.rl.actors.evaluator import evaluate_policy
 from ropewalk.rl.environments.gymnasium_env import Gymnasium
+from ropewalk.rl.policies.policy import Choice
 from tests.rl.actors.policies import Always, Remembering, TwoLayers
 from tests.rl.environments.scripted import Scripted
 
@@ -48,6 +49,15 @@ def test_equal_seeds_give_equal_scores(make_policy: Any) -> None:
     scores = [evaluate_policy(make_policy(4, 2), factory, episodes=12, seed=seed).tolist() for seed in (1, 1, 2)]
     assert scores[0] == scores[1] != scores[2]
     assert len(set(scores[0])) > 1, "all episodes began in the same state"
+
+
+def test_the_policy_is_told_where_an_episode_begins() -> None:
+    class Checks(Always):
+        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> Choice:
+            assert greedy and (first == (observation[:, 1] == 0)).all()  # the script shows (episode, step)
+            return Choice(self.action)
+
+    evaluate_policy(Checks(np.array([0, 0])), Scripts(("t2",), ("c3",)), episodes=6, seed=0, num_envs=2)
 
 
 def test_the_recurrent_state_is_reset_with_each_episode() -> None:

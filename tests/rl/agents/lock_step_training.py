@@ -80,3 +80,7 @@ def train(
     done.policy.load(Variables(rounds, done.steps / steps, done.learner.variables()))
     return done
 
+
+def score_of(trained: Trained, factory: EnvironmentFactory) -> float:
+    """Return the mean score of 20 episodes without exploration."""
+    return float(evaluate_policy(trained.policy, factory, 20, seed=0).mean())

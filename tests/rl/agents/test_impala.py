@@ -18,7 +18,9 @@ from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.replay.batch import Batch
 from tests.rl.agents.experience import CONTINUOUS, DISCRETE, assert_close, random_batch
-from tests.rl.agents.training import train
+from tests.rl.agents.lock_step_training import score_of, train
+
+CARTPOLE = Gymnasium("CartPole-v1")
 
 
 def descent(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -111,5 +113,4 @@ def test_bounds_of_v_trace_that_need_not_converge_are_refused() -> None:
 
 def test_cartpole_is_balanced() -> None:
     agent = IMPALA(optimizer=TorchAdam(2e-3), reward_scale=0.1)
-    training = train(agent, Gymnasium("CartPole-v1"), steps=250_000, seed=0, groups=4)
-    assert training.score >= 450
+    assert score_of(train(agent, CARTPOLE, steps=250_000, groups=4), CARTPOLE) >= 450

@@ -9,12 +9,18 @@ from ropewalk.rl.environments.spec import ArraySpec
 
 
 @given(
-    resets=st.lists(st.sets(st.integers(0, 2)), max_size=400),
+    seed=st.integers(0, 1000),
+    num_steps=st.integers(0, 500),
+    length=st.floats(1, 300),
     restored=st.integers(0, 400),
     shape=st.sampled_from([(), (2,)]),
 )
-def test_it_remembers_what_lists_would(resets: list[set[int]], restored: int, shape: tuple[int, ...]) -> None:
-    """In each step, some of three environments begin an episode; in one step, the history moves to another object."""
+def test_it_remembers_what_lists_would(
+    seed: int, num_steps: int, length: float, restored: int, shape: tuple[int, ...]
+) -> None:
+    """Three environments with episodes of some length; in one step, the history moves to another object."""
+    rng = np.random.default_rng(seed)
+    resets = [{env for env in range(3) if rng.random() < 1 / length} for _ in range(num_steps)]
     history, expected = ActionHistory(3, ArraySpec(shape, "int64")), [list[object](), list[object](), list[object]()]
     for step, envs in enumerate(resets):
         if step == restored:

@@ -267,6 +267,29 @@ def test_an_environment_whose_episodes_all_fail_is_given_up() -> None:
         played(envs, [np.zeros(1, np.int64)] * 100)
 
 
+def test_failures_between_episodes_that_end_are_put_up_with() -> None:
+    """Every second episode fails, 20 times in all."""
+    made: list[Faulty] = []
+
+    def make(seed: int) -> Faulty:
+        made.append(FailsLater())
+        return made[-1]
+
+    envs = SerialVectorEnvironment(make, 1, seed=4, on_error="truncate")
+    envs.reset()
+    steps = [envs.step(np.zeros(1, np.int64)) for _ in range(20 * 10)]
+    assert sum(bool(step.truncated[0]) for step in steps) == 40
+    assert len(made) == 21
+
+
+class FailsLater(Faulty):
+    """Raises in the second episode, in step 2, after one of 6 steps."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self.fatal_step = 0 if self.time == 0 else 2
+        return super().reset(seed=seed, options=options)
+
+
 def test_environments_are_closed_once_and_also_if_making_the_others_fails() -> None:
     makes = Makes(Scripted("t1"), Scripted("t1"))
     with pytest.raises(IndexError):

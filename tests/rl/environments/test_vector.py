@@ -87,6 +87,29 @@ def test_a_native_vector_environment_masks_the_steps_that_begin_episodes() -> No
     envs.close()
 
 
+def test_what_is_said_of_a_step_that_begins_an_episode_is_not_believed() -> None:
+    class Careless(gymnasium.vector.VectorEnv[Any, Any, Any]):
+        """Has a reward and an end in each step, also in those that begin an episode."""
+
+        metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+        num_envs = 1
+        single_observation_space = Scripted.observation_space
+        single_action_space = Scripted.action_space
+
+        def reset(self, **arguments: Any) -> Any:
+            return np.zeros((1, 2), np.float32), {}
+
+        def step(self, actions: Any) -> Any:
+            return np.zeros((1, 2), np.float32), np.ones(1), np.ones(1, np.bool_), np.ones(1, np.bool_), {}
+
+    envs = make_vector(lambda seed: Careless(), 1, seed=0)
+    envs.reset()
+    steps = [envs.step(np.array([0])) for _ in range(3)]
+    assert [step.mask.tolist() for step in steps] == [[True], [False], [True]]
+    for name in ("reward", "terminated", "truncated"):
+        assert [getattr(step, name).tolist() for step in steps] == [[1], [0], [1]]
+
+
 def test_vector_environments_are_seeded_by_the_run() -> None:
     def first(seed: int, group: int, life: int = 0) -> Any:
         envs = make_vector(native, 3, seed, group, life=life)

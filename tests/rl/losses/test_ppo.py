@@ -104,6 +104,27 @@ def test_explained_variance_is_1_for_the_truth_and_0_for_a_constant() -> None:
     assert explained_variance(returns, torch.ones_like(returns), steps.mask).isnan()
 
 
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_no_mask_counts_all_steps(clip: float | None) -> None:
+    first, second, third = torch.randn(3, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    everything = torch.ones(20, dtype=torch.bool)
+    policy, value, advantages = (
+        [
+            clipped_policy_loss(log_prob=first, behaviour_log_prob=second, advantages=third, mask=mask)
+            for mask in (None, everything)
+        ],
+        [
+            clipped_value_loss(values=first, old_values=second, returns=third, mask=mask, clip=clip)
+            for mask in (None, everything)
+        ],
+        [normalised_advantages(first, mask) for mask in (None, everything)],
+    )
+    torch.testing.assert_close(
+        [policy[0].loss, policy[0].approx_kl, policy[0].clip_fraction, value[0], advantages[0]],
+        [policy[1].loss, policy[1].approx_kl, policy[1].clip_fraction, value[1], advantages[1]],
+    )
+
+
 def test_no_gradient_flows_to_old_values_returns_and_advantages() -> None:
     steps = random_steps(5)
     values = steps.values[:-1].clone().requires_grad_()

@@ -13,24 +13,24 @@ from torch.distributions.transforms import AffineTransform, TanhTransform
 
 from ropewalk.rl.environments.spec import ContinuousAction, DiscreteAction, MultiDiscreteAction
 from ropewalk.rl.networks.distributions import (
+    ActionDistribution,
     Categorical,
     DiagonalGaussian,
-    Distribution,
     MultiCategorical,
     SquashedGaussian,
     for_spec,
 )
 
 SQUASHED = SquashedGaussian((-1.0, 0.0), (3.0, 0.5))
-ALL: list[Distribution] = [Categorical(4), MultiCategorical((2, 3, 2)), DiagonalGaussian(2), SQUASHED]
+ALL: list[ActionDistribution] = [Categorical(4), MultiCategorical((2, 3, 2)), DiagonalGaussian(2), SQUASHED]
 
 
-def params_of(distribution: Distribution, rows: int = 64, seed: int = 0) -> np.ndarray:
+def params_of(distribution: ActionDistribution, rows: int = 64, seed: int = 0) -> np.ndarray:
     return 0.5 * np.random.default_rng(seed).standard_normal((rows, distribution.size), np.float32)
 
 
 @pytest.mark.parametrize("distribution", ALL, ids=lambda each: type(each).__name__)
-def test_what_numpy_draws_has_the_probability_that_torch_says(distribution: Distribution) -> None:
+def test_what_numpy_draws_has_the_probability_that_torch_says(distribution: ActionDistribution) -> None:
     params = params_of(distribution)
     action, log_prob = distribution.sample(params, np.random.default_rng(1))
     assert log_prob.dtype == np.float32
@@ -39,7 +39,7 @@ def test_what_numpy_draws_has_the_probability_that_torch_says(distribution: Dist
 
 
 @pytest.mark.parametrize("distribution", ALL, ids=lambda each: type(each).__name__)
-def test_draws_follow_from_the_generator_and_each_row_from_its_own_numbers(distribution: Distribution) -> None:
+def test_draws_follow_from_the_generator_and_each_row_from_its_own_numbers(distribution: ActionDistribution) -> None:
     params = params_of(distribution)
     action, log_prob = distribution.sample(params, np.random.default_rng(1))
     again, _ = distribution.sample(params, np.random.default_rng(1))

@@ -140,7 +140,7 @@ def test_another_limiter_frees_those_who_wait() -> None:
 
 def test_a_table_that_does_not_exist_is_named() -> None:
     server = ReplayServer([queue(1)])
-    with pytest.raises(ValueError, X):
+    with pytest.raises(ValueError, match=r"there is no table 'queu' \(did you mean 'queue'\?\)"):
         server.sample("queu", 1)
     with pytest.raises(ValueError, match="there is no table 'other'"):
         server.insert(insertion(0, tables=["other"]))
@@ -224,8 +224,8 @@ def test_the_state_has_all_that_was_inserted() -> None:
     assert (other.life().restored, other.life().sizes) == (True, {"queue": 2})
     assert not other.insert(insertion(0, items=3))
     assert values(other.sample("queue", 2)) == [1.0, 2.0]
-    assert other.life().describe() == (
-        "replay was lost and came back restored from its last checkpoint, with these items: 2 in 'queue'"
+    assert other.life().describe().endswith(
+        "was lost and came back restored from its last checkpoint, with these items: 2 in 'queue'"
     )
 
 

@@ -17,7 +17,7 @@ from ropewalk.rl.losses.actor_critic import actor_critic_loss
 from ropewalk.rl.losses.gae import gae
 from ropewalk.rl.losses.ppo import explained_variance, normalised_advantages
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.replay.batch import SampleInfo
 
 
@@ -49,7 +49,7 @@ class A2C(OnPolicyAgent):
     not_finite: NotFiniteRule = "raise"
     normalise_advantages: bool = False
 
-    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> A2CLearner:
+    def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> A2CLearner:
         del seed
         return A2CLearner(model, distribution, self)
 
@@ -57,7 +57,7 @@ class A2C(OnPolicyAgent):
 class A2CLearner(OnPolicyLearner):
     """Learns as `A2C` says."""
 
-    def __init__(self, model: ActorCritic, distribution: Distribution, agent: A2C) -> None:
+    def __init__(self, model: ActorCritic, distribution: ActionDistribution, agent: A2C) -> None:
         super().__init__(model, distribution, agent.learner_settings())
         self._agent = agent
 

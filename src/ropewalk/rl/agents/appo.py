@@ -16,7 +16,7 @@ from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
 from ropewalk.rl.learners.unrolls import Unrolls
 from ropewalk.rl.losses.vtrace import vtrace
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +49,14 @@ class APPO(PPO):
         self._require("rho_bar", self.rho_bar >= self.c_bar, f"at least c_bar={self.c_bar}, or values may not converge")
         self._require("max_policy_lag", self.max_policy_lag is None or self.max_policy_lag >= 0, "at least 0, or None")
 
-    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> APPOLearner:
+    def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> APPOLearner:
         return APPOLearner(model, distribution, self, seed)
 
 
 class APPOLearner(PPOLearner):
     """Learns as `APPO` says."""
 
-    def __init__(self, model: ActorCritic, distribution: Distribution, agent: APPO, seed: int) -> None:
+    def __init__(self, model: ActorCritic, distribution: ActionDistribution, agent: APPO, seed: int) -> None:
         super().__init__(model, distribution, agent, seed, max_policy_lag=agent.max_policy_lag)
         self._bounds = agent.rho_bar, agent.c_bar
 

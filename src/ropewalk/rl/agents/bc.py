@@ -27,7 +27,7 @@ from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
 from ropewalk.rl.learners.transitions import as_tensor, observation_tensor
 from ropewalk.rl.losses import cloning
-from ropewalk.rl.networks.distributions import Distribution, for_spec
+from ropewalk.rl.networks.distributions import ActionDistribution, for_spec
 from ropewalk.rl.networks.initialisation import seeded
 from ropewalk.rl.networks.module_arrays import arrays_of
 from ropewalk.rl.policies.action_scaling import ActionScaling
@@ -135,7 +135,7 @@ class BCLearner(Learner):
         self.num_updates = 0
         self._device = torch.device(device)
         self._scaling: ActionScaling | None = None
-        self._distribution: Distribution | None = None
+        self._distribution: ActionDistribution | None = None
         with seeded(derived_seed(seed, "weights")):
             if isinstance(spec.action, ContinuousAction):
                 self._scaling = ActionScaling.for_spec(spec, "BC")

@@ -57,6 +57,7 @@ class DQN(Agent):
         envs: N, environments of a group.
         batch_size: transitions of an update.
         optimizer: of the network.
+        anneal_learning_rate: whether the learning rate falls linearly, to 0 at the end of the experiment.
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound.
         not_finite: whether a NaN or infinite loss raises or is skipped.
         discount: gamma, per step.
@@ -86,6 +87,7 @@ class DQN(Agent):
     envs: int = 4
     batch_size: int | None = 64
     optimizer: OptimizerFactory = TorchAdam(1e-3)
+    anneal_learning_rate: bool = False
     max_grad_norm: float | None = 10.0
     not_finite: NotFiniteRule = "raise"
     discount: float = 0.99
@@ -182,6 +184,7 @@ class DQN(Agent):
             target=self.target,
             beta=self.beta if self.prioritized else None,
             seed=seed,
+            anneal=self.anneal_learning_rate,
             double=self.double,
             huber=self.huber,
         )

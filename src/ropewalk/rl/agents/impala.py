@@ -18,7 +18,7 @@ from ropewalk.rl.losses.actor_critic import actor_critic_loss
 from ropewalk.rl.losses.ppo import explained_variance
 from ropewalk.rl.losses.vtrace import vtrace
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.replay.batch import SampleInfo
 
 
@@ -60,7 +60,7 @@ class IMPALA(OnPolicyAgent):
         self._require("rho_bar", self.rho_bar >= self.c_bar, f"at least c_bar={self.c_bar}, or values may not converge")
         self._require("max_policy_lag", self.max_policy_lag is None or self.max_policy_lag >= 0, "at least 0, or None")
 
-    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> IMPALALearner:
+    def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> IMPALALearner:
         del seed
         return IMPALALearner(model, distribution, self)
 
@@ -68,7 +68,7 @@ class IMPALA(OnPolicyAgent):
 class IMPALALearner(OnPolicyLearner):
     """Learns as `IMPALA` says."""
 
-    def __init__(self, model: ActorCritic, distribution: Distribution, agent: IMPALA) -> None:
+    def __init__(self, model: ActorCritic, distribution: ActionDistribution, agent: IMPALA) -> None:
         super().__init__(model, distribution, agent.learner_settings(agent.max_policy_lag))
         self._agent = agent
 

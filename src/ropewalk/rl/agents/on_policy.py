@@ -19,7 +19,7 @@ from ropewalk.rl.learners.gradient_step import NotFiniteRule
 from ropewalk.rl.learners.on_policy import OnPolicyLearner, OnPolicySettings
 from ropewalk.rl.learners.optimizers import OptimizerFactory
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution, for_spec
+from ropewalk.rl.networks.distributions import ActionDistribution, for_spec
 from ropewalk.rl.networks.initialisation import seeded
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.networks.nature_cnn import NatureCNN
@@ -103,7 +103,7 @@ class OnPolicyAgent(Agent):
         return self._learner(model, _distribution(spec), seed)
 
     @abstractmethod
-    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> OnPolicyLearner:
+    def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> OnPolicyLearner:
         """Make the learner of a model."""
 
     def _model(self, spec: EnvironmentSpec, network: NetworkFactory | None, *, seed: int) -> ActorCritic:
@@ -149,7 +149,7 @@ class OnPolicyAgent(Agent):
         )
 
 
-def _distribution(spec: EnvironmentSpec) -> Distribution:
+def _distribution(spec: EnvironmentSpec) -> ActionDistribution:
     return for_spec(spec.action)
 
 

@@ -36,7 +36,7 @@ from ropewalk.rl.losses.ppo import (
     normalised_advantages,
 )
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.replay.batch import SampleInfo
 from ropewalk.rl.seeds import generator
 
@@ -91,7 +91,7 @@ class PPO(OnPolicyAgent):
         self._require("value_clip", self.value_clip is None or self.value_clip > 0, "above 0, or None")
         self._require("target_kl", self.target_kl is None or self.target_kl > 0, "above 0, or None")
 
-    def _learner(self, model: ActorCritic, distribution: Distribution, seed: int) -> PPOLearner:
+    def _learner(self, model: ActorCritic, distribution: ActionDistribution, seed: int) -> PPOLearner:
         return PPOLearner(model, distribution, self, seed)
 
 
@@ -116,7 +116,7 @@ class PPOLearner(OnPolicyLearner):
     def __init__(
         self,
         model: ActorCritic,
-        distribution: Distribution,
+        distribution: ActionDistribution,
         agent: PPO,
         seed: int,
         *,
@@ -162,20 +162,19 @@ class PPOLearner(OnPolicyLearner):
     def _loss(self, minibatch: Minibatch, targets: Targets) -> tuple[Tensor, dict[str, Tensor]]:
         agent = self._agent
         params, values = minibatch.evaluate(self.model)
-        counted = torch.ones_like(values, dtype=torch.bool)
         advantages = minibatch.of(targets.advantages)
         policy = clipped_policy_loss(
             log_prob=self.distribution.log_prob(params, minibatch.of(minibatch.unrolls.action)),
             behaviour_log_prob=minibatch.of(minibatch.unrolls.log_prob),
-            advantages=normalised_advantages(advantages, counted) if agent.normalise_advantages else advantages,
-            mask=counted,
+            advantages=normalised_advantages(advantages, None) if agent.normalise_advantages else advantages,
+            mask=None,
             clip=agent.clip,
         )
         value = clipped_value_loss(
             values=values,
             old_values=minibatch.of(targets.values),
             returns=minibatch.of(targets.returns),
-            mask=counted,
+            mask=None,
             clip=agent.value_clip,
         )
         entropy = self.distribution.entropy(params).mean()

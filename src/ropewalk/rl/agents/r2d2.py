@@ -43,6 +43,7 @@ class R2D2(Agent):
         envs: N, environments of a group.
         batch_size: sequences of an update.
         optimizer: of the network.
+        anneal_learning_rate: whether the learning rate falls linearly, to 0 at the end of the experiment.
         max_grad_norm: gradients of a larger norm are scaled down to it; None: no bound. 40 in SEED RL.
         not_finite: whether a NaN or infinite loss raises or is skipped.
         discount: gamma, per step.
@@ -70,6 +71,7 @@ class R2D2(Agent):
     envs: int = 8
     batch_size: int | None = 64
     optimizer: OptimizerFactory = TorchAdam(1e-4, eps=1e-3)
+    anneal_learning_rate: bool = False
     max_grad_norm: float | None = 40.0
     not_finite: NotFiniteRule = "raise"
     discount: float = 0.997
@@ -143,6 +145,7 @@ class R2D2(Agent):
             target=self.target,
             beta=self.beta if self.prioritized else None,
             seed=seed,
+            anneal=self.anneal_learning_rate,
             burn_in=self.burn_in,
             n_step=self.n_step,
             discount=self.discount,

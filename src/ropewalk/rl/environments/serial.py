@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ropewalk.errors import EnvironmentFailed
+from ropewalk.errors import EnvironmentFailed, EnvironmentLost
 from ropewalk.rl.environments.action_history import ActionHistory
 from ropewalk.rl.environments.environment import EnvironmentHistory, Steps, VectorEnvironment
 from ropewalk.rl.environments.failures import EpisodeFailures
@@ -171,7 +171,7 @@ class SerialVectorEnvironment(VectorEnvironment):
                 self._rows.check(seen)
                 self._rows.write(observation, env, seen)
             except Exception as error:
-                self._failed(env, error, "its reset")
+                self._failed(env, error, "its reset", "is begun again")
             else:
                 return
 
@@ -182,7 +182,7 @@ class SerialVectorEnvironment(VectorEnvironment):
             seen, reward, terminated, truncated, info = self._envs[env].step(command)
             self._rows.write(observation, env, seen)
         except Exception as error:
-            self._failed(env, error, f"its step {len(self._actions.of(env))}")
+            self._failed(env, error, f"its step {len(self._actions.of(env))}", "is truncated")
             self._rows.copy_row(self._observation, observation, env)
             self._ended[env] = True
             return 0.0, False, True, {}
@@ -191,7 +191,7 @@ class SerialVectorEnvironment(VectorEnvironment):
             self._failures[env].clear()
         return float(reward), bool(terminated), bool(truncated), info
 
-    def _failed(self, env: int, error: Exception, when: str) -> None:
+    def _failed(self, env: int, error: Exception, when: str, consequence: str) -> None:
         """Go on after an error, with a new environment, or raise."""
         seed = self._episode_seed(env)
         where = (
@@ -208,9 +208,8 @@ class SerialVectorEnvironment(VectorEnvironment):
                 **self._facts(env),
             ) from error
         kind = _kind(error)
-        logger.warning(
-            "%s: %s; the episode is truncated", where, _shown(error), exc_info=None if kind in self._logged else error
-        )
+        is_told = kind in self._logged or isinstance(error, EnvironmentLost)  # that one tells the stacks that matter
+        logger.warning("%s; the episode %s: %s", where, consequence, _shown(error), exc_info=None if is_told else error)
         self._logged.add(kind)
         self._remake(env)
 

@@ -41,7 +41,7 @@ def spec_of_spaces(observation: AnySpace, action: AnySpace) -> EnvironmentSpec:
     Raises:
         ValueError: a space has no counterpart; the message names a wrapper that helps.
     """
-    if _is(observation, spaces.Dict):
+    if is_a(observation, spaces.Dict):
         if not observation.spaces:
             raise ValueError("the observation space is a Dict without entries; an observation has at least one array")
         entries = {name: _observation_spec(space, name) for name, space in observation.spaces.items()}
@@ -49,21 +49,24 @@ def spec_of_spaces(observation: AnySpace, action: AnySpace) -> EnvironmentSpec:
     return EnvironmentSpec(_observation_spec(observation, None), _action_spec(action))
 
 
-def _is(space: AnySpace, *kinds: type) -> bool:
-    """Return whether it is of one of these kinds; `space` keeps its type, which `isinstance` would narrow."""
+def is_a(space: AnySpace, *kinds: type) -> bool:
+    """Return whether a space is of one of these kinds.
+
+    Unlike `isinstance`, it does not narrow the type of `space`, to one whose arrays are of unknown dtypes.
+    """
     return isinstance(space, kinds)
 
 
 def _observation_spec(space: AnySpace, name: str | None) -> ArraySpec:
-    if _is(space, spaces.Box):
+    if is_a(space, spaces.Box):
         dtype = "float32" if space.dtype == np.float64 else str(space.dtype)
         return ArraySpec(space.shape, dtype, _shared(space.low, -np.inf), _shared(space.high, np.inf))
-    if _is(space, spaces.Discrete):
+    if is_a(space, spaces.Discrete):
         return ArraySpec((), "int64", int(space.start), int(space.start + space.n - 1))
-    if _is(space, spaces.MultiDiscrete):
+    if is_a(space, spaces.MultiDiscrete):
         high = space.start + space.nvec - 1
         return ArraySpec(space.shape, "int64", _shared(space.start, -np.inf), _shared(high, np.inf))
-    if _is(space, spaces.MultiBinary):
+    if is_a(space, spaces.MultiBinary):
         return ArraySpec(space.shape, "int64", 0, 1)
     what = "the observation space" if name is None else f"entry {name!r} of the observation space"
     raise ValueError(
@@ -81,13 +84,13 @@ def _shared(bounds: NDArray[Any], otherwise: float) -> float:
 
 
 def _action_spec(space: AnySpace) -> ActionSpec:
-    if _is(space, spaces.Discrete):
+    if is_a(space, spaces.Discrete):
         return DiscreteAction(int(space.n))
-    if _is(space, spaces.MultiDiscrete):
+    if is_a(space, spaces.MultiDiscrete):
         return MultiDiscreteAction(tuple(space.nvec.ravel().tolist()))
-    if _is(space, spaces.MultiBinary):
+    if is_a(space, spaces.MultiBinary):
         return MultiDiscreteAction((2,) * math.prod(space.shape))
-    if _is(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
+    if is_a(space, spaces.Box) and np.issubdtype(space.dtype, np.floating):
         if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
             raise ValueError(
                 f"the action space is {space}, without finite bounds; "
@@ -105,7 +108,7 @@ def action_encoder(space: AnySpace) -> ActionEncoder:
 
     Discrete actions become Python's integers, which environments test faster than numpy's.
     """
-    if _is(space, spaces.Discrete):
+    if is_a(space, spaces.Discrete):
         start = int(space.start)
         return (lambda action: action.tolist()) if start == 0 else (lambda action: np.add(action, start).tolist())
     batch = batched_action_encoder(space)
@@ -115,15 +118,15 @@ def action_encoder(space: AnySpace) -> ActionEncoder:
 def batched_action_encoder(space: AnySpace) -> ActionEncoder:
     """Return what turns stored actions into one array for a vector environment whose single action space this is."""
     shape, dtype = space.shape or (), space.dtype
-    if _is(space, spaces.Box):
+    if is_a(space, spaces.Box):
         low, high = space.low.ravel(), space.high.ravel()
         return lambda action: np.clip(action, low, high).astype(dtype).reshape(-1, *shape)
-    if _is(space, spaces.MultiBinary):
+    if is_a(space, spaces.MultiBinary):
         return lambda action: action.astype(dtype).reshape(-1, *shape)
-    start: Any = space.start if _is(space, spaces.Discrete, spaces.MultiDiscrete) else 0
+    start: Any = space.start if is_a(space, spaces.Discrete, spaces.MultiDiscrete) else 0
     if not np.any(start) and len(shape) < 2:
         return lambda action: action if action.dtype == dtype else action.astype(dtype)
     return lambda action: (action.reshape(-1, *shape) + start).astype(dtype)
 
 
-__all__ = ["ActionEncoder", "AnySpace", "action_encoder", "batched_action_encoder", "spec_of_spaces"]
+__all__ = ["ActionEncoder", "AnySpace", "action_encoder", "batched_action_encoder", "is_a", "spec_of_spaces"]

@@ -34,10 +34,11 @@ class DQNLearner(ValueLearner):
 
     Args:
         network: without memory.
-        step: see `ValueLearner`, as the next three.
+        step: see `ValueLearner`, as the next four.
         target: the same.
         beta: the same.
         seed: the same.
+        anneal: the same.
         double: whether the online network chooses the next action.
         huber: errors up to this size count squared; None: all.
     """
@@ -50,10 +51,11 @@ class DQNLearner(ValueLearner):
         target: TargetRule,
         beta: LinearSchedule | None,
         seed: int,
+        anneal: bool,
         double: bool,
         huber: float | None,
     ) -> None:
-        super().__init__(network, step, target=target, beta=beta, seed=seed)
+        super().__init__(network, step, target=target, beta=beta, seed=seed, anneal=anneal)
         self._double, self._huber = double, huber
 
     def evaluate(self, columns: Mapping[str, Array], weights: Tensor | None) -> BatchLoss:
@@ -88,7 +90,8 @@ def _categorical(
     """Cross-entropies of transitions, and their divergences, which are less by the entropies of the targets."""
     targets = categorical_projection(torch.softmax(next_logits, -1), reward, discount, returns.support(logits.device))
     losses = categorical_losses(logits, targets)
-    return losses, (losses.detach() - torch.special.entr(targets).sum(-1)).clamp(min=0)
+    entropies = -torch.xlogy(targets, targets).sum(-1)
+    return losses, (losses.detach() - entropies).clamp(min=0)
 
 
 __all__ = ["DQNLearner"]

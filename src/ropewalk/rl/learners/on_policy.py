@@ -26,7 +26,7 @@ from ropewalk.rl.learners.optimizers import OptimizerFactory
 from ropewalk.rl.learners.reward_scaling import RewardScaling
 from ropewalk.rl.learners.unrolls import Unrolls, map_tensors, unrolls_of
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.normalisation import observe
 from ropewalk.rl.replay.batch import Batch, SampleInfo
 
@@ -59,7 +59,7 @@ class OnPolicyLearner(Learner):
         num_dropped: blocks that were dropped because they were older than `max_policy_lag`.
     """
 
-    def __init__(self, model: ActorCritic, distribution: Distribution, settings: OnPolicySettings) -> None:
+    def __init__(self, model: ActorCritic, distribution: ActionDistribution, settings: OnPolicySettings) -> None:
         self.model, self.distribution = model, distribution
         self._settings = settings
         self._device = next(model.parameters()).device

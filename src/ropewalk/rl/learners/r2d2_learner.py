@@ -38,10 +38,11 @@ class R2D2Learner(ValueLearner):
 
     Args:
         network: with memory or without.
-        step: see `ValueLearner`, as the next three.
+        step: see `ValueLearner`, as the next four.
         target: the same.
         beta: the same.
         seed: the same.
+        anneal: the same.
         burn_in: rows that only bring the recurrent state up to date.
         n_step: n, steps before the bootstrap.
         discount: gamma, per step.
@@ -57,13 +58,14 @@ class R2D2Learner(ValueLearner):
         target: TargetRule,
         beta: LinearSchedule | None,
         seed: int,
+        anneal: bool,
         burn_in: int,
         n_step: int,
         discount: float,
         rescaling: float | None,
         eta: float,
     ) -> None:
-        super().__init__(network, step, target=target, beta=beta, seed=seed)
+        super().__init__(network, step, target=target, beta=beta, seed=seed, anneal=anneal)
         self._burn_in, self._n_step = burn_in, n_step
         self._discount, self._rescaling, self._eta = discount, rescaling, eta
 

@@ -59,6 +59,7 @@ class ValueLearner(Learner):
         target: how the target network follows.
         beta: the exponent of importance weights; None: all items weigh 1.
         seed: for the noise of noisy layers.
+        anneal: whether the learning rate falls linearly, to 0 at the end of the experiment.
 
     Attributes:
         num_updates: updates that were done, those that were skipped included.
@@ -72,10 +73,12 @@ class ValueLearner(Learner):
         target: TargetRule,
         beta: LinearSchedule | None,
         seed: int,
+        anneal: bool = False,
     ) -> None:
         self.network, self.target_network = network, target_of(network)
         self.num_updates = 0
         self._step, self._target, self._beta, self._seed = step, target, beta, seed
+        self._anneal = anneal
         self._noisy = any(isinstance(layer, NoisyLinear) for layer in network.modules())
         self._device = next(network.parameters()).device
 
@@ -104,6 +107,8 @@ class ValueLearner(Learner):
             info = batch.info
             weights = self.tensor(importance_weights(info.probability, info.table_size, metrics["beta"]))
         evaluated = self.evaluate(batch.columns, weights)
+        if self._anneal:
+            self._step.scale_learning_rate(1 - progress)
         skipped = self._step.num_skipped
         metrics["gradient_norm"] = self._step.take(evaluated.loss, batch.info)
         self.num_updates += 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ropewalk.rl.losses.recursion import masked_mean
+from ropewalk.rl.losses.recursion import masked, masked_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ClippedPolicyLoss:
 
 
 def clipped_policy_loss(
-    *, log_prob: Tensor, behaviour_log_prob: Tensor, advantages: Tensor, mask: Tensor, clip: float = 0.2
+    *, log_prob: Tensor, behaviour_log_prob: Tensor, advantages: Tensor, mask: Tensor | None, clip: float = 0.2
 ) -> ClippedPolicyLoss:
     """Return the mean of -min(ratio A, clip(ratio, 1 - clip, 1 + clip) A).
 
@@ -38,12 +38,12 @@ def clipped_policy_loss(
         log_prob: of the actions under the policy that learns, any shape S.
         behaviour_log_prob: of the actions under the policy that chose them, shape S.
         advantages: shape S; no gradient flows to them.
-        mask: bool, shape S.
+        mask: bool, shape S; None counts all.
         clip: range of the ratio around 1.
     """
-    log_ratio = torch.where(mask, log_prob - behaviour_log_prob, 0.0)
+    log_ratio = masked(log_prob - behaviour_log_prob, mask)
     ratio = log_ratio.exp()
-    advantages = torch.where(mask, advantages.detach(), 0.0)
+    advantages = masked(advantages.detach(), mask)
     gains = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
     with torch.no_grad():
         approx_kl = masked_mean(ratio - 1 - log_ratio, mask)
@@ -52,7 +52,7 @@ def clipped_policy_loss(
 
 
 def clipped_value_loss(
-    *, values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor, clip: float | None = None
+    *, values: Tensor, old_values: Tensor, returns: Tensor, mask: Tensor | None, clip: float | None = None
 ) -> Tensor:
     """Return half the mean squared error, or of the larger error of the value and of the value near the old one.
 
@@ -60,23 +60,28 @@ def clipped_value_loss(
         values: any shape S.
         old_values: values before the update, shape S.
         returns: shape S.
-        mask: bool, shape S.
+        mask: bool, shape S; None counts all.
         clip: range of the values around the old ones; None: no clipping, which does as well.
     """
     old_values, returns = old_values.detach(), returns.detach()
-    errors = torch.where(mask, values - returns, 0.0).square()
+    errors = masked(values - returns, mask).square()
     if clip is not None:
         near = old_values + (values - old_values).clamp(-clip, clip)
-        errors = torch.maximum(errors, torch.where(mask, near - returns, 0.0).square())
+        errors = torch.maximum(errors, masked(near - returns, mask).square())
     return 0.5 * masked_mean(errors, mask)
 
 
 @torch.no_grad()
-def normalised_advantages(advantages: Tensor, mask: Tensor, eps: float = 1e-8) -> Tensor:
-    """Return advantages less their mean, divided by their deviation; 0 at masked steps.
+def normalised_advantages(advantages: Tensor, mask: Tensor | None, eps: float = 1e-8) -> Tensor:
+    """Return advantages less their mean, divided by their deviation; 0 at masked steps. A mask of None counts all.
 
     The deviation is that of a sample (with n - 1), as torch has it. A single step is left as it is.
     """
+    if mask is None:
+        if advantages.numel() <= 1:
+            return advantages
+        std, mean = torch.std_mean(advantages)
+        return (advantages - mean) / (std + eps)
     num = mask.sum()
     if num <= 1:
         return torch.where(mask, advantages, 0.0)

@@ -1,9 +1,14 @@
-"""The two operations that losses of masked steps are made of: a mean, and a recursion from the end."""
+"""The operations that losses of masked steps are made of: a selection, a mean, and a recursion from the end."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+
+def masked(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the values where the mask is True, and 0 elsewhere. None keeps all."""
+    return values if mask is None else torch.where(mask, values, 0.0)
 
 
 def masked_mean(values: Tensor, mask: Tensor | None) -> Tensor:
@@ -28,4 +33,4 @@ def step_discounts(terminated: Tensor, discount: float, like: Tensor) -> Tensor:
     return discount * (~terminated.bool()).to(like.dtype)
 
 
-__all__ = ["masked_mean", "step_discounts", "summed_backwards"]
+__all__ = ["masked", "masked_mean", "step_discounts", "summed_backwards"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from ropewalk.rl.environments.spec import EnvironmentSpec
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.heads import ValueHead, policy_head
 from ropewalk.rl.networks.torso import ObservationTensor, State, Torso, TorsoFactory, as_torso
 
@@ -30,7 +30,7 @@ class ActorCritic(nn.Module):
     """
 
     def __init__(
-        self, spec: EnvironmentSpec, network: TorsoFactory, distribution: Distribution, *, separate: bool = False
+        self, spec: EnvironmentSpec, network: TorsoFactory, distribution: ActionDistribution, *, separate: bool = False
     ) -> None:
         super().__init__()
         self.torso: Torso = as_torso(network(spec), spec)

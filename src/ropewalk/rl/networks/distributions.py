@@ -33,7 +33,7 @@ _EDGE = 1.0 - 1e-6
 Floats = NDArray[np.float32]
 
 
-class Distribution(ABC):
+class ActionDistribution(ABC):
     """A kind of distribution of actions.
 
     Attributes:
@@ -73,64 +73,64 @@ class Distribution(ABC):
 
 
 @dataclass(frozen=True)
-class Categorical(Distribution):
+class Categorical(ActionDistribution):
     """One of `num` actions, by logits."""
 
     num: int
 
     @property
     def size(self) -> int:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         return self.num
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         return functional.log_softmax(params, dim=-1).gather(-1, action.long().unsqueeze(-1)).squeeze(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         log_probs = functional.log_softmax(params, dim=-1)
         finite = log_probs.clamp(min=torch.finfo(log_probs.dtype).min)  # of forbidden actions: 0 times infinity is NaN
         return -(log_probs.exp() * finite).sum(-1)
 
     def sample(self, params: Floats, rng: np.random.Generator) -> tuple[Array, Floats]:
-        """See `Distribution`. One uniform number for each row, and the inverse of the distribution function."""
+        """See `ActionDistribution`. One uniform number for each row, and the inverse of the distribution function."""
         return _draw_choice(params, rng.random((len(params), 1)))
 
     def mode(self, params: Floats) -> Array:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         return params.argmax(-1)
 
 
 @dataclass(frozen=True)
-class MultiCategorical(Distribution):
+class MultiCategorical(ActionDistribution):
     """Several independent choices; the logarithm of the probability is the sum of theirs."""
 
     nums: tuple[int, ...]
 
     @property
     def size(self) -> int:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         return sum(self.nums)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         parts = zip(self.nums, torch.split(params, list(self.nums), dim=-1), action.unbind(-1), strict=True)
         return torch.stack([Categorical(num).log_prob(logits, chosen) for num, logits, chosen in parts]).sum(0)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         parts = zip(self.nums, torch.split(params, list(self.nums), dim=-1), strict=True)
         return torch.stack([Categorical(num).entropy(logits) for num, logits in parts]).sum(0)
 
     def sample(self, params: Floats, rng: np.random.Generator) -> tuple[Array, Floats]:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         uniform = rng.random((len(params), len(self.nums)))
         drawn = [_draw_choice(part, uniform[:, at : at + 1]) for at, part in enumerate(self._parts(params))]
         return np.stack([action for action, _ in drawn], -1), np.stack([log for _, log in drawn]).sum(0)
 
     def mode(self, params: Floats) -> Array:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         return np.stack([part.argmax(-1) for part in self._parts(params)], -1)
 
     def _parts(self, params: Floats) -> list[Floats]:
@@ -138,7 +138,7 @@ class MultiCategorical(Distribution):
 
 
 @dataclass(frozen=True)
-class DiagonalGaussian(Distribution):
+class DiagonalGaussian(ActionDistribution):
     """Independent normal components: means, then logarithms of standard deviations. Actions are stored unclipped.
 
     Args:
@@ -153,16 +153,16 @@ class DiagonalGaussian(Distribution):
 
     @property
     def size(self) -> int:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         return 2 * self.num
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         mean, log_std = self.mean_and_log_std(params)
         return _normal_log_prob((action - mean) * torch.exp(-log_std), log_std).sum(-1)
 
     def entropy(self, params: Tensor) -> Tensor:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         _, log_std = self.mean_and_log_std(params)
         return (log_std + 0.5 + _HALF_LOG_2PI).sum(-1)
 
@@ -173,13 +173,13 @@ class DiagonalGaussian(Distribution):
         return mean + noise * log_std.exp(), _normal_log_prob(noise, log_std).sum(-1)
 
     def sample(self, params: Floats, rng: np.random.Generator) -> tuple[Array, Floats]:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         mean, log_std = self._numpy_mean_and_log_std(params)
         noise = rng.standard_normal(mean.shape, np.float32)
         return mean + noise * np.exp(log_std), _normal_log_prob(noise, log_std).sum(-1)
 
     def mode(self, params: Floats) -> Array:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         return self._numpy_mean_and_log_std(params)[0].copy()
 
     def mean_and_log_std(self, params: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,7 +193,7 @@ class DiagonalGaussian(Distribution):
 
 
 @dataclass(frozen=True)
-class SquashedGaussian(Distribution):
+class SquashedGaussian(ActionDistribution):
     """A normal distribution, squashed by tanh and scaled to the bounds of actions.
 
     Haarnoja et al.: Soft Actor-Critic Algorithms and Applications, 2018 (https://arxiv.org/abs/1812.05905), appendix C.
@@ -226,11 +226,11 @@ class SquashedGaussian(Distribution):
 
     @property
     def size(self) -> int:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         return 2 * len(self.low)
 
     def log_prob(self, params: Tensor, action: Tensor) -> Tensor:
-        """See `Distribution`. Actions at the bounds, where the density is infinite or 0, count as slightly inside."""
+        """See `ActionDistribution`. Actions at the bounds count as slightly inside, where the density is finite."""
         mean, log_std = self._normal.mean_and_log_std(params)
         centre, half = (params.new_tensor(array) for array in self._scale)
         raw = torch.atanh(((action - centre) / half).clamp(-_EDGE, _EDGE))
@@ -251,7 +251,7 @@ class SquashedGaussian(Distribution):
         return centre + half * torch.tanh(raw), self._corrected(_normal_log_prob(noise, log_std), raw).sum(-1)
 
     def sample(self, params: Floats, rng: np.random.Generator) -> tuple[Array, Floats]:
-        """See `Distribution`."""
+        """See `ActionDistribution`."""
         num = len(self.low)
         log_std = np.clip(params[:, num:], self.min_log_std, self.max_log_std)
         noise = rng.standard_normal(log_std.shape, np.float32)
@@ -261,7 +261,7 @@ class SquashedGaussian(Distribution):
         return self._squashed(raw), (_normal_log_prob(noise, log_std) - jacobian).sum(-1, dtype=np.float32)
 
     def mode(self, params: Floats) -> Array:
-        """See `Distribution`: tanh of the mean, the median of each component."""
+        """See `ActionDistribution`: tanh of the mean, the median of each component."""
         return self._squashed(params[:, : len(self.low)])
 
     def squashed(self, raw: Tensor) -> Tensor:
@@ -288,7 +288,7 @@ class SquashedGaussian(Distribution):
         return log_prob - 2 * (_LOG_2 - raw - functional.softplus(-2 * raw)) - half.log()
 
 
-def for_spec(action: ActionSpec, *, squashed: bool = False) -> Distribution:
+def for_spec(action: ActionSpec, *, squashed: bool = False) -> ActionDistribution:
     """Return the kind of distribution for an environment's actions.
 
     Args:
@@ -322,4 +322,4 @@ def _noise_like(mean: Tensor, generator: torch.Generator | None) -> Tensor:
     return torch.randn(mean.shape, generator=generator, dtype=mean.dtype, device=mean.device)
 
 
-__all__ = ["Categorical", "DiagonalGaussian", "Distribution", "MultiCategorical", "SquashedGaussian", "for_spec"]
+__all__ = ["ActionDistribution", "Categorical", "DiagonalGaussian", "MultiCategorical", "SquashedGaussian", "for_spec"]

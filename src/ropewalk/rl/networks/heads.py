@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ropewalk.rl.networks.distributions import DiagonalGaussian, Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution, DiagonalGaussian
 from ropewalk.rl.networks.initialisation import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, orthogonal
 from ropewalk.rl.networks.noisy import NoisyLinear
 
@@ -19,7 +19,7 @@ class PolicyHead(nn.Module):
         gain: of the orthogonal initialisation.
     """
 
-    def __init__(self, features: int, distribution: Distribution, gain: float = POLICY_GAIN) -> None:
+    def __init__(self, features: int, distribution: ActionDistribution, gain: float = POLICY_GAIN) -> None:
         super().__init__()
         self.linear = orthogonal(nn.Linear(features, distribution.size), gain)
 
@@ -101,7 +101,7 @@ class QHead(nn.Module):
         return values.squeeze(-1) if self.num_atoms == 1 else values
 
 
-def policy_head(features: int, distribution: Distribution) -> nn.Module:
+def policy_head(features: int, distribution: ActionDistribution) -> nn.Module:
     """Return the head of PPO, A2C and IMPALA: deviations of a `DiagonalGaussian` do not depend on the observation."""
     if isinstance(distribution, DiagonalGaussian):
         return GaussianHead(features, distribution.num)

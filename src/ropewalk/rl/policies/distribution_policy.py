@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.module_arrays import load_arrays
 from ropewalk.rl.policies.memoryless_forward import memoryless_forward
 from ropewalk.rl.policies.policy import Choice, Policy
@@ -24,7 +24,7 @@ class DistributionPolicy(Policy):
         distribution: what the parameters mean.
     """
 
-    def __init__(self, actor: nn.Module, distribution: Distribution) -> None:
+    def __init__(self, actor: nn.Module, distribution: ActionDistribution) -> None:
         self._actor = actor.eval().requires_grad_(False)
         self._distribution = distribution
         self._forward = memoryless_forward(actor)

@@ -6,8 +6,9 @@ Networks of a few linear layers are evaluated by numpy, where a call of torch wo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import TypeAlias, cast
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.module_arrays import load_arrays
 from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
-from ropewalk.rl.policies.exploration import Exploration
+from ropewalk.rl.policies.exploration import Exploration, JoinedExploration
 from ropewalk.rl.policies.numpy_forward import numpy_forward
 from ropewalk.rl.policies.policy import Choice, Policy
 from ropewalk.rl.variables import Variables
@@ -84,6 +85,17 @@ class EpsilonGreedy(Policy):
         load_arrays(self._network, variables.arrays)
         self._progress = variables.progress
 
+    @property
+    def group_part(self) -> Exploration:
+        """How often its environments explore."""
+        return self._exploration
+
+    def joined(self, parts: Sequence[tuple[object, int]]) -> EpsilonGreedy:
+        """Return this policy for the environments of several groups, each with its own epsilon; see `Policy.joined`."""
+        policy = copy(self)
+        policy._exploration = JoinedExploration(tuple(cast("Sequence[tuple[Exploration, int]]", parts)))
+        return policy
+
     def _values(
         self, observation: Observation, first: NDArray[np.bool_], state: Mapping[str, Array]
     ) -> tuple[NDArray[np.float32], dict[str, Array]]:
@@ -92,8 +104,8 @@ class EpsilonGreedy(Policy):
         with torch.inference_mode():
             outputs, after = self._network.unroll(
                 _one_step(observation),
-                torch.from_numpy(np.array(first[None])),
-                {name: torch.from_numpy(np.array(array)) for name, array in state.items()},
+                torch.tensor(first[None]),
+                {name: torch.tensor(array) for name, array in state.items()},
             )
             values = self._network.returns.mean(outputs).squeeze(0)
         return values.numpy(), {name: tensor.numpy() for name, tensor in after.items()}
@@ -116,8 +128,8 @@ def numpy_values(network: ActionValueNetwork) -> NumpyValues | None:
 
 def _one_step(observation: Observation) -> torch.Tensor | dict[str, torch.Tensor]:
     if isinstance(observation, dict):
-        return {name: torch.from_numpy(np.array(array[None])) for name, array in observation.items()}
-    return torch.from_numpy(np.array(observation[None]))
+        return {name: torch.tensor(array[None]) for name, array in observation.items()}
+    return torch.tensor(observation[None])
 
 
 __all__ = ["EpsilonGreedy", "numpy_values"]

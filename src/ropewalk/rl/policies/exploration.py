@@ -78,4 +78,20 @@ class EpsilonLadder(Exploration):
         return np.power(self.base, 1.0 + self.exponent * rung / last)
 
 
-__all__ = ["AnnealedEpsilon", "EpsilonLadder", "Exploration"]
+@dataclass(frozen=True, slots=True)
+class JoinedExploration(Exploration):
+    """The exploration of several groups whose environments are stepped as one.
+
+    Args:
+        parts: of each group, with the number of its environments.
+    """
+
+    parts: tuple[tuple[Exploration, int], ...]
+
+    def epsilons(self, progress: float, num_envs: int) -> NDArray[np.float64]:
+        """Return the epsilons of each group's environments, one group after the other."""
+        del num_envs
+        return np.concatenate([part.epsilons(progress, num) for part, num in self.parts])
+
+
+__all__ = ["AnnealedEpsilon", "EpsilonLadder", "Exploration", "JoinedExploration"]

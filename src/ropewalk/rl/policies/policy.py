@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,6 +63,20 @@ class Policy(ABC):
     @abstractmethod
     def load(self, variables: Variables) -> None:
         """Act with these weights from now on."""
+
+    @property
+    def group_part(self) -> object:
+        """What of this policy depends on its group of environments, such as an epsilon; None: nothing does."""
+        return None
+
+    def joined(self, parts: Sequence[tuple[object, int]]) -> Policy:
+        """Return this policy, with its weights, for the rows of several groups at once.
+
+        Args:
+            parts: the `group_part` of each group's policy, and how many environments the group has.
+        """
+        del parts
+        return self
 
 
 __all__ = ["Choice", "Policy"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.actor_critic import ActorCritic
-from ropewalk.rl.networks.distributions import Distribution
+from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.policies.numpy_forward import numpy_forward
 from ropewalk.rl.policies.policy import Choice, Policy
 from ropewalk.rl.variables import Variables
@@ -28,7 +28,7 @@ class StochasticPolicy(Policy):
         distribution: what the parameters that the model gives mean.
     """
 
-    def __init__(self, model: ActorCritic, distribution: Distribution) -> None:
+    def __init__(self, model: ActorCritic, distribution: ActionDistribution) -> None:
         self._model = model.eval().requires_grad_(False)
         self._distribution = distribution
         self._forward = numpy_forward(nn.Sequential(model.torso, model.policy))

@@ -43,14 +43,14 @@ class TablesHere:
 
     @rw.method
     def draw(
-        self, table: str, batch_size: int, deadline_s: float | None = None, at_least: int = 1
+        self, table: str, batch_size: int, deadline_s: float | None = None, at_least: int = 1, pid: int = 0
     ) -> tuple[Batch, None]:
         """Sample as many items as the limiter allows.
 
         Raises:
             RuntimeError: it allows none.
         """
-        del deadline_s, at_least  # nobody inserts while this waits
+        del deadline_s, at_least, pid  # nobody inserts while this waits
         num = self._tables.can_sample(table, batch_size)
         if not num:
             raise RuntimeError(

@@ -1,7 +1,7 @@
 """`Inserter`: sends the insertions of an actor to replay, several at a time and in order, across losses of the server.
 
-insert ─▶ queue ─▶ at most `_CALLS` calls under way, each with all that was queued ─▶ acknowledged
-                                      └─ StreamLost ─▶ a new stream, with the rows that are still needed
+insert ─▶ a call, with at most `ahead` under way ─▶ acknowledged
+              └─ StreamLost ─▶ a new stream, with the rows that are still needed
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.sent_rows import SentStream
 from ropewalk.rl.replay.shards import ShardedReplay
 from ropewalk.rl.replay.table import ReplayTable
-
-_CALLS = 2
-"""Calls under way: the server works at one while the other is being packed or is on its way."""
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +48,6 @@ class Inserter:
         self._stream: SentStream | None = None
         self._target: Any = self._replay
         self._shard = 0
-        self._queued: list[Insertion] = []
         self._calls: deque[tuple[Future[list[bool]], int]] = deque()
         """Calls under way, with the number of insertions in each."""
         self._tables: tuple[ReplayTable, ...] = ()
@@ -81,8 +77,7 @@ class Inserter:
         assert self._stream
         self._check(insertion)
         self._settle(self._ahead - 1, None)
-        self._queued.append(self._stream.add(insertion))
-        self._send()
+        self._send([self._stream.add(insertion)])
 
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all insertions were done.
@@ -100,7 +95,6 @@ class Inserter:
         for future, _ in self._calls:
             future.cancel()
         self._calls.clear()
-        self._queued.clear()
         self._stream = None
 
     def _begin(self, run_id: str) -> None:
@@ -122,20 +116,14 @@ class Inserter:
         for table in self.tables():
             check_signature(table, insertion)
 
-    def _send(self) -> None:
-        """Send what is queued, if not too many calls are under way."""
-        stream = self._stream
-        if not self._queued or len(self._calls) >= _CALLS or stream is None:
-            return
-        queued, self._queued = self._queued, []
-        method = self._target.insert_many
-        future: Future[list[bool]] = method.future(queued, stream.acknowledged)
-        self._calls.append((future, len(queued)))
+    def _send(self, insertions: list[Insertion]) -> None:
+        assert self._stream
+        future: Future[list[bool]] = self._target.insert_many.future(insertions, self._stream.acknowledged)
+        self._calls.append((future, len(insertions)))
 
     def _settle(self, at_most: int, due: float | None) -> None:
         """Take the answers that have come, and wait until at most this number of insertions is without one."""
-        while self._stream and (self._calls or self._queued):
-            self._send()
+        while self._stream and self._calls:
             future, num = self._calls[0]
             if not future.done() and self.num_waiting <= at_most:
                 return
@@ -168,9 +156,9 @@ class Inserter:
         for future, _ in self._calls:
             future.cancel()
         self._calls.clear()
-        self._queued = self._stream.begin_anew()
+        insertions = self._stream.begin_anew()
         logger.warning("%s; stream %s follows %s", error, self._stream.name, before)
-        self._send()
+        self._send(insertions)
 
 
 __all__ = ["Inserter"]

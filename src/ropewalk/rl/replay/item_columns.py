@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
 import numpy as np
 
 from ropewalk.rl.environments.spec import Array
@@ -9,6 +12,9 @@ from ropewalk.rl.replay.growth import grown
 from ropewalk.rl.replay.row_store import RowStore
 from ropewalk.rl.replay.selectors.selector import Keys
 from ropewalk.rl.replay.slab import Slots
+
+Allocate: TypeAlias = Callable[[tuple[int, ...], "np.dtype[Any]"], Array]
+"""Returns an array of a shape and dtype, contiguous, with any content."""
 
 
 class ItemColumn:
@@ -60,21 +66,26 @@ class ItemColumn:
         slots = self._slots[positions]
         return np.where(slots < 0, -1, numbers[slots])
 
-    def gather(self, store: RowStore, positions: Keys) -> Array:
+    def gather(self, store: RowStore, positions: Keys, allocate: Allocate = np.empty) -> Array:
         """Return the rows of items as one array, shape (items, ...) or (items, L, ...).
 
         Items that are shorter than the longest of them are filled with zeros.
+
+        Args:
+            store: has the rows.
+            positions: of the items.
+            allocate: makes the array, from its shape and dtype.
         """
         column = store.columns[self.stored]
         slots = self._slots[positions]
         if self.padded:
             lengths = np.flatnonzero((slots >= 0).any(0))
             slots = slots[:, : int(lengths[-1]) + 1 if len(lengths) else 0]
-        out = np.empty((*slots.shape, *column.shape), column.dtype)
+        out = allocate((*slots.shape, *column.shape), column.dtype)
         column.read(slots, out)
         if self.padded:
             out[slots < 0] = 0
         return out
 
 
-__all__ = ["ItemColumn"]
+__all__ = ["Allocate", "ItemColumn"]

@@ -12,7 +12,7 @@ from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch, SampleInfo
 from ropewalk.rl.replay.growth import grown
 from ropewalk.rl.replay.insertion import NewItems
-from ropewalk.rl.replay.item_columns import ItemColumn
+from ropewalk.rl.replay.item_columns import Allocate, ItemColumn
 from ropewalk.rl.replay.item_facts import ItemFacts
 from ropewalk.rl.replay.limiters.limiter import TableCounts
 from ropewalk.rl.replay.row_store import RowStore
@@ -133,11 +133,11 @@ class ItemTable:
         rests = self._rests[self._facts.present()]
         return min(num, int(np.partition(rests, leaving - 1)[:leaving].sum()))
 
-    def sample(self, num: int) -> Batch:
+    def sample(self, num: int, allocate: Allocate = np.empty) -> Batch:
         """Sample items; `num_samples` allows as many."""
         facts, table_size = self._facts, self.counts.size
         positions, probabilities, finished = self._choose(num)
-        columns = {name: column.gather(self._store, positions) for name, column in self._columns.items()}
+        columns = {name: column.gather(self._store, positions, allocate) for name, column in self._columns.items()}
         np.add.at(facts.times_sampled, positions, 1)
         info = SampleInfo(
             facts.keys[positions],
@@ -152,6 +152,10 @@ class ItemTable:
         self.counts.samples += num
         self._free(finished)
         return Batch(columns, info)
+
+    def keys(self) -> Keys:
+        """Return the keys of all items, in the order in which they were inserted."""
+        return self._facts.keys[self._facts.in_order()]
 
     def update_priorities(self, keys: Keys, priorities: Floats) -> int:
         """Change priorities of those items that are still there; the last one counts where a key is repeated."""

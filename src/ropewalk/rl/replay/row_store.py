@@ -105,7 +105,7 @@ class RowColumn:
         self._free = grown(self._free, size)
 
     def add(self, rows: Array) -> Slots:
-        """Store rows, with no holder yet, and return their slots; there is room."""
+        """Store rows, for which there is room, with the caller as their holder; return their slots."""
         again = min(len(rows), self._num_free)
         fresh = len(rows) - again
         self._num_free -= again
@@ -115,6 +115,7 @@ class RowColumn:
         self._num_touched += fresh
         if self.num_rows * self.row_bytes >= self.TRIM_FROM_BYTES:
             self._trim_at = max(self._trim_at, self.num_rows // 4)
+        self._holders[slots] = 1
         self._slab.write(slots, rows)
         return slots
 
@@ -125,10 +126,6 @@ class RowColumn:
     def release(self, slots: Slots) -> None:
         """Count one holder less of each row, and free those that have none."""
         self._holders[slots] -= 1
-        self.free_unheld(slots)
-
-    def free_unheld(self, slots: Slots) -> None:
-        """Free those of the rows that have no holder."""
         freed = slots[self._holders[slots] == 0]
         self._free[self._num_free : self._num_free + len(freed)] = freed
         self._num_free += len(freed)

@@ -36,7 +36,8 @@ class Sampler:
         replay: a client of a replay server, a `ReplayServer`, a `ReplayTables` or a `ShardedReplay`.
         table: name of the table.
         batch_size: items of a batch.
-        ahead: calls that each worker has under way, at least 1.
+        ahead: calls that each worker has under way, at least 1. With more than one, calls may overtake each other at
+            the server, so that batches of a queue need not be in its order.
         workers: more than 1 lets the server make several batches at the same time.
         deadline_s: seconds that `next` waits at most; None waits for ever.
 

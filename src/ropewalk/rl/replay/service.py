@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -28,12 +28,15 @@ import ropewalk as rw
 from ropewalk.errors import DeadlineExceeded, LimiterDeadlock, StreamLost
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.replay.lent_batches import BatchLender, LentBatch
 from ropewalk.rl.replay.life import ReplayLife
 from ropewalk.rl.replay.limiters.limiter import Limiter
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.replay.waiting_lines import LimiterWait, Side, WaitingLines
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +60,7 @@ class ReplayServer:
 
     def __init__(self, tables: Sequence[ReplayTable] | ReplayTables, deadlock_s: float = 10.0) -> None:
         self._tables = tables if isinstance(tables, ReplayTables) else ReplayTables(tables)
+        self._lender = BatchLender()
         self._names = tuple(table.name for table in self._tables.tables)
         self._deadlock_s = deadlock_s
         # Reentrant, because `run` holds it while `state_dict` is called.
@@ -181,18 +185,34 @@ class ReplayServer:
             DeadlineExceeded: the limiter allowed none within `deadline_s`.
             LimiterDeadlock: neither inserting nor sampling can go on.
         """
-        return self._draw(table, batch_size, deadline_s, at_least)
+        return self._draw(table, batch_size, deadline_s, at_least, lambda num: self._tables.sample(table, num))
 
     @rw.method
     @rw.idempotent
     @rw.concurrent(128)
     def draw(
-        self, table: str, batch_size: int, deadline_s: float | None = None, at_least: int = 1
-    ) -> tuple[Batch, ReplayLife]:
-        """As `sample`, and say which life of the server the batch is from."""
-        return self._draw(table, batch_size, deadline_s, at_least), self._life
+        self, table: str, batch_size: int, deadline_s: float | None = None, at_least: int = 1, pid: int = 0
+    ) -> tuple[Batch | LentBatch, ReplayLife]:
+        """As `sample`, and say which life of the server the batch is from.
 
-    def _draw(self, table: str, batch_size: int, deadline_s: float | None, at_least: int) -> Batch:
+        Args:
+            table: name of the table.
+            batch_size: the most items.
+            deadline_s: seconds to wait for the first; None waits for ever.
+            at_least: see `sample`.
+            pid: process of the caller, if it can open lent memory.
+        """
+
+        def take(num: int) -> Batch | LentBatch:
+            if not pid:
+                return self._tables.sample(table, num)
+            return self._lender.sample(self._tables, table, num, pid)
+
+        return self._draw(table, batch_size, deadline_s, at_least, take), self._life
+
+    def _draw(
+        self, table: str, batch_size: int, deadline_s: float | None, at_least: int, take: Callable[[int], T]
+    ) -> T:
         self._tables.can_sample(table, 1)  # raises if there is no such table
 
         def allowed() -> int:
@@ -209,12 +229,13 @@ class ReplayServer:
                 raise DeadlineExceeded(
                     f"table {table!r} allowed no sample within {deadline_s:g} s: {self._describe(table)}", call="sample"
                 )
-            batch = self._tables.sample(table, num)
+            batch = take(num)
             self._progressed((table,))
             return batch
 
     # Changing
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def update_priorities(self, table: str, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
@@ -222,6 +243,7 @@ class ReplayServer:
         with self._lock:
             return self._tables.update_priorities(table, keys, priorities)
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def delete(self, table: str, keys: NDArray[np.int64]) -> int:
@@ -231,6 +253,7 @@ class ReplayServer:
             self._progressed((table,))
             return num
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def reset(self, table: str) -> None:
@@ -239,6 +262,7 @@ class ReplayServer:
             self._tables.reset(table)
             self._progressed((table,))
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def set_limiter(self, table: str, limiter: Limiter) -> None:
@@ -249,6 +273,7 @@ class ReplayServer:
 
     # Asking
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def info(self) -> dict[str, TableInfo]:
@@ -256,18 +281,21 @@ class ReplayServer:
         with self._lock:
             return self._tables.info()
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def tables(self) -> tuple[ReplayTable, ...]:
         """Return the settings of the tables, by whose signatures writers check what they send."""
         return self._tables.tables
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def life(self) -> ReplayLife:
         """Return which life of the server this is."""
         return self._life
 
+    @rw.method
     @rw.idempotent
     @rw.concurrent(64)
     def waiting(self) -> dict[Side, int]:
@@ -396,8 +424,8 @@ class _TablesState:
 def _server_name() -> str:
     try:
         return rw.current_node().label
-    except RuntimeError:  # it is not part of a program
-        return "replay"
+    except RuntimeError:  # it is not part of a program, and has one life
+        return f"replay {uuid.uuid4().hex[:8]}"
 
 
 class Replay(rw.Service[ReplayServer]):

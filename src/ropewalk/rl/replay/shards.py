@@ -9,8 +9,6 @@ When a shard is lost, its items are lost unless it is restored, and the others g
 
 from __future__ import annotations
 
-import concurrent.futures
-import threading
 import time
 import zlib
 from collections.abc import Iterable, Sequence
@@ -21,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.errors import DeadlineExceeded, ServiceLost
+from ropewalk.errors import ServiceLost
 from ropewalk.rl.replay.batch import Batch
-from ropewalk.rl.replay.draws import Drawn, Draws, SamplerClosed
+from ropewalk.rl.replay.draws import Answer, Drawn, Draws
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.limiters.limiter import Limiter
 from ropewalk.rl.replay.table import ReplayTable
@@ -138,82 +136,58 @@ class ShardDraws(Draws):
         super().__init__(table, batch_size)
         self._replay, self._num_calls = replay, num_calls
         self._rng = np.random.default_rng(seed)
-        self._calls: list[list[Future[Drawn]]] = [[] for _ in replay.shards]
+        self._calls: list[list[Future[Answer]]] = [[] for _ in replay.shards]
         self._weights = np.zeros(len(replay.shards))
         self._sizes = np.zeros(len(replay.shards), np.int64)
         self._exponent: float | None = None
-        self._closed = False
-        self._lock = threading.Lock()
 
     def receive(self, due: float | None) -> Drawn:
         while True:
             self._begin_calls()
             shard = self._choose(due)
-            if shard is None:
-                continue
-            with self._lock:
-                if self._closed:
-                    raise SamplerClosed
-                future = self._calls[shard].pop(0)
             try:
-                batch, life = self._result(future, due)
+                drawn = self._opened(self._calls[shard].pop(0).result())
             except ServiceLost as error:
                 self._replay.give_up(shard, error)
-                self._weights[shard] = self._sizes[shard] = 0
                 continue
-            return self._as_one(shard, batch), life
+            if drawn:
+                return self._as_one(shard, drawn[0]), drawn[1]
 
     @property
     def is_ready(self) -> bool:
         return any(calls and calls[0].done() for calls in self._calls)
 
-    def close(self) -> None:
-        with self._lock:
-            self._closed = True
-            futures = [future for calls in self._calls for future in calls]
-        for future in futures:
-            future.cancel()
+    def _under_way(self) -> Sequence[Future[Answer]]:
+        return [future for calls in self._calls for future in calls]
 
     def _begin_calls(self) -> None:
+        self._check_open()
         self._replay.shard_of("")  # raises if none is left
+        for shard in self._replay.lost:  # an inserter may have found out as well
+            self._weights[shard] = self._sizes[shard] = 0
         if self._exponent is None:
             settings = {table.name: table for table in self._replay.tables()}[self._table]
             self._exponent = float(getattr(settings.sampler, "exponent", 0.0))
-        with self._lock:
-            if self._closed:
-                raise SamplerClosed
-            for shard, client in enumerate(self._replay.shards):
-                while shard not in self._replay.lost and len(self._calls[shard]) < self._num_calls:
-                    self._calls[shard].append(self._begin(client))
+        for shard, client in enumerate(self._replay.shards):
+            while shard not in self._replay.lost and len(self._calls[shard]) < self._num_calls:
+                self._calls[shard].append(self._begin(client))
 
-    def _choose(self, due: float | None) -> int | None:
-        """Return a shard whose answer has come; None if there is none yet."""
+    def _choose(self, due: float | None) -> int:
+        """Return a shard whose answer has come, waiting for one."""
         left = [shard for shard in range(len(self._calls)) if shard not in self._replay.lost]
-        fresh = [shard for shard in left if not self._weights[shard] and self._calls[shard][0].done()]
-        if fresh:  # its weight is not known before it is received
+        first = {shard: self._calls[shard][0] for shard in left}
+        # The weight of a shard is not known before its first answer is received.
+        fresh = [shard for shard in left if not self._weights[shard] and first[shard].done()]
+        if fresh:
             return fresh[0]
-        if not self._weights.any():
-            self._wait([self._calls[shard][0] for shard in left], due)
-            return None
-        drawn = int(self._rng.choice(len(self._weights), p=self._weights / self._weights.sum()))
-        patience = time.monotonic() + _PATIENCE_S
-        if not self._calls[drawn][0].done():
-            self._wait([self._calls[drawn][0]], patience if due is None else min(due, patience), raises=False)
-        if self._calls[drawn][0].done():
-            return drawn
-        ready = [shard for shard in left if self._calls[shard][0].done()]
-        if ready:
-            return ready[0]
-        self._wait([self._calls[shard][0] for shard in left], due)
-        return None
-
-    def _wait(self, futures: Sequence[Future[Drawn]], due: float | None, *, raises: bool = True) -> None:
-        timeout_s = None if due is None else max(0.0, due - time.monotonic())
-        done = concurrent.futures.wait(futures, timeout_s, concurrent.futures.FIRST_COMPLETED).done
-        if self._closed:
-            raise SamplerClosed
-        if not done and raises:
-            raise DeadlineExceeded(f"no items came from table {self._table!r} in time", call="sample")
+        if self._weights.any():
+            drawn = int(self._rng.choice(len(self._weights), p=self._weights / self._weights.sum()))
+            patience = time.monotonic() + _PATIENCE_S
+            if self._wait((first[drawn],), patience if due is None else min(due, patience)):
+                return drawn
+        if not self._wait(tuple(first.values()), due):
+            raise self._too_late()
+        return next(shard for shard in left if first[shard].done())
 
     def _as_one(self, shard: int, batch: Batch) -> Batch:
         """The batch with keys, probabilities and size as in a single table; notes the shard's weight."""

@@ -59,7 +59,7 @@ class Slab:
             elif size > len(self._map):
                 self._map.resize(size)
             old = capacity
-        except OSError as error:
+        except (OSError, OverflowError) as error:
             raise MemoryError(
                 f"column {self._name!r} of replay needs {size:,} bytes for {capacity:,} rows of {self.row_bytes:,} "
                 f"bytes, and the system refused: {error}; use a smaller max_size, or max_bytes"
@@ -75,7 +75,7 @@ class Slab:
     def read(self, slots: Slots, out: Array) -> None:
         """Copy the rows of `slots`, of any shape, to `out`, shape (*slots.shape, *row shape), contiguous."""
         # With the mode "raise" numpy would gather into a buffer first.
-        np.take(self._rows, slots, axis=0, out=out, mode="clip")
+        self._rows.take(slots, 0, out, "clip")
 
     def forget(self, first: int, last: int) -> None:
         """Give the memory of rows `first` to `last`, without `last`, back to the system, in whole pages."""

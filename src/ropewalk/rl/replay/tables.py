@@ -10,12 +10,13 @@ import difflib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.checking import check_items, check_priorities, check_signature
 from ropewalk.rl.replay.insertion import Insertion, NewItems
+from ropewalk.rl.replay.item_columns import Allocate
 from ropewalk.rl.replay.items import FoundItems, ItemTable, part_of
 from ropewalk.rl.replay.limiters.deadlock import LimitedTable, explain_deadlock
 from ropewalk.rl.replay.limiters.limiter import Limiter, RateLimiter, TableCounts
@@ -90,11 +91,16 @@ class ReplayTables:
         self._move_windows(insertion, known)
         return True
 
-    def sample(self, table: str, batch_size: int) -> Batch:
+    def sample(self, table: str, batch_size: int, allocate: Allocate = np.empty) -> Batch:
         """Sample items.
 
+        Args:
+            table: name of the table.
+            batch_size: number of items.
+            allocate: makes the arrays of the batch.
+
         Raises:
-            ValueError: not as many may be sampled now; see `can_sample`.
+            ValueError: not as many may be sampled now (see `can_sample`).
         """
         of = self._table(table)
         if batch_size < 1:
@@ -103,7 +109,7 @@ class ReplayTables:
         if num < batch_size:
             why = why_sample_waits(of.formula, of.counts, batch_size) or "its items leave it when they are sampled"
             raise ValueError(f"{num} of {batch_size} items of table {table!r} may be sampled now: {why}")
-        return of.sample(batch_size)
+        return of.sample(batch_size, allocate)
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
         """Change priorities of items; those that are not there any more are ignored.
@@ -130,6 +136,10 @@ class ReplayTables:
     def delete(self, table: str, keys: ArrayLike) -> int:
         """Delete items; returns how many of them were there."""
         return self._table(table).delete(np.asarray(keys, np.int64))
+
+    def keys(self, table: str) -> NDArray[np.int64]:
+        """Return the keys of all items of a table, in the order in which they were inserted."""
+        return self._table(table).keys()
 
     def reset(self, table: str) -> None:
         """Delete all items of a table, and set its counts to 0. Streams go on."""
@@ -243,12 +253,13 @@ class ReplayTables:
                 continue
             of = part_of(state, f"tables/{name}/")
             inserts, deletes, samples = of["counts"].tolist()
-            before = RateLimiter(of["limiter"][0], int(of["limiter"][1]), *of["limiter"][2:].tolist())
+            ratio, min_size, *bounds = of["limiter"].tolist()
+            before = RateLimiter(ratio, int(min_size), *bounds)
             if before != table.formula:
                 said.append(f"table {name!r} was saved with {before} and goes on with {table.formula}")
             table.load_state_dict(of, TableCounts(inserts, deletes, samples))
         for name, numbers in slots.items():
-            self._store.columns[name].free_unheld(numbers)
+            self._store.columns[name].release(numbers)
         return said
 
     def _check(self, insertion: Insertion) -> None:
@@ -268,7 +279,7 @@ class ReplayTables:
                     checked.add(seen)
 
     def _add_rows(self, insertion: Insertion) -> dict[str, RowWindow]:
-        """Store new rows; return all rows of the stream that may be named now, by column."""
+        """Store new rows, held by the stream; return all rows of the stream that may be named now, by column."""
         stream = self._streams.open.get(insertion.run_id)
         known = dict(stream.windows) if stream else {}
         for name, rows in insertion.rows.items():
@@ -293,17 +304,10 @@ class ReplayTables:
         stream = self._streams.open.setdefault(insertion.run_id, RowStream())
         for name, window in known.items():
             column = self._store.columns[name]
-            old = stream.windows.get(name)
-            num_old = len(old.slots) if old else 0
             start = first_kept(insertion.keep, name, window)
             num_dropped = start - window.start
-            if num_old and num_dropped:
-                column.release(window.slots[: min(num_old, num_dropped)])
-            if num_dropped > num_old:
-                column.free_unheld(window.slots[num_old:num_dropped])
-            first_new = max(num_old, num_dropped)
-            if first_new < len(window.slots):
-                column.hold(window.slots[first_new:])
+            if num_dropped:
+                column.release(window.slots[:num_dropped])
             stream.windows[name] = RowWindow(start, window.slots[num_dropped:])
         stream.sequence = insertion.sequence + 1
 

@@ -50,7 +50,7 @@ class TrajectoryCell:
 
 
 Cells: TypeAlias = TrajectoryCell | Sequence[TrajectoryCell] | slice
-"""One row; several rows; or a slice of the column's cells in this episode."""
+"""One row; several rows; or a slice of the cells in this episode of the written column with the same name."""
 
 
 @dataclass(slots=True)
@@ -238,7 +238,10 @@ class TrajectoryWriter:
             cells = self.history.get(name, [])[cells]
         found = [cells] if isinstance(cells, TrajectoryCell) else list(cells)
         if not found:
-            raise ValueError(f"column {name!r} of the item has no cells; it needs at least one")
+            raise ValueError(
+                f"column {name!r} of the item has no cells; give at least one, or a slice of a written column of that "
+                f"name: {', '.join(self.history) or 'none was written in this episode'}"
+            )
         if len({cell.column for cell in found}) > 1:
             raise ValueError(f"column {name!r} of the item has cells of several columns: {found}")
         for cell in found:

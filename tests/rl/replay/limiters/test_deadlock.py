@@ -18,8 +18,8 @@ TABLES = {"a": LimitedTable(LIMITER, TableCounts(9, 0, 1)), "b": LimitedTable(LI
 def test_an_insertion_into_a_table_that_no_one_samples_blocks_the_samplers_of_another_one() -> None:
     assert explain_deadlock(TABLES, [{"a": 1, "b": 1}], {"b": 4}) == (
         "inserters and samplers wait for each other, and nothing can go on:\n"
-        "    inserting waits for table 'a': 9 items were inserted and 1 sampled; 1 item more would make 9 samples owed, "
-        "and at most max_diff=8 may be\n"
+        "    inserting waits for table 'a': 9 items were inserted and 1 sampled; 1 item more would make 9 samples "
+        "owed, and at most max_diff=8 may be\n"
         "    sampling waits for table 'b': the table has 3 of min_size=5 items\n"
         "sample from every table that is inserted into, in batches that its limiter allows, or change a limiter"
     )
@@ -39,7 +39,11 @@ def test_there_is_no_deadlock_while_one_side_may_go_on_or_nothing_waits_there() 
 
 
 @given(
-    st.integers(0, 30), st.integers(0, 30), st.integers(0, 30), st.integers(1, 9), st.sampled_from([math.inf, 8.0, 11.0])
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.integers(1, 9),
+    st.sampled_from([math.inf, 8.0, 11.0]),
 )
 def test_words_are_given_exactly_where_the_formula_says_no(
     inserts: int, deletes: int, samples: int, num: int, largest: float

@@ -1,4 +1,4 @@
-"""The limiters' formula against a model that counts owed samples item by item, and the settings that choose its numbers."""
+"""The formula of limiters against a model that counts in fractions, and the settings that choose its numbers."""
 
 from __future__ import annotations
 

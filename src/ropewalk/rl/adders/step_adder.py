@@ -1,0 +1,151 @@
+"""`StepAdder`: the steps of one's own loop, made into blocks, for any adder.
+
+adder = rl.StepAdder(rl.NStepAdder(3, 0.99), replay)
+adder.first(observation)
+while ...:
+    adder.step(action, observation, reward, terminated=terminated, truncated=truncated)
+    if terminated or truncated:
+        adder.first(next_observation)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ropewalk.rl.adders.adder import Adder
+from ropewalk.rl.blocks import Block
+from ropewalk.rl.environments.spec import Array, observation_columns
+from ropewalk.rl.replay.inserter import Inserter
+from ropewalk.rl.replay.writer import new_run_id
+
+
+class StepAdder:
+    """Adds single steps of one environment to replay.
+
+    Args:
+        adder: makes items of the steps; of this object alone.
+        replay: a client of a replay server, a `ReplayServer`, a `ReplayTables` or a `ShardedReplay`.
+        num_steps: steps that are sent together.
+        ahead: messages that may be without an answer; a further one waits.
+        run_id: names the stream; None: a new one, which begins with the name of the node.
+
+    Attributes:
+        version: version of the weights that choose the actions; set it when they change.
+
+    Raises:
+        ValueError: `num_steps` is below 1.
+    """
+
+    def __init__(
+        self, adder: Adder, replay: Any, *, num_steps: int = 32, ahead: int = 4, run_id: str | None = None
+    ) -> None:
+        if num_steps < 1:
+            raise ValueError(f"num_steps must be at least 1, not {num_steps}")
+        self.version = 0
+        self._adder, self._inserter = adder, Inserter(replay, ahead)
+        self._run_id = new_run_id() if run_id is None else run_id
+        self._most, self._number = num_steps, 0
+        self._steps: list[dict[str, Array]] = []
+        """Steps that were not sent yet, each with what it acted on."""
+        self._next: dict[str, Array] = {}
+        """What is acted on next: observation and "first"."""
+        self._in_episode = False
+        self._reset: dict[str, Array] = {}
+        """The values of a step that only begins an episode; none before the first step."""
+
+    def first(self, observation: Any) -> None:
+        """Begin an episode.
+
+        Args:
+            observation: an array, or a dictionary of arrays.
+
+        Raises:
+            RuntimeError: the episode before has not ended.
+        """
+        if self._in_episode:
+            raise RuntimeError(
+                "first was called in the middle of an episode; give its last step terminated=True or truncated=True"
+            )
+        if self._reset:
+            self._steps.append(self._next | self._reset)
+        self._next = _columns(observation) | {"first": np.array(True)}
+        self._in_episode = True
+
+    def step(
+        self,
+        action: ArrayLike,
+        observation: Any,
+        reward: float,
+        *,
+        terminated: bool,
+        truncated: bool = False,
+        extras: Mapping[str, ArrayLike] | None = None,
+    ) -> None:
+        """Add a step.
+
+        Args:
+            action: that was taken.
+            observation: what it led to; at the end of an episode its last observation.
+            reward: for it.
+            terminated: whether the episode ended in a state from which no reward follows.
+            truncated: whether it was cut.
+            extras: what else the learner needs, such as "log_prob".
+
+        Raises:
+            RuntimeError: `first` was not called for this episode.
+            NotFinite: a reward or an observation is NaN or infinite.
+        """
+        if not self._in_episode:
+            raise RuntimeError("step was called before first, or after the end of an episode; call first(observation)")
+        step = {name: np.array(value) for name, value in (extras or {}).items()}
+        step |= {"action": np.array(action), "reward": np.array(reward, np.float32), "mask": np.array(True)}
+        step |= {"terminated": np.array(terminated), "truncated": np.array(truncated)}
+        self._steps.append(self._next | step)
+        self._reset = {name: np.zeros_like(value) for name, value in step.items()}
+        self._next = _columns(observation) | {"first": np.array(False)}
+        self._in_episode = not (terminated or truncated)
+        if len(self._steps) >= self._most:
+            self._send()
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Send all steps, and wait until they were inserted; steps whose items are not complete are kept.
+
+        Args:
+            timeout_s: seconds; None waits for ever.
+
+        Raises:
+            DeadlineExceeded: after `timeout_s`; the steps stay under way.
+        """
+        if self._steps:
+            self._send()
+        self._inserter.flush(timeout_s)
+
+    def close(self) -> None:
+        """Give up what was not inserted yet; may be called twice."""
+        self._inserter.close()
+
+    def _send(self) -> None:
+        steps, self._steps = self._steps, []
+        rows = {name: [step[name] for step in steps] for name in steps[0]}
+        for name, value in self._next.items():
+            rows[name].append(value)
+        columns = {name: np.stack(values)[:, None] for name, values in rows.items()}
+        num = sum(bool(step["mask"]) for step in steps)
+        block = Block(columns, self._run_id, self._number, self.version, num)
+        self._number += 1
+        self._inserter.insert(self._adder.add(block))
+
+
+def _columns(observation: Any) -> dict[str, Array]:
+    """A copy of an observation as columns: environments write to theirs again."""
+    if isinstance(observation, dict):
+        parts = cast("dict[str, ArrayLike]", observation)
+        return observation_columns({name: np.array(part) for name, part in parts.items()})
+    return observation_columns(np.array(observation))
+
+
+__all__ = ["StepAdder"]

@@ -1,0 +1,140 @@
+"""The actors of an asynchronous program: they collect blocks and deliver them, and carry on whatever they lose.
+
+With inference servers an actor holds no network, and has two groups of environments: one of them is stepped while the
+other one waits for its actions, so that neither the server nor the actor waits for the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Protocol
+
+import ropewalk as rw
+from ropewalk.errors import StreamLost
+from ropewalk.rl.actors.collector import Collector
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.asynchronous import AsyncLearner, Delivery
+from ropewalk.rl.blocks import Block
+from ropewalk.rl.environments.spec import EnvironmentSpec
+from ropewalk.rl.inference.remote_policy import RemotePolicy
+from ropewalk.rl.inference.server import InferenceServer
+from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.torch_threads import one_torch_thread
+from ropewalk.rl.variables import Variables
+
+_IN_FLIGHT = 2
+"""Deliveries that an actor does not wait for: it collects the next block meanwhile."""
+GROUPS_OF_REMOTE_ACTOR = 2
+"""Groups of environments of an actor that asks an inference server for actions."""
+
+
+def async_actor(learner: AsyncLearner, assembly: Assembly, inference: InferenceServer | None = None) -> None:
+    """Collect blocks for a learner until the program stops.
+
+    Args:
+        learner: where they go.
+        assembly: makes the parts.
+        inference: chooses the actions; None: a policy here does.
+    """
+    replica, spec = rw.current_node().replica, assembly.spec()
+    with one_torch_thread():
+        if inference is None:
+            _act(learner, assembly, _OwnPolicy(learner, assembly, spec, replica), spec, replica)
+            return
+        groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
+        with ThreadPoolExecutor(len(groups)) as threads:
+            acting = [
+                threads.submit(_act, learner, assembly, _CentralPolicy(inference, group), spec, group)
+                for group in groups
+            ]
+            for each in acting:
+                each.result()
+
+
+class _Acting(Protocol):
+    """Where the actions of a group come from."""
+
+    def begin(self, life: int) -> Policy:
+        """Return the policy of a new life."""
+        ...
+
+    def collect(self, collector: Collector, num_steps: int) -> Block:
+        """Collect a block with the newest weights."""
+        ...
+
+
+class _OwnPolicy:
+    """A policy in this process, with the learner's newest weights at the beginning of each block."""
+
+    def __init__(self, learner: AsyncLearner, assembly: Assembly, spec: EnvironmentSpec, group: int) -> None:
+        self._learner = learner
+        self._policy = assembly.policy(spec, group)
+        self._variables: Variables | None = None
+        self._loaded: Collector | None = None
+
+    def begin(self, life: int) -> Policy:
+        del life
+        return self._policy
+
+    def collect(self, collector: Collector, num_steps: int) -> Block:
+        newest = self._learner.newest_variables(self._variables.version if self._variables else -1)
+        if newest is not None:
+            self._variables = newest
+        if self._variables is not None and (newest is not None or self._loaded is not collector):
+            collector.load(self._variables)
+            self._loaded = collector
+        return collector.collect(num_steps)
+
+
+class _CentralPolicy:
+    """The policy of an inference server, whose weights may change within a block: the oldest ones count."""
+
+    def __init__(self, inference: InferenceServer, group: int) -> None:
+        self._inference, self._group = inference, group
+        self._policy: RemotePolicy | None = None
+
+    def begin(self, life: int) -> Policy:
+        self._policy = RemotePolicy(self._inference, self._group, f"{self._group}#{life}")
+        return self._policy
+
+    def collect(self, collector: Collector, num_steps: int) -> Block:
+        assert self._policy is not None
+        block = collector.collect(num_steps)
+        return dataclasses.replace(block, version=self._policy.take_version())
+
+
+def _act(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: EnvironmentSpec, group: int) -> None:
+    """Collect blocks of one group, in one life after the other, until the program stops."""
+    while not rw.stopping():
+        try:
+            _live(learner, assembly, acting, spec, group)
+        except StreamLost:
+            continue  # replay has lost blocks of this life: with new environments, and a new number
+
+
+def _live(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: EnvironmentSpec, group: int) -> None:
+    life = learner.enter()
+    agent = assembly.experiment.agent
+    collector, adder = assembly.collector(acting.begin(life), group, life=life), agent.make_adder(spec)
+    in_flight: deque[Future[bool]] = deque()
+    acknowledged = 0
+    try:
+        while not rw.stopping():
+            block = acting.collect(collector, agent.unroll)
+            began = time.perf_counter()
+            while len(in_flight) >= _IN_FLIGHT:
+                if not in_flight.popleft().result():
+                    rw.wait_for_stop()
+                    return
+                acknowledged += 1
+            seconds = {**block.seconds, "wait": time.perf_counter() - began}
+            delivery = Delivery(adder.add(block), acknowledged, block.episodes, seconds)
+            in_flight.append(learner.deliver.future(delivery))  # type: ignore[attr-defined]
+    finally:
+        collector.close()
+
+
+__all__ = ["GROUPS_OF_REMOTE_ACTOR", "async_actor"]

@@ -1,0 +1,117 @@
+"""`CallerRows`: who asks for actions, and with which random numbers. One row of an array for each environment.
+
+Calls that are merged have their rows joined, so everything that belongs to a call travels in rows:
+
+    row | group | run | step | state of the generator, 6 words
+
+row:  number of the environment within its call; 0 begins the rows of another call.
+run:  `run_number` of the caller's run id.
+step: number of the call within its run, from 0. A repeated call has the number that it had.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows: TypeAlias = NDArray[np.int64]
+
+_FACTS = 4
+_WORDS = 6
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallerRows:
+    """The rows of one call.
+
+    Attributes:
+        group: of environments.
+        run: number of the caller's run id.
+        step: number of the call within its run.
+        start: first row within the array of all calls.
+        stop: row after the last one.
+        words: state of the caller's generator, uint64, shape (6,).
+    """
+
+    group: int
+    run: int
+    step: int
+    start: int
+    stop: int
+    words: NDArray[np.uint64]
+
+    @property
+    def num_envs(self) -> int:
+        """The number of environments."""
+        return self.stop - self.start
+
+    @property
+    def rows(self) -> slice:
+        """The rows within the array of all calls."""
+        return slice(self.start, self.stop)
+
+
+def packed(group: int, run: int, step: int, num_envs: int, rng: np.random.Generator) -> Rows:
+    """Return the rows of one call, int64, shape (num_envs, 10).
+
+    Raises:
+        TypeError: the generator is none of numpy's PCG64.
+    """
+    rows = np.empty((num_envs, _FACTS + _WORDS), np.int64)
+    rows[:, 0] = np.arange(num_envs)
+    rows[:, 1:_FACTS] = group, run, step
+    rows[:, _FACTS:] = words_of(rng).view(np.int64)
+    return rows
+
+
+def unpacked(rows: Rows) -> list[CallerRows]:
+    """Return the calls that the rows are of, in their order."""
+    starts = np.flatnonzero(rows[:, 0] == 0).tolist()
+    calls: list[CallerRows] = []
+    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
+        _, group, run, step = rows[start, :_FACTS].tolist()
+        words = np.ascontiguousarray(rows[start, _FACTS:]).view(np.uint64)
+        calls.append(CallerRows(group, run, step, start, stop, words))
+    return calls
+
+
+def run_number(run_id: str) -> int:
+    """Return a number for a run id, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(run_id.encode(), digest_size=8).digest(), "little", signed=True)
+
+
+def words_of(rng: np.random.Generator) -> NDArray[np.uint64]:
+    """Return the state of a generator, uint64, shape (6,).
+
+    Raises:
+        TypeError: the generator is none of numpy's PCG64.
+    """
+    state = rng.bit_generator.state
+    if state["bit_generator"] != "PCG64":
+        raise TypeError(
+            f"central inference continues the caller's generator, and knows PCG64 only, not {state['bit_generator']}; "
+            "make it with ropewalk.rl.seeds.generator or np.random.default_rng"
+        )
+    number, increment = state["state"]["state"], state["state"]["inc"]
+    halves = [number & _MASK, number >> 64, increment & _MASK, increment >> 64]
+    return np.array([*halves, state["has_uint32"], state["uinteger"]], np.uint64)
+
+
+def set_words(rng: np.random.Generator, words: Sequence[int]) -> None:
+    """Bring a generator of PCG64 to a state, given as the six numbers of `words_of`."""
+    low, high, increment_low, increment_high, has_uint32, uinteger = words
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {"state": high << 64 | low, "inc": increment_high << 64 | increment_low},
+        "has_uint32": has_uint32,
+        "uinteger": uinteger,
+    }
+
+
+__all__ = ["CallerRows", "Rows", "packed", "run_number", "set_words", "unpacked", "words_of"]

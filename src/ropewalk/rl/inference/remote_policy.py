@@ -1,0 +1,158 @@
+"""`RemotePolicy`: the policy of an actor that holds no network and asks an `InferenceServer` instead."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sized
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ropewalk.rl.environments.spec import Array, Observation
+from ropewalk.rl.inference.caller_rows import packed, run_number, set_words
+from ropewalk.rl.inference.recurrent_memory import StateArrays
+from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
+from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.variables import Variables
+
+_logger = logging.getLogger(__name__)
+
+
+class RemoteState(Mapping[str, Array]):
+    """Recurrent state that stayed at the server; fetched when it is looked at, such as at the beginning of a block.
+
+    Args:
+        policy: whose state it is.
+        step: the state before this step.
+        names: of the arrays.
+        num_envs: rows of the arrays.
+    """
+
+    def __init__(self, policy: RemotePolicy, step: int, names: tuple[str, ...], num_envs: int) -> None:
+        self.policy, self.step = policy, step
+        self._names, self._num_envs = names, num_envs
+        self._arrays: StateArrays | None = None
+
+    def __getitem__(self, name: str) -> Array:
+        if self._arrays is None:
+            self._arrays = self.policy.fetched_state(self.step, self._num_envs)
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class RemotePolicy(Policy):
+    """Asks a server for actions. One object serves one group of environments, and one collector at a time.
+
+    Given the same generator, it chooses what the server's policy would choose here, and leaves the generator where that
+    policy would leave it. Where the server was restarted and the environments are in the middle of episodes, their
+    memory begins anew; that is logged and counted.
+
+    Args:
+        server: an `InferenceServer`, or the client of one. With several replicas, a policy with memory keeps to one of
+            them, and one without memory takes the least busy one.
+        group: of environments.
+        run_id: which life of which group this is; by default a new one.
+
+    Attributes:
+        num_forgotten: times that an environment's memory began anew in the middle of an episode.
+    """
+
+    def __init__(self, server: InferenceServer, group: int = 0, run_id: str | None = None) -> None:
+        self._server, self._group = server, group
+        self._run = run_number(uuid.uuid4().hex if run_id is None else run_id)
+        self._step = 0
+        self._names: tuple[str, ...] | None = None
+        self._kept_to: tuple[int, InferenceServer] | None = None
+        self._oldest: int | None = None
+        self.num_forgotten = 0
+
+    def initial_state(self, num_envs: int) -> dict[str, Array]:
+        """See `Policy`."""
+        state = dict(self._server.initial_state(num_envs))
+        self._names = tuple(state)
+        return state
+
+    def act(
+        self,
+        observation: Observation,
+        first: NDArray[np.bool_],
+        state: Mapping[str, Array],
+        rng: np.random.Generator,
+        *,
+        greedy: bool = False,
+    ) -> Choice:
+        """See `Policy`. The recurrent state of the choice stays at the server until it is looked at."""
+        num_envs = len(first)
+        if self._names is None:
+            self.initial_state(1)
+        names = self._names or ()
+        server = self._replica() if names else self._server
+        if names and not first.all() and not self._is_there(state):
+            server.set_state(self._group, self._run, self._step, {name: np.array(state[name]) for name in names})
+        rows = packed(self._group, self._run, self._step, num_envs, rng)
+        answer = server.act(rows, observation, first, greedy)
+        set_words(rng, answer.words[0].tolist())
+        self._step += 1
+        self._note(answer)
+        after = RemoteState(self, self._step, names, num_envs) if names else dict[str, Array]()
+        return Choice(answer.action, answer.extras, after)
+
+    def load(self, variables: Variables) -> None:
+        """Raise: the server has the weights, and gets newer ones by itself."""
+        raise NotImplementedError(
+            f"version {variables.version} of the weights was given to a remote policy; its inference server asks the "
+            "learner for weights by itself"
+        )
+
+    def take_version(self) -> int:
+        """Return the oldest version of weights that acted since the last question; -1 if none did."""
+        oldest, self._oldest = self._oldest, None
+        return -1 if oldest is None else oldest
+
+    def fetched_state(self, step: int, num_envs: int) -> StateArrays:
+        """Return the recurrent state before a step.
+
+        Raises:
+            RuntimeError: later steps were taken since, and the server has only the newest state.
+        """
+        if step < self._step - 1:
+            raise RuntimeError(
+                f"the recurrent state before step {step} was asked for after step {self._step - 1}, and an inference "
+                "server keeps the newest one only; look at it before the next step"
+            )
+        return self._replica().state_before(self._group, self._run, step, num_envs)
+
+    def _is_there(self, state: Mapping[str, Array]) -> bool:
+        """Whether the server has this state, as far as this process can know."""
+        return isinstance(state, RemoteState) and state.policy is self and state.step == self._step
+
+    def _replica(self) -> InferenceServer:
+        """The one of several servers that has the memory of this group."""
+        num = len(cast("Sized", self._server)) if hasattr(self._server, "__len__") else 1
+        if self._kept_to is None or self._kept_to[0] != num:
+            replicas = cast("Mapping[int, InferenceServer]", self._server)
+            self._kept_to = num, self._server if num == 1 else replicas[self._group % num]
+        return self._kept_to[1]
+
+    def _note(self, answer: InferenceAnswer) -> None:
+        version = int(answer.version[0])
+        self._oldest = version if self._oldest is None else min(self._oldest, version)
+        if num := int(answer.forgot.sum()):
+            self.num_forgotten += num
+            _logger.warning(
+                "the inference server had no memory of group %d: %d of %d environments began anew in the middle of an "
+                "episode",
+                self._group,
+                num,
+                len(answer.forgot),
+            )
+
+
+__all__ = ["RemotePolicy", "RemoteState"]

@@ -1,0 +1,229 @@
+"""`InferenceServer`: chooses actions for many actors, in batches.
+
+    actor: act(rows, observation, first) ─┐                          ┌─▶ actions, extras, version, generators
+    actor: act(rows, observation, first) ─┼─▶ one call of the policy ┤
+    learner: newest_variables(version) ◀──┘ in between, by a thread  └─▶ recurrent state stays here
+
+A server that dies forgets the recurrent state; nothing else is lost. It comes back with the newest weights, callers
+repeat the call that was lost, and the answer says that what their environments had in memory was forgotten.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+import ropewalk as rw
+from ropewalk.rl.environments.spec import Array, Observation
+from ropewalk.rl.inference.caller_rows import CallerRows, Rows, set_words, unpacked, words_of
+from ropewalk.rl.inference.joined_generator import JoinedGenerator
+from ropewalk.rl.inference.recurrent_memory import RecurrentMemory, StateArrays
+from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.variables import Variables
+
+MAX_ROWS = 1024
+"""Rows of a batch at most."""
+MAX_WAIT_S = 0.005
+"""Seconds for which a call waits for callers of the last batch, which are expected to call again."""
+
+
+class VariableSource(Protocol):
+    """What has weights, such as a learner."""
+
+    def newest_variables(self, have: int) -> Variables | None:
+        """Return the newest weights, or None if they have the version `have`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class InferenceAnswer:
+    """Actions for the rows of a call. All arrays have shape (rows, ...).
+
+    Attributes:
+        action: see `Choice`.
+        extras: see `Choice`.
+        version: of the weights, int64.
+        words: state of the caller's generator after what was drawn from it, uint64, shape (rows, 6).
+        forgot: whether the recurrent state was unknown here, so that it began anew in the middle of an episode.
+    """
+
+    action: Array
+    extras: Mapping[str, Array]
+    version: NDArray[np.int64]
+    words: NDArray[np.uint64]
+    forgot: NDArray[np.bool_]
+
+
+class InferenceServer:
+    """A service that acts for groups of environments; actors call it through a `RemotePolicy`.
+
+        inference = program.add(rw.Service(InferenceServer, make_policy, learner.client(on_lost="retry")), replicas=2,
+                                restart="on_failure")
+
+    Each row gets the action that a policy in the actor would choose from the same generator. Networks return slightly
+    other numbers for other sizes of batches, since additions are grouped differently: log-probabilities differ in their
+    last digits, and one action in millions may. With `exact` there is no difference.
+
+    Args:
+        make_policy: makes the policy of a group.
+        learner: where weights come from; the constructor waits for the first ones.
+        refresh_s: seconds between questions for newer weights.
+        exact: whether the rows of each call are evaluated apart, so that actions are those of local policies bit for
+            bit; calls still travel, wait and return together.
+    """
+
+    def __init__(
+        self,
+        make_policy: Callable[[int], Policy],
+        learner: VariableSource,
+        *,
+        refresh_s: float = 0.05,
+        exact: bool = False,
+    ) -> None:
+        if refresh_s <= 0:
+            raise ValueError(f"refresh_s is the time between questions for newer weights, not {refresh_s}")
+        self._make_policy, self._learner = make_policy, learner
+        self._refresh_s, self._exact = refresh_s, exact
+        self._policy = make_policy(0)
+        self._group_parts: dict[int, object] = {0: self._policy.group_part}
+        self._memory = RecurrentMemory(self._policy.initial_state)
+        self._generators: list[np.random.Generator] = []
+        self._version = -1
+        self._num_batches = self._num_rows = 0
+        self._lock = threading.Lock()
+        """Held while the policy acts or gets weights, and while the memory is used."""
+        self._refresh()
+
+    def run(self) -> None:
+        """Ask for newer weights until the program stops."""
+        while not rw.wait_for_stop(timeout_s=self._refresh_s):
+            self._refresh()
+
+    @rw.batched(max_size=MAX_ROWS, max_wait_s=MAX_WAIT_S, concatenate=True)
+    @rw.idempotent
+    def act(
+        self, rows: Rows, observation: Observation, first: NDArray[np.bool_], greedy: bool = False
+    ) -> InferenceAnswer:
+        """Choose an action for each row.
+
+        Args:
+            rows: who asks, see `ropewalk.rl.inference.caller_rows`.
+            observation: shape (rows, ...).
+            first: shape (rows,); where True, the recurrent state is reset before it is used.
+            greedy: act as an evaluator does, without exploration.
+        """
+        calls = unpacked(rows)
+        with self._lock:
+            while len(self._generators) < len(calls):
+                self._generators.append(np.random.Generator(np.random.PCG64(0)))
+            for call, generator in zip(calls, self._generators, strict=False):
+                set_words(generator, call.words.tolist())
+            batches = [[call] for call in calls] if self._exact else [calls]
+            generators = iter(self._generators)
+            answers = [
+                self._act(batch, [next(generators) for _ in batch], observation, first, greedy) for batch in batches
+            ]
+            self._num_batches += 1
+            self._num_rows += len(rows)
+        return answers[0] if len(answers) == 1 else _joined_answers(answers)
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def initial_state(self, num_envs: int) -> dict[str, Array]:
+        """Return the recurrent state at the first step of an episode; see `Policy.initial_state`."""
+        return self._policy.initial_state(num_envs)
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def state_before(self, group: int, run: int, step: int, num_envs: int) -> StateArrays:
+        """Return a group's recurrent state before its step `step`: the next one, or the last one."""
+        with self._lock:
+            return self._memory.before(group, run, step, num_envs)[0]
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def set_state(self, group: int, run: int, step: int, state: StateArrays) -> None:
+        """Let a group begin its step `step` with a recurrent state."""
+        num_envs = len(next(iter(state.values())))
+        with self._lock:
+            self._memory.keep(group, run, step - 1, num_envs, state, state)
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def served(self) -> dict[str, int]:
+        """Return the numbers of batches and of rows so far, and the version of the weights."""
+        return {"batches": self._num_batches, "rows": self._num_rows, "version": self._version}
+
+    def _refresh(self) -> None:
+        newest = self._learner.newest_variables(self._version)
+        if newest is not None:
+            with self._lock:
+                self._policy.load(newest)
+                self._version = newest.version
+
+    def _act(
+        self,
+        calls: Sequence[CallerRows],
+        generators: Sequence[np.random.Generator],
+        observation: Observation,
+        first: NDArray[np.bool_],
+        greedy: bool,
+    ) -> InferenceAnswer:
+        """Choose actions for the rows of some calls, which follow each other."""
+        rows = slice(calls[0].start, calls[-1].stop)
+        observation, first = _rows_of(observation, rows), first[rows]
+        known = [self._memory.before(call.group, call.run, call.step, call.num_envs) for call in calls]
+        sizes = [call.num_envs for call in calls]
+        rng = (
+            generators[0] if len(calls) == 1 else JoinedGenerator(list(zip(generators, sizes, strict=True)))
+        )  # which draws whatever a policy asks for
+        policy = self._policy.joined([(self._group_part(call.group), call.num_envs) for call in calls])
+        state = {name: np.concatenate([state[name] for state, _ in known]) for name in known[0][0]}
+        choice = policy.act(observation, first, state, rng, greedy=greedy)
+        self._keep(calls, [state for state, _ in known], choice)
+        unknown = np.repeat([not is_known for _, is_known in known], sizes)
+        return InferenceAnswer(
+            action=choice.action,
+            extras=dict(choice.extras),
+            version=np.full(len(first), self._version, np.int64),
+            words=np.repeat([words_of(generator) for generator in generators], sizes, axis=0),
+            forgot=unknown & ~first if self._memory.is_needed else np.zeros(len(first), np.bool_),
+        )
+
+    def _keep(self, calls: Sequence[CallerRows], before: Sequence[StateArrays], choice: Choice) -> None:
+        offset = calls[0].start
+        for call, state in zip(calls, before, strict=True):
+            rows = slice(call.start - offset, call.stop - offset)
+            after = {name: np.array(array[rows]) for name, array in choice.state.items()}
+            self._memory.keep(call.group, call.run, call.step, call.num_envs, state, after)
+
+    def _group_part(self, group: int) -> object:
+        if self._group_parts[0] is None:
+            return None
+        if group not in self._group_parts:
+            self._group_parts[group] = self._make_policy(group).group_part
+        return self._group_parts[group]
+
+
+def _rows_of(observation: Observation, rows: slice) -> Observation:
+    if isinstance(observation, dict):
+        return {name: array[rows] for name, array in observation.items()}
+    return observation[rows]
+
+
+def _joined_answers(answers: Sequence[InferenceAnswer]) -> InferenceAnswer:
+    return InferenceAnswer(
+        action=np.concatenate([answer.action for answer in answers]),
+        extras={name: np.concatenate([answer.extras[name] for answer in answers]) for name in answers[0].extras},
+        version=np.concatenate([answer.version for answer in answers]),
+        words=np.concatenate([answer.words for answer in answers]),
+        forgot=np.concatenate([answer.forgot for answer in answers]),
+    )
+
+
+__all__ = ["InferenceAnswer", "InferenceServer", "VariableSource"]

@@ -1,0 +1,102 @@
+"""Steps of one's own loop become the same items as the blocks of an environment."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ropewalk.errors import NotFinite
+from ropewalk.rl.adders.n_step import NStepAdder
+from ropewalk.rl.adders.step_adder import StepAdder
+from ropewalk.rl.replay.limiters import MinSize
+from ropewalk.rl.replay.selectors.ordered import Fifo
+from ropewalk.rl.replay.table import ReplayTable
+from ropewalk.rl.replay.tables import ReplayTables
+from tests.rl.adders.experience import Step, blocks_of, experience
+
+
+def tables() -> ReplayTables:
+    """A table from which each item is sampled once, in order."""
+    table = ReplayTable(
+        "replay", sampler=Fifo(), remover=Fifo(), max_size=1000, limiter=MinSize(1), max_times_sampled=1
+    )
+    return ReplayTables([table])
+
+
+def items_of(replay: ReplayTables) -> dict[str, np.ndarray]:  # pyright: ignore[reportMissingTypeArgument]
+    size = replay.info()["replay"].size
+    return dict(replay.sample("replay", size).columns) if size else {}
+
+
+def seen(step: Step) -> dict[str, object]:
+    return {"image": np.full(3, step.observation, np.float32), "speed": np.float64(step.observation)}
+
+
+def write(adder: StepAdder, steps: list[Step]) -> None:
+    adder.first(seen(steps[0]))
+    for step, after in itertools.pairwise(steps):
+        if step.mask:
+            adder.step(
+                step.action,
+                seen(after),
+                step.reward,
+                terminated=step.terminated,
+                truncated=step.truncated,
+                extras={"value": np.float32(step.value)},
+            )
+        else:
+            adder.first(seen(after))
+    adder.flush()
+
+
+@given(seed=st.integers(0, 500), num_steps=st.integers(1, 20), num=st.integers(1, 7), n=st.integers(1, 3))
+@settings(max_examples=30)
+def test_items_are_those_of_the_same_steps_in_blocks(seed: int, num_steps: int, num: int, n: int) -> None:
+    (steps,), _ = experience(seed, 1, [num_steps])
+    written, added = tables(), tables()
+    write(StepAdder(NStepAdder(n, 0.9), written, num_steps=num, run_id="0#0"), steps)
+    added.insert(NStepAdder(n, 0.9).add(blocks_of([steps], [num_steps])[0]))
+    found, expected = items_of(written), items_of(added)
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        np.testing.assert_array_equal(array, expected[name])
+        assert array.dtype == expected[name].dtype
+
+
+def test_a_step_outside_of_an_episode_is_refused() -> None:
+    adder = StepAdder(NStepAdder(1, 0.9), tables())
+    with pytest.raises(RuntimeError, match="step was called before first"):
+        adder.step(0, np.zeros(2), 0.0, terminated=False)
+    adder.first(np.zeros(2))
+    with pytest.raises(RuntimeError, match="first was called in the middle of an episode"):
+        adder.first(np.zeros(2))
+    adder.step(0, np.zeros(2), 0.0, terminated=True)
+    with pytest.raises(RuntimeError, match="after the end of an episode"):
+        adder.step(0, np.zeros(2), 0.0, terminated=False)
+
+
+def test_observations_that_the_environment_writes_to_again_are_copied() -> None:
+    replay, observation = tables(), np.zeros(2)
+    adder = StepAdder(NStepAdder(1, 0.9), replay)
+    adder.first(observation)
+    for number in range(1, 4):
+        observation += 1
+        adder.step(number, observation, 0.0, terminated=number == 3)
+    adder.flush()
+    assert items_of(replay)["observation"].tolist() == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_a_reward_that_is_not_finite_is_refused() -> None:
+    adder = StepAdder(NStepAdder(1, 0.9), tables(), num_steps=1)
+    adder.first(np.zeros(2))
+    with pytest.raises(NotFinite, match="reward of environment 0 is nan at step 0"):
+        adder.step(0, np.zeros(2), np.nan, terminated=False)
+
+
+def test_less_than_one_step_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_steps must be at least 1, not 0"):
+        StepAdder(NStepAdder(1, 0.9), tables(), num_steps=0)

@@ -1,0 +1,143 @@
+"""Several replay servers as one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ropewalk as rw
+from ropewalk.errors import ServiceLost
+from ropewalk.rl.replay.inserter import Inserter
+from ropewalk.rl.replay.insertion import NewItems
+from ropewalk.rl.replay.limiters import MinSize, SampleToInsertRatio
+from ropewalk.rl.replay.sampler import Sampler
+from ropewalk.rl.replay.selectors.ordered import Fifo
+from ropewalk.rl.replay.selectors.prioritized import Prioritized
+from ropewalk.rl.replay.selectors.uniform import Uniform
+from ropewalk.rl.replay.service import Replay, ReplayServer
+from ropewalk.rl.replay.shards import ShardedReplay
+from ropewalk.rl.replay.table import ReplayTable
+from tests.rl.replay.stand_in import insertion, queue
+from tests.scenarios.services import status_of
+from tests.scenarios.tasks import wait_until
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+
+def uniform() -> ReplayTable:
+    return ReplayTable("t", sampler=Uniform(), remover=Fifo(), max_size=100, limiter=MinSize(1))
+
+
+def prioritized() -> ReplayTable:
+    return ReplayTable("t", sampler=Prioritized(0.5), remover=Fifo(), max_size=100, limiter=MinSize(1))
+
+
+def servers(num: int, table: ReplayTable) -> list[ReplayServer]:
+    return [ReplayServer([table]) for _ in range(num)]
+
+
+def fill(shard: Any, items: int, run_id: str, priority: float | None = None) -> None:
+    made = insertion(0, run_id=run_id, items=items, tables=["t"])
+    if priority is not None:
+        made = replace(made, items={"t": NewItems(made.items["t"].columns, np.full(items, priority))})
+    assert shard.insert(made)
+
+
+def test_each_run_id_has_its_shard_and_all_shards_are_used() -> None:
+    replay = ShardedReplay(servers(3, uniform()))
+    for group in range(30):
+        assert replay.insert(insertion(0, run_id=f"{group}#0", tables=["t"]))
+        assert not replay.insert(insertion(0, run_id=f"{group}#0", tables=["t"]))
+    assert all(shard.info()["t"].inserts for shard in replay.shards)
+    assert replay.info()["t"].size == replay.info()["t"].inserts == 30
+
+
+@pytest.mark.parametrize(
+    ("table", "priorities", "shares"),
+    [(uniform(), (None, None), (0.25, 0.75)), (prioritized(), (9.0, 1.0), (0.5, 0.5))],
+)
+def test_shards_are_sampled_in_proportion_to_their_weights(
+    table: ReplayTable, priorities: tuple[float | None, float | None], shares: tuple[float, float]
+) -> None:
+    """Ten and thirty items; with priorities 9 and 1 and exponent 0.5, those of the first weigh three times as much."""
+    shards = servers(2, table)
+    replay = ShardedReplay(shards, seed=1)
+    for number, (shard, items) in enumerate(zip(shards, (10, 30), strict=True)):
+        fill(shard, items, f"{number}#0", priorities[number])
+    draws: Counter[int] = Counter()
+    with Sampler(replay, "t", 4, ahead=1) as sampler:
+        for _ in range(2):  # the weights are known when each shard has answered once
+            next(sampler)
+        for _ in range(1000):
+            batch = next(sampler)
+            (shard,) = set((batch.info.keys % 2).tolist())
+            draws[shard] += 1
+            expected = shares[shard] / (10, 30)[shard]
+            np.testing.assert_allclose(batch.info.probability, expected)
+            assert batch.info.table_size == 40
+    assert draws[0] / 1000 == pytest.approx(shares[0], abs=0.06)
+
+
+def test_keys_lead_back_to_the_items_of_their_shard() -> None:
+    shards = servers(2, prioritized())
+    replay = ShardedReplay(shards)
+    for number, shard in enumerate(shards):
+        fill(shard, 5, f"{number}#0")
+    with Sampler(replay, "t", 40, ahead=1) as sampler:
+        keys = np.unique(np.concatenate([next(sampler).info.keys for _ in range(6)]))
+    assert len(keys) == 10
+    ignored = np.int64(2 * 77 + 1)
+    assert replay.update_priorities("t", np.array([keys[0], keys[-1], ignored]), np.zeros(3)) == 2
+    left = {key * 2 + number for number, shard in enumerate(shards) for key in shard.sample("t", 50).info.keys.tolist()}
+    assert left == set(keys[1:-1].tolist())
+    assert replay.delete("t", keys[:4]) == 4
+    assert replay.info()["t"].size == 6
+    replay.reset("t")
+    assert replay.info()["t"].size == 0
+
+
+def test_a_limiter_is_set_in_all_shards() -> None:
+    replay = ShardedReplay(servers(2, uniform()))
+    replay.set_limiter("t", SampleToInsertRatio(1, min_size=10))
+    assert all("min_size=10" in shard.info()["t"].sample_waits_for for shard in replay.shards)
+
+
+def test_when_a_shard_is_lost_for_good_the_others_go_on_and_its_streams_begin_anew_there() -> None:
+    program = rw.Program("shards")
+    for number in range(2):
+        program.add(Replay([queue(100)]), name=f"replay{number}", essential=False)
+    with program.launch() as running:
+        running.wait_ready()
+        replay = ShardedReplay([running.client("replay0"), running.client("replay1")])
+        inserters = [Inserter(replay) for _ in range(6)]
+        for group, inserter in enumerate(inserters):
+            inserter.insert(insertion(0, run_id=f"{group}#0"))
+            inserter.flush()
+        lost = [f"{group}#0" for group in range(6) if replay.shard_of(f"{group}#0") == 1]
+        assert 0 < len(lost) < 6
+        with Sampler(replay, "queue", 1, ahead=1) as sampler:
+            seen = [next(sampler).info.run_ids[0] for _ in range(2)]
+            running.kill("replay1", 0)
+            wait_until(lambda: status_of(running, "replay1").state != "running")
+            for inserter, group in zip(inserters, range(6), strict=True):
+                inserter.insert(insertion(1, run_id=f"{group}#0"))
+                inserter.flush()
+            # Those of the lost shard may have been sampled, or be on their way here.
+            while len([run_id for run_id in seen if run_id.endswith("~1")]) < len(lost):
+                seen.append(next(sampler).info.run_ids[0])
+        assert {run_id for run_id in seen if run_id.endswith("~1")} == {f"{run_id}~1" for run_id in lost}
+        assert list(replay.lost) == [1] and "replay1" in replay.lost[1]
+
+
+def test_without_any_shard_left_the_error_says_what_became_of_them() -> None:
+    replay = ShardedReplay(servers(2, uniform()))
+    for shard in range(2):
+        replay.give_up(shard, ServiceLost(f"shard {shard} was killed"))
+    with pytest.raises(ServiceLost, match="all 2 shards of replay are lost: shard 0 was killed; shard 1 was killed"):
+        replay.info()
+    with pytest.raises(ValueError, match="at least one shard"):
+        ShardedReplay([])
