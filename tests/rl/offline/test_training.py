@@ -64,7 +64,7 @@ def demonstrations(spec: EnvironmentSpec) -> OfflineDataset:
     data = bandit(spec)
     observation = data.transitions(1.0)["observation"]
     best: Any = best_choice if isinstance(spec.action, DiscreteAction) else best_continuous
-    columns = dict(data.columns)
+    columns: dict[str, Any] = dict(data.columns)
     columns["action"] = np.array(columns["action"])
     columns["action"][columns["mask"]] = best(observation)
     return OfflineDataset(spec, columns)
@@ -81,6 +81,20 @@ def test_agents_of_continuous_actions_find_the_best_action_in_random_data(agent:
     result = train_offline(agent, bandit(), NETWORK, updates=600, seed=1)
     observation, action = greedy(result.policy())
     assert np.abs(action - best_continuous(observation)).mean() < 0.35  # a random action is 1.9 away
+
+
+def test_td3_with_cloning_stays_near_actions_of_the_data_where_their_reward_is_low() -> None:
+    data = demonstrations(CONTINUOUS)
+    columns: dict[str, Any] = dict(data.columns)
+    columns["reward"] = np.where(columns["mask"], -columns["action"][:, 0], 0).astype(np.float32)  # lower were better
+    data = OfflineDataset(CONTINUOUS, columns)
+
+    def distance(alpha: float | None) -> float:
+        agent = TD3(optimizer=FAST, batch_size=64, cloning_alpha=alpha)
+        observation, action = greedy(train_offline(agent, data, NETWORK, updates=300, seed=1).policy())
+        return float(np.abs(action - best_continuous(observation)).mean())
+
+    assert distance(0.02) < 0.3 < 1.0 < distance(None)
 
 
 def test_dqn_finds_the_best_choice_in_random_data() -> None:
