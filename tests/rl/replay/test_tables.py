@@ -103,6 +103,15 @@ def test_new_items_have_the_largest_priority_so_far_or_1() -> None:
     assert set(replay.sample("t", 40).columns["x"].tolist()) == {6, 7}
 
 
+def test_priorities_of_float32_are_powers_of_float64() -> None:
+    replay = ReplayTables([table(sampler=Prioritized(0.6))])
+    priorities = np.array([0.1, 0.7], np.float32)
+    replay.insert(numbered(0, 2, priorities=priorities))
+    info = replay.sample("t", 20).info
+    powers = priorities.astype(np.float64) ** 0.6
+    np.testing.assert_allclose(info.probability, powers[info.inserted] / powers.sum(), rtol=1e-14)
+
+
 def replay_priorities(replay: ReplayTables) -> tuple[list[int], list[float]]:
     info = replay.sample("t", 400).info
     return info.inserted.tolist(), info.priority.tolist()
