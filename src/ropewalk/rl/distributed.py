@@ -26,7 +26,7 @@ _CHECKPOINT_S = 5.0
 
 
 @dataclass(frozen=True)
-class Distribution:
+class ProcessCounts:
     """Which processes an experiment has.
 
     Attributes:
@@ -49,7 +49,7 @@ class Distribution:
             )
 
 
-def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool = False) -> rw.Program:
+def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool = False) -> rw.Program:
     """Return the program of an experiment.
 
     Args:
@@ -88,7 +88,7 @@ def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool 
 
 
 def drive_program(
-    assembly: Assembly, distribution: Distribution, logger: Logger, *, engine: str | None = None
+    assembly: Assembly, distribution: ProcessCounts, logger: Logger, *, engine: str | None = None
 ) -> ExperimentResult:
     """Launch the program, log its progress until the end, and return the result.
 
@@ -116,4 +116,4 @@ def _show(status: LearnerStatus, log: ProgressLog) -> bool:
     return status.done
 
 
-__all__ = ["Distribution", "build_program", "drive_program"]
+__all__ = ["ProcessCounts", "build_program", "drive_program"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
-from ropewalk.rl.distributed import Distribution, build_program, drive_program
+from ropewalk.rl.distributed import ProcessCounts, build_program, drive_program
 from ropewalk.rl.environments.environment import EnvironmentFactory
 from ropewalk.rl.in_process import run_in_process
 from ropewalk.rl.logs.logger import Logger, as_logger
@@ -122,7 +122,7 @@ class Experiment:
                     "everything in this one; say actors=1 or more"
                 )
             return run_in_process(assembly, logger)
-        distribution = Distribution(actors, self._mode(mode), inference=inference, evaluators=evaluators)
+        distribution = ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators)
         return drive_program(assembly, distribution, logger, engine=engine)
 
     def repeat(self, record: Path | str, *, log: Logger | str | None = "terminal") -> ExperimentResult:
@@ -152,7 +152,7 @@ class Experiment:
                 "the result of a program that ends by itself would be lost; give the experiment a checkpoint"
             )
         assembly = self._assembly(actors, mode, lag, inference)
-        distribution = Distribution(actors, self._mode(mode), inference=inference, evaluators=evaluators)
+        distribution = ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators)
         return build_program(assembly, distribution)
 
     def in_words(self) -> str:
