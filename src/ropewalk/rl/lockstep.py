@@ -245,8 +245,8 @@ class _LockstepActor:
         collector.load(variables)
         block = collector.collect(self._assembly.experiment.agent.unroll)
         self._numbers[task.group] = task.number + 1
-        after = collector.history()
-        return BlockOfRound(task.group, task.number, block, after.state, after.scores, waited_s)
+        state, scores = collector.carried()
+        return BlockOfRound(task.group, task.number, block, state, scores, waited_s)
 
     def _weights(self, version: int) -> Variables | None:
         if self._variables is None or self._variables.version != version:
