@@ -56,6 +56,9 @@ Distributional: TypeAlias = Literal["none", "c51", "quantile"]
 class DQN(Agent):
     """Settings of DQN; see the module for the papers and for the number of updates per step.
 
+    The defaults suit small problems such as CartPole, where learning is cheap; for images see `Rainbow`. The default
+    network is `rl.MLP((64, 64), "relu")`.
+
     Args:
         unroll: T, steps of a block.
         envs: N, environments of a group.
@@ -87,15 +90,15 @@ class DQN(Agent):
         evaluation_epsilon: share of random actions of evaluators.
     """
 
-    unroll: int = 16
+    unroll: int = 64
     envs: int = 4
     batch_size: int | None = 64
-    optimizer: OptimizerFactory = TorchAdam(1e-3)
+    optimizer: OptimizerFactory = TorchAdam(2e-3)
     anneal_learning_rate: bool = False
     max_grad_norm: float | None = 10.0
     not_finite: NotFiniteRule = "raise"
     discount: float = 0.99
-    n_step: int = 1
+    n_step: int = 3
     double: bool = True
     dueling: bool = False
     noisy: bool = False
@@ -110,9 +113,9 @@ class DQN(Agent):
     beta: LinearSchedule = LinearSchedule(0.4, 1.0)
     target: TargetRule = TargetCopy(100)
     learning_starts: int = 1_000
-    samples_per_insert: float = 16.0
+    samples_per_insert: float = 32.0
     replay_size: int = 100_000
-    epsilon: LinearSchedule = LinearSchedule(1.0, 0.05, until=0.1)
+    epsilon: LinearSchedule = LinearSchedule(1.0, 0.05, until=0.16)
     evaluation_epsilon: float = 0.0
 
     def __post_init__(self) -> None:
@@ -151,7 +154,7 @@ class DQN(Agent):
         made = make_action_values(
             type(self).__name__,
             spec,
-            network or MLP((256, 256), "relu"),
+            network or MLP((64, 64), "relu"),
             seed,
             returns=self.returns(),
             dueling=self.dueling,
