@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +14,7 @@ from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.asynchronous_actor import async_actor
 from ropewalk.rl.evaluators import evaluate_forever
 from ropewalk.rl.inference.server import InferenceServer
+from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
@@ -21,6 +24,7 @@ from ropewalk.rl.result import ExperimentResult
 _STATUS_S = 0.2
 _PRELOAD = ("torch", "torch._dynamo", "gymnasium")
 """Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds."""
+_CHECKPOINT_GRACE_S = 4.0
 _CHECKPOINT_S = 5.0
 """Seconds between states from which a learner that died goes on."""
 
@@ -94,13 +98,17 @@ def drive_program(
 
     Raises:
         ProgramFailed: a node failed for good.
+        NotFinite: experience, a loss or a gradient is NaN or infinite.
+        LimiterDeadlock, LimiterStuck: the limiters of replay allow neither inserting nor sampling.
     """
     program = build_program(assembly, distribution, hold=True)
     log = ProgressLog(logger, assembly.experiment.steps)
-    with program.launch(engine=engine) as running:
+    with Interruptions(deferred=False), program.launch(engine=engine) as running, _patient(running):
         learner = running.client("learner", on_lost="retry")
         try:
-            while not _show(learner.status(len(log.evaluations)), log):
+            while not (status := _shown(learner.status(len(log.evaluations)), log)).done:
+                if status.failure:
+                    raise status.failure
                 time.sleep(_STATUS_S)
             outcome = learner.outcome()
         except rw.CallError:
@@ -109,11 +117,21 @@ def drive_program(
     return ExperimentResult(outcome, tuple(log.rows), log.seconds, assembly)
 
 
-def _show(status: LearnerStatus, log: ProgressLog) -> bool:
+@contextlib.contextmanager
+def _patient(running: rw.RunningProgram) -> Generator[None]:
+    """After an interruption, give the learner the time to write a last checkpoint, which another interruption cuts."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        running.stop(_CHECKPOINT_GRACE_S)
+        raise
+
+
+def _shown(status: LearnerStatus, log: ProgressLog) -> LearnerStatus:
     for scores in status.evaluations:
         log.evaluation(scores)
     log.progress(status.counters, status.metrics, status.bound, label="end" if status.done else "progress")
-    return status.done
+    return status
 
 
 __all__ = ["ProcessCounts", "build_program", "drive_program"]

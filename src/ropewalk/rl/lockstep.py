@@ -132,19 +132,17 @@ class LockstepLearner(LearnerNode):
         with self._changed:
             return cast("Variables | None", self._published.get(version))  # the caller gets the value
 
-    def run(self) -> None:
-        """Learn until the steps are done."""
-        with one_torch_thread():
-            while not self.is_done and not rw.stopping():
-                blocks = self._wait_for_round()
-                if blocks is None:
-                    break
-                began = time.perf_counter()
-                self._rounds.learn(blocks)
-                self.times.learner["update"] += time.perf_counter() - began
-                self._publish()
-                self.saved_here()
-        self.end()
+    def train(self) -> None:
+        """See `LearnerNode`."""
+        while not self.is_done and not rw.stopping():
+            blocks = self._wait_for_round()
+            if blocks is None:
+                return
+            began = time.perf_counter()
+            self._rounds.learn(blocks)
+            self.times.learner["update"] += time.perf_counter() - began
+            self._publish()
+            self.saved_here()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later rounds depend on: the end of the last learned round."""
