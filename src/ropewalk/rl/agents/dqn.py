@@ -35,7 +35,8 @@ from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
 from ropewalk.rl.agents.replay_ratio import ratio_limiter
-from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
+from ropewalk.rl.agents.transition_signature import transition_signature
+from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.dqn_learner import DQNLearner
 from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
@@ -212,7 +213,7 @@ class DQN(Agent):
                 remover=Fifo(),
                 max_size=self.replay_size,
                 limiter=limiter,
-                signature=_transition(spec),
+                signature=transition_signature(spec),
                 seed=seed,
             )
         ]
@@ -221,18 +222,6 @@ class DQN(Agent):
         """Make what turns blocks into transitions of `n_step` steps."""
         del spec
         return NStepAdder(self.n_step, self.discount, self.table)
-
-
-def _transition(spec: EnvironmentSpec) -> dict[str, ArraySpec]:
-    """The columns of a transition."""
-    scalar = ArraySpec(())
-    return {
-        **spec.observation_columns,
-        **{f"next_{name}": array for name, array in spec.observation_columns.items()},
-        "action": spec.action_array,
-        "reward": scalar,
-        "discount": scalar,
-    }
 
 
 __all__ = ["DQN", "Distributional"]
