@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import ropewalk as rw
-from ropewalk.errors import StreamLost
+from ropewalk.errors import NotFinite, StreamLost
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import EpisodeEnd
+from ropewalk.rl.checkpoints import check_kind
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.decision_log import DecisionLog
 from ropewalk.rl.deliveries import ActorFacts, Deliveries
@@ -182,6 +183,21 @@ class AsyncLearner(LearnerNode):
                 self.times.add_actor(delivery.seconds)
         return not self._finished
 
+    @rw.concurrent(64)
+    @rw.idempotent
+    def refuse(self, error: NotFinite) -> bool:
+        """Note that an actor found values in a block that are not finite.
+
+        Returns:
+            Whether it should begin a new life; False: each of the last blocks of its group had such values.
+        """
+        self.report_problem(str(error))
+        with self._replay.lock:
+            goes_on = self._deliveries.refuse(error.run_id)
+        if not goes_on:
+            self.fail(error)
+        return goes_on
+
     def train(self) -> None:
         """See `LearnerNode`."""
         experiment, num_items = self.assembly.experiment, self.assembly.batch_size
@@ -227,6 +243,7 @@ class AsyncLearner(LearnerNode):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; streams of actors that are not whole in it are broken."""
+        check_kind(state, "replay", self.assembly.experiment.checkpoint)
         super().load_state_dict(state)
         self._learner.load_state_dict(state["learner"])
         self._replay.load_state_dict(state["replay"])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.variables import version_lag
+
+_MOST_REFUSED = 5
+"""Blocks in a row of one group with values that are not finite, after which more of them are not waited for."""
 
 
 @dataclass(slots=True)
@@ -17,6 +21,7 @@ class ActorFacts:
     Attributes:
         blocks: that came into replay.
         stale: blocks that were dropped because they were too old.
+        refused: blocks that had values which are not finite.
         lives: actors, one after the other, that have delivered.
         lag: updates by which the weights of the last block were behind the newest ones when it came.
         lag_max: the largest such number.
@@ -24,6 +29,7 @@ class ActorFacts:
 
     blocks: int = 0
     stale: int = 0
+    refused: int = 0
     lives: int = 0
     lag: int = 0
     lag_max: int = 0
@@ -42,6 +48,7 @@ class Deliveries:
     def __init__(self, max_lag: int | None) -> None:
         self._max_lag = max_lag
         self._actors: dict[int, ActorFacts] = {}
+        self._refused_in_a_row: Counter[int] = Counter()
         self._lost: dict[str, int] = {}
         self._lost_before = 0
 
@@ -60,12 +67,22 @@ class Deliveries:
 
     def take(self, insertion: Insertion, newest: int, *, stale: bool) -> None:
         """Note a block."""
-        facts = self._actors.setdefault(int(insertion.run_id.partition("#")[0]), ActorFacts())
+        facts = self._facts(insertion.run_id)
+        self._refused_in_a_row.pop(_group(insertion.run_id), None)
         facts.lives += insertion.sequence == 0
         facts.blocks += not stale
         facts.stale += stale
         facts.lag = version_lag(newest, insertion.version)
         facts.lag_max = max(facts.lag_max, facts.lag)
+
+    def refuse(self, run_id: str) -> bool:
+        """Note a block with values that are not finite; returns False where all blocks of a group are like that."""
+        self._facts(run_id).refused += 1
+        self._refused_in_a_row[_group(run_id)] += 1
+        return self._refused_in_a_row[_group(run_id)] < _MOST_REFUSED
+
+    def _facts(self, run_id: str) -> ActorFacts:
+        return self._actors.setdefault(_group(run_id), ActorFacts())
 
     def lose(self, run_id: str, num_blocks: int) -> None:
         """Note that the last blocks of a stream are lost; of several notes of one stream the largest counts."""
@@ -74,6 +91,10 @@ class Deliveries:
     def load_lost(self, num_blocks: int) -> None:
         """Go on from a number of lost blocks."""
         self._lost_before, self._lost = num_blocks, {}
+
+
+def _group(run_id: str) -> int:
+    return int(run_id.partition("#")[0])
 
 
 __all__ = ["ActorFacts", "Deliveries"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.result import ExperimentResult
+
+logger = logging.getLogger(__name__)
 
 _STATUS_S = 0.2
 _PRELOAD = ("torch", "torch._dynamo", "gymnasium")
@@ -62,9 +65,11 @@ def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool
         hold: whether the learner stays after the end, until the script has its outcome.
 
     Raises:
-        ValueError: the agent cannot be used with this environment.
+        ValueError: the agent cannot be used with this environment or network.
     """
-    assembly.spec()
+    spec = assembly.spec()
+    assembly.policy(spec, 0)  # so that a network or limits that do not fit are refused here
+    assembly.tables(spec)
     program = rw.Program("rl")
     options: dict[str, Any] = {"restart": "on_failure", "preload": _PRELOAD}
     learner_class, actor = (
@@ -92,7 +97,7 @@ def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool
 
 
 def drive_program(
-    assembly: Assembly, distribution: ProcessCounts, logger: Logger, *, engine: str | None = None
+    assembly: Assembly, distribution: ProcessCounts, log: Logger, *, engine: str | None = None
 ) -> ExperimentResult:
     """Launch the program, log its progress until the end, and return the result.
 
@@ -102,11 +107,13 @@ def drive_program(
         LimiterDeadlock, LimiterStuck: the limiters of replay allow neither inserting nor sampling.
     """
     program = build_program(assembly, distribution, hold=True)
-    log = ProgressLog(logger, assembly.experiment.steps)
+    progress = ProgressLog(log, assembly.experiment.steps)
     with Interruptions(deferred=False), program.launch(engine=engine) as running, _patient(running):
         learner = running.client("learner", on_lost="retry")
         try:
-            while not (status := _shown(learner.status(len(log.evaluations)), log)).done:
+            num_problems = 0
+            while not (status := _shown(learner.status(len(progress.evaluations), num_problems), progress)).done:
+                num_problems += len(status.problems)
                 if status.failure:
                     raise status.failure
                 time.sleep(_STATUS_S)
@@ -114,7 +121,7 @@ def drive_program(
         except rw.CallError:
             running.wait()  # raises what ended the program
             raise
-    return ExperimentResult(outcome, tuple(log.rows), log.seconds, assembly)
+    return ExperimentResult(outcome, tuple(progress.rows), progress.seconds, assembly)
 
 
 @contextlib.contextmanager
@@ -128,6 +135,8 @@ def _patient(running: rw.RunningProgram) -> Generator[None]:
 
 
 def _shown(status: LearnerStatus, log: ProgressLog) -> LearnerStatus:
+    for problem in status.problems:
+        logger.warning("%s", problem)
     for scores in status.evaluations:
         log.evaluation(scores)
     log.progress(status.counters, status.metrics, status.bound, label="end" if status.done else "progress")

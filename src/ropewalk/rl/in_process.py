@@ -10,7 +10,7 @@ from typing import Any
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.checkpoints import ExperimentCheckpoints
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_kind
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.logs.where_time_goes import TimeShares
@@ -136,6 +136,7 @@ class _InProcessRun:
         }
 
     def _load(self, state: dict[str, Any]) -> None:
+        check_kind(state, "rounds", self._experiment.checkpoint)
         self._rounds.load_state_dict(state["rounds"])
         self._histories = list(state["histories"])
         self._published: list[Variables] = list(state["published"])

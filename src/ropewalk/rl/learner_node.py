@@ -55,6 +55,7 @@ class LearnerStatus:
         failure: why training cannot go on, ever; None if it can.
         actors: facts by group of environments; empty in lock-step, where no block is late.
         lost_blocks: blocks that were lost with learners that died; they are collected anew.
+        problems: of actors and evaluators, since the number that was asked for; training goes on.
     """
 
     counters: Counters
@@ -65,8 +66,11 @@ class LearnerStatus:
     failure: Exception | None = None
     actors: Mapping[int, ActorFacts] = field(default_factory=dict[int, ActorFacts])
     lost_blocks: int = 0
+    problems: tuple[str, ...] = ()
 
 
+_MOST_PROBLEMS = 1000
+"""Problems that are told; what follows is in the logs of the nodes alone."""
 _HOPELESS = NotFinite, LimiterDeadlock, LimiterStuck
 """Errors that come again after a restart, since the learner goes on from the same state with the same settings."""
 
@@ -88,6 +92,7 @@ class LearnerNode(ABC):
         self._evaluations_lock = threading.Lock()
         self._ended = False
         self._failure: Exception | None = None
+        self._problems: list[str] = []
         self._frozen: rw.Frozen[Variables] | None = None
         """The newest weights that were asked for, pickled once."""
         self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s)
@@ -109,15 +114,17 @@ class LearnerNode(ABC):
 
     @rw.concurrent(64)
     @rw.idempotent
-    def status(self, evaluations_from: int = 0) -> LearnerStatus:
+    def status(self, evaluations_from: int = 0, problems_from: int = 0) -> LearnerStatus:
         """Return the progress.
 
         Args:
             evaluations_from: number of evaluations that are known already.
+            problems_from: number of problems that are known already.
         """
         view = self.view
         with self._evaluations_lock:
             evaluations = tuple(self._evaluations[evaluations_from:])
+            problems = tuple(self._problems[problems_from:])
         actors, lost_blocks = self.delivered()
         return LearnerStatus(
             deepcopy(view.counters),
@@ -128,6 +135,7 @@ class LearnerNode(ABC):
             self._failure,
             actors,
             lost_blocks,
+            problems,
         )
 
     def delivered(self) -> tuple[Mapping[int, ActorFacts], int]:
@@ -155,6 +163,15 @@ class LearnerNode(ABC):
 
     @rw.concurrent(64)
     @rw.idempotent
+    def report_problem(self, problem: str) -> None:
+        """Keep what another node says is wrong, for the script; one that comes again is dropped."""
+        with self._evaluations_lock:
+            if problem not in self._problems and len(self._problems) < _MOST_PROBLEMS:
+                logger.warning("%s", problem)
+                self._problems.append(problem)
+
+    @rw.concurrent(64)
+    @rw.idempotent
     def outcome(self) -> TrainingOutcome:
         """Return what was learned so far."""
         view = self.view
@@ -174,10 +191,14 @@ class LearnerNode(ABC):
             if not self._hold or rw.stopping():
                 raise
             logger.exception("training cannot go on")
-            self._failure = error
+            self.fail(error)
             rw.wait_for_stop()
         else:
             self._end()
+
+    def fail(self, error: Exception) -> None:
+        """Tell the script why training cannot go on."""
+        self._failure = self._failure or error
 
     def restore(self) -> None:
         """Go on from the experiment's checkpoint, if there is one; a checkpoint of this program is newer."""

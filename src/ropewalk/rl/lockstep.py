@@ -26,6 +26,7 @@ import ropewalk as rw
 from ropewalk.rl.actors.collector import Collector, CollectorHistory
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
+from ropewalk.rl.checkpoints import check_kind
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.environments.histories import advanced
 from ropewalk.rl.environments.spec import Array
@@ -157,6 +158,7 @@ class LockstepLearner(LearnerNode):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the last learned round of this state; blocks of later rounds are collected anew."""
+        check_kind(state, "rounds", self.assembly.experiment.checkpoint)
         super().load_state_dict(state)
         with self._changed:
             self._rounds.load_state_dict(state["rounds"])
