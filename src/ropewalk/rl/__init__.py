@@ -22,6 +22,7 @@ with _lazy:
     from ropewalk.rl.adders.episode import EpisodeAdder as EpisodeAdder
     from ropewalk.rl.adders.n_step import NStepAdder as NStepAdder
     from ropewalk.rl.adders.sequence import SequenceAdder as SequenceAdder
+    from ropewalk.rl.adders.step_adder import StepAdder as StepAdder
     from ropewalk.rl.adders.unroll import UnrollAdder as UnrollAdder
     from ropewalk.rl.agents.a2c import A2C as A2C
     from ropewalk.rl.agents.agent import Agent as Agent
@@ -39,7 +40,11 @@ with _lazy:
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
     from ropewalk.rl.environments.isolated import Isolated as Isolated
+    from ropewalk.rl.environments.spec import ArraySpec as ArraySpec
+    from ropewalk.rl.environments.spec import ContinuousAction as ContinuousAction
+    from ropewalk.rl.environments.spec import DiscreteAction as DiscreteAction
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from ropewalk.rl.environments.spec import MultiDiscreteAction as MultiDiscreteAction
     from ropewalk.rl.environments.vector import make_vector as make_vector
     from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
     from ropewalk.rl.environments.wrappers.observation_action_reward import (
@@ -57,10 +62,13 @@ with _lazy:
     from ropewalk.rl.logs.csv_file import CSVLogger as CSVLogger
     from ropewalk.rl.logs.memory import MemoryLogger as MemoryLogger
     from ropewalk.rl.logs.terminal import TerminalLogger as TerminalLogger
+    from ropewalk.rl.networks.concatenate import Concatenate as Concatenate
     from ropewalk.rl.networks.impala_cnn import ImpalaCNN as ImpalaCNN
     from ropewalk.rl.networks.lstm import LSTM as LSTM
     from ropewalk.rl.networks.mlp import MLP as MLP
     from ropewalk.rl.networks.nature_cnn import NatureCNN as NatureCNN
+    from ropewalk.rl.networks.normalisation import Normalised as Normalised
+    from ropewalk.rl.networks.torso import Torso as Torso
     from ropewalk.rl.offline.dataset import OfflineDataset as OfflineDataset
     from ropewalk.rl.offline.dataset import RecordedEpisode as RecordedEpisode
     from ropewalk.rl.offline.minari_dataset import load_minari as load_minari
@@ -69,6 +77,7 @@ with _lazy:
     from ropewalk.rl.policies.policy import Policy as Policy
     from ropewalk.rl.population_member import ExperimentMember as ExperimentMember
     from ropewalk.rl.replay.batch import Batch as Batch
+    from ropewalk.rl.replay.inserter import Inserter as Inserter
     from ropewalk.rl.replay.insertion import Insertion as Insertion
     from ropewalk.rl.replay.limiters import MinSize as MinSize
     from ropewalk.rl.replay.limiters import QueueLimiter as QueueLimiter
@@ -82,10 +91,13 @@ with _lazy:
     from ropewalk.rl.replay.selectors import Prioritized as Prioritized
     from ropewalk.rl.replay.selectors import Uniform as Uniform
     from ropewalk.rl.replay.service import Replay as Replay
+    from ropewalk.rl.replay.service import ReplayServer as ReplayServer
+    from ropewalk.rl.replay.shards import ShardedReplay as ShardedReplay
     from ropewalk.rl.replay.table import ReplayTable as ReplayTable
     from ropewalk.rl.replay.tables import ReplayTables as ReplayTables
     from ropewalk.rl.replay.writer import TrajectoryWriter as TrajectoryWriter
     from ropewalk.rl.result import EvaluationScores as EvaluationScores
     from ropewalk.rl.result import ExperimentResult as ExperimentResult
+    from ropewalk.rl.saved_policies import load_policy as load_policy
     from ropewalk.rl.schedules import LinearSchedule as LinearSchedule
     from ropewalk.rl.variables import Variables as Variables
