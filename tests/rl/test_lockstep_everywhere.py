@@ -1,4 +1,4 @@
-"""The weights after many updates in lock-step: the same bits in one process, with any actors and deaths, and on Slurm."""
+"""The weights after updates in lock-step: the same bits in one process, with any actors and deaths, and on Slurm."""
 
 from __future__ import annotations
 
