@@ -89,6 +89,7 @@ with _lazy:
     from ropewalk.rl.replay.selectors import Prioritized as Prioritized
     from ropewalk.rl.replay.selectors import Uniform as Uniform
     from ropewalk.rl.replay.service import Replay as Replay
+    from ropewalk.rl.replay.shards import ShardedReplay as ShardedReplay
     from ropewalk.rl.replay.table import ReplayTable as ReplayTable
     from ropewalk.rl.replay.tables import ReplayTables as ReplayTables
     from ropewalk.rl.replay.writer import TrajectoryWriter as TrajectoryWriter
