@@ -53,8 +53,9 @@ class Replay:
             self.insert(shape["row_bytes"], shape["max_size"])
 
     def insert(self, row_bytes: int, num_rows: int) -> None:
+        # Items of a chunk travel with all of it: longer chunks would make sampling slower.
         rows, table = self.rows[row_bytes], str(row_bytes)
-        at_once = self.at_once[row_bytes]
+        at_once = min(16, self.at_once[row_bytes])
         with self.client.trajectory_writer(num_keep_alive_refs=at_once) as writer:
             writer.configure(("x",), num_keep_alive_refs=at_once, max_chunk_length=at_once)
             for number in range(num_rows):

@@ -36,7 +36,7 @@ class Shape:
 
 
 SHAPES = (
-    Shape(40, 10_000, 16, 32_000, 32_000),
+    Shape(40, 16_000, 160, 64_000, 32_000),
     Shape(28_224, 2_000, 16, 6_000, 12_000),
     Shape(141_120, 500, 4, 2_000, 4_000),
     Shape(1 << 20, 100, 1, 400, 800),
@@ -68,12 +68,12 @@ class ReplayUser:
 
     def write(self, shape: Shape, num_rows: int) -> float:
         """The same row by row."""
-        rows = self._stream(shape).rows
+        rows, table = self._stream(shape).rows, str(shape.row_bytes)
         with rl.TrajectoryWriter(self._replay, keep=1, num_items=shape.at_once) as writer:
             began = time.perf_counter()
             for number in range(num_rows):
-                writer.append({"x": rows[number % len(rows)]})
-                writer.create_item(str(shape.row_bytes), {"x": writer.history["x"][-1]})
+                writer.append({table: rows[number % len(rows)]})
+                writer.create_item(table, {"x": writer.history[table][-1]})
             writer.flush()
             return time.perf_counter() - began
 
@@ -128,7 +128,7 @@ class Stream:
         self._shape = shape
         self._life = -1
         self._sequence = 0
-        self.rows = np.random.default_rng(0).integers(0, 256, (64, shape.row_bytes), np.uint8)
+        self.rows = np.random.default_rng(0).integers(0, 256, (max(64, shape.at_once), shape.row_bytes), np.uint8)
 
     def begin(self) -> None:
         self._life += 1
@@ -142,8 +142,8 @@ class Stream:
         insertion = rl.Insertion(
             f"{table}#{self._life}",
             self._sequence,
-            {"x": self.rows[start : start + num]},
-            {table: NewItems({"x": RowsOf("x", numbers)})},
+            {table: self.rows[start : start + num]},
+            {table: NewItems({"x": RowsOf(table, numbers)})},
         )
         self._sequence += 1
         return insertion
