@@ -34,7 +34,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,7 @@ STEPS_OF_A_BLOCK = 16
 
 
 @contextlib.contextmanager
-def running_experiment(experiment: rl.Experiment, actors: int, mode: Any = "async", **others: int) -> Iterator[Any]:
+def running_experiment(experiment: rl.Experiment, actors: int, mode: Any = "async", **others: int) -> Generator[Any]:
     groups = experiment.groups or actors
     program = build_program(Assembly(experiment, groups), ProcessCounts(actors, mode, **others), hold=True)
     with program.launch() as running:
@@ -330,6 +330,7 @@ def test_a_script_that_is_interrupted_leaves_a_checkpoint_and_no_process(
     script = SCRIPT.format(groups=groups, folder=str(folder), arguments=arguments)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout
+    steps = updates = 0
     with process:
         for line in process.stdout:
             steps, updates = map(int, line.split())
