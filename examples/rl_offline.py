@@ -71,9 +71,7 @@ def draw(path: str, result: rl.OfflineResult, scores: dict[str, np.ndarray]) -> 
     figure.savefig(path, dpi=120)
 
 
-def main(
-    flights: int = 50, updates: int = 4_000, seed: int = 0, picture: str = "offline.png"
-) -> dict[str, np.ndarray]:
+def main(flights: int = 50, updates: int = 4_000, seed: int = 0, picture: str = "offline.png") -> dict[str, np.ndarray]:
     """Returns the scores of the recorded flights, of the clone, and of a policy that has learned nothing."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("MINARI_DATASETS_PATH", folder)
