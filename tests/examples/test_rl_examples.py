@@ -42,11 +42,6 @@ def test_a_clone_learns_to_land_from_recorded_flights(tmp_path: Path) -> None:
     assert [line.split()[0] for line in lines[1:4]] == ["recorded", "cloned", "untrained"]
 
 
-def test_agents_with_and_without_a_memory_answer(tmp_path: Path) -> None:
-    lines = run("memory", tmp_path, "--blanks", "2", "--steps", "1500")
-    assert "DQN answers " in lines[3]
-
-
 def test_lock_step_lands_with_the_same_weights_for_one_actor_and_none(tmp_path: Path) -> None:
     pytest.importorskip("Box2D", reason="LunarLander: pip install 'gymnasium[box2d]'")
     digests = [run("lunar_lander", tmp_path, "--steps", "4000", "--actors", actors)[2] for actors in ("0", "1")]
