@@ -47,7 +47,7 @@ from ropewalk.exchange import (
 )
 
 LEARNERS, BATCH, RATE = 4, 32, 0.2
-MODULES = ["torch", "sklearn.datasets"]
+MODULES = ["torch", "torch._dynamo", "sklearn.datasets"]  # torch imports dynamo when it makes the first optimizer
 
 #: `mode="sparse"`: otherwise AllGather would notice that links within a machine are quick, and send everything.
 EXCHANGES: dict[str, Callable[[Any], Exchange]] = {

@@ -7,7 +7,9 @@ from ropewalk.rl.schedules import LinearSchedule
 
 def test_a_schedule_is_a_line_that_then_stays() -> None:
     schedule = LinearSchedule(1.0, 0.2, until=0.5)
-    assert [schedule.at(progress) for progress in (0.0, 0.25, 0.5, 0.9, 1.0)] == pytest.approx([1.0, 0.6, 0.2, 0.2, 0.2])
+    assert [schedule.at(progress) for progress in (0.0, 0.25, 0.5, 0.9, 1.0)] == pytest.approx(
+        [1.0, 0.6, 0.2, 0.2, 0.2]
+    )
 
 
 def test_progress_outside_of_the_experiment_gives_the_nearer_end() -> None:

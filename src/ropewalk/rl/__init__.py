@@ -22,6 +22,7 @@ with _lazy:
     from ropewalk.rl.adders.episode import EpisodeAdder as EpisodeAdder
     from ropewalk.rl.adders.n_step import NStepAdder as NStepAdder
     from ropewalk.rl.adders.sequence import SequenceAdder as SequenceAdder
+    from ropewalk.rl.adders.step_adder import StepAdder as StepAdder
     from ropewalk.rl.adders.unroll import UnrollAdder as UnrollAdder
     from ropewalk.rl.agents.a2c import A2C as A2C
     from ropewalk.rl.agents.agent import Agent as Agent
@@ -46,9 +47,6 @@ with _lazy:
     from ropewalk.rl.environments.spec import MultiDiscreteAction as MultiDiscreteAction
     from ropewalk.rl.environments.vector import make_vector as make_vector
     from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
-    from ropewalk.rl.environments.wrappers.observation_action_reward import (
-        ObservationActionReward as ObservationActionReward,
-    )
     from ropewalk.rl.experiment import Evaluation as Evaluation
     from ropewalk.rl.experiment import Experiment as Experiment
     from ropewalk.rl.inference.remote_policy import RemotePolicy as RemotePolicy
@@ -76,6 +74,7 @@ with _lazy:
     from ropewalk.rl.policies.policy import Policy as Policy
     from ropewalk.rl.population_member import ExperimentMember as ExperimentMember
     from ropewalk.rl.replay.batch import Batch as Batch
+    from ropewalk.rl.replay.inserter import Inserter as Inserter
     from ropewalk.rl.replay.insertion import Insertion as Insertion
     from ropewalk.rl.replay.limiters import MinSize as MinSize
     from ropewalk.rl.replay.limiters import QueueLimiter as QueueLimiter
@@ -89,6 +88,7 @@ with _lazy:
     from ropewalk.rl.replay.selectors import Prioritized as Prioritized
     from ropewalk.rl.replay.selectors import Uniform as Uniform
     from ropewalk.rl.replay.service import Replay as Replay
+    from ropewalk.rl.replay.service import ReplayServer as ReplayServer
     from ropewalk.rl.replay.shards import ShardedReplay as ShardedReplay
     from ropewalk.rl.replay.table import ReplayTable as ReplayTable
     from ropewalk.rl.replay.tables import ReplayTables as ReplayTables
@@ -98,3 +98,6 @@ with _lazy:
     from ropewalk.rl.saved_policies import load_policy as load_policy
     from ropewalk.rl.schedules import LinearSchedule as LinearSchedule
     from ropewalk.rl.variables import Variables as Variables
+    from ropewalk.rl.environments.wrappers.observation_action_reward import (
+        ObservationActionReward as ObservationActionReward,
+    )

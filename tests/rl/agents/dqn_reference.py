@@ -36,7 +36,9 @@ class PlainNetwork(nn.Module):
 class PlainDQN:
     """Updates of a network, item by item; `update` returns the loss and the priorities."""
 
-    def __init__(self, network: PlainNetwork, settings: DQN, *, learning_rate: float, eps: float, target_period: int) -> None:
+    def __init__(
+        self, network: PlainNetwork, settings: DQN, *, learning_rate: float, eps: float, target_period: int
+    ) -> None:
         self.network, self.target = network, copy.deepcopy(network)
         self.settings, self.target_period = settings, target_period
         self.optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate, eps=eps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import mean
 
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.actors.evaluator import evaluate_policy
@@ -81,6 +82,11 @@ def train(
     return done
 
 
-def score_of(trained: Trained, factory: EnvironmentFactory) -> float:
-    """Return the mean score of 20 episodes without exploration."""
-    return float(evaluate_policy(trained.policy, factory, 20, seed=0).mean())
+def score_of(trained: Trained, factory: EnvironmentFactory, episodes: int = 20) -> float:
+    """Return the mean score of episodes without exploration."""
+    return float(evaluate_policy(trained.policy, factory, episodes, seed=0).mean())
+
+
+def reaches(score: float, episodes: int = 50) -> Callable[[Trained], bool]:
+    """Whether that many episodes of training had this mean score, in a row, at last."""
+    return lambda trained: len(trained.scores) >= episodes and mean(trained.scores[-episodes:]) >= score

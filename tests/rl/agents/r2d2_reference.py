@@ -63,7 +63,7 @@ class PlainR2D2:
         online = self._values(self.network, columns)
         with torch.no_grad():
             target = self._values(self.target, columns)
-        best = [row.argmax().item() for row in online]
+        best = [int(row.argmax()) for row in online]
         bootstrap = [_unscaled(row[action].item()) for row, action in zip(target, best, strict=True)]
         loss, sizes = torch.zeros(()), []
         for step in range(self.settings.burn_in, len(online) - 1):

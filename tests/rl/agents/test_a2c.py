@@ -8,7 +8,7 @@ from ropewalk.rl.environments.gymnasium_env import Gymnasium
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.optimizers import TorchAdam
 from tests.rl.agents.experience import CONTINUOUS, DISCRETE, assert_close, on_policy, random_batch
-from tests.rl.agents.lock_step_training import score_of, train
+from tests.rl.agents.lock_step_training import reaches, score_of, train
 
 CARTPOLE = Gymnasium("CartPole-v1")
 
@@ -46,4 +46,4 @@ def test_advantages_can_be_normalised() -> None:
 
 def test_cartpole_is_balanced() -> None:
     agent = A2C(optimizer=TorchAdam(2e-3), reward_scale=0.1)
-    assert score_of(train(agent, CARTPOLE, steps=150_000), CARTPOLE) >= 400
+    assert score_of(train(agent, CARTPOLE, steps=150_000, enough=reaches(480.0)), CARTPOLE) >= 400

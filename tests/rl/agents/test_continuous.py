@@ -85,6 +85,7 @@ def test_a_state_is_a_copy_in_both_directions(agent: type[ContinuousAgent]) -> N
     other.load_state_dict(state)
     train(other, range(4))
     assert weights(learner) == before
+    train(learner, range(4))
     other.load_state_dict(state)
     assert weights(other) == before
 

@@ -217,9 +217,7 @@ def test_priorities_are_never_zero() -> None:
 def test_updates_of_a_round_follow_from_the_limiter() -> None:
     """The zoo's setting for CartPole: 128 updates after 256 steps; and one per four steps, as for Atari."""
     for unroll, envs, batch_size, samples, per_round in ((64, 4, 64, 32.0, 128), (16, 1, 32, 8.0, 4)):
-        agent = DQN(
-            unroll=unroll, envs=envs, batch_size=batch_size, samples_per_insert=samples, learning_starts=1_000
-        )
+        agent = DQN(unroll=unroll, envs=envs, batch_size=batch_size, samples_per_insert=samples, learning_starts=1_000)
         formula = agent.make_tables(SPEC, groups=1, seed=0)[0].limiter.formula()
         updates = [0]
         inserts = taken = 0
@@ -257,7 +255,7 @@ def test_agents_are_compared_and_pickled() -> None:
 
 def test_continuous_actions_are_refused() -> None:
     spec = EnvironmentSpec(ArraySpec((4,)), ContinuousAction((-1.0,), (1.0,)))
-    with pytest.raises(ValueError, match="Rainbow values each of a number of discrete actions.*use SAC or TD3"):
+    with pytest.raises(ValueError, match=r"Rainbow values each of a number of discrete actions.*use SAC or TD3"):
         Rainbow().check(spec)
     DQN().check(SPEC)
 

@@ -249,6 +249,19 @@ def test_several_choices_at_once_can_be_learned(agent: OnPolicyAgent) -> None:
     assert metrics["entropy"] == pytest.approx(np.log(2) + np.log(3), abs=0.05)
 
 
+@each_agent
+def test_observations_of_several_names_can_be_learned_from(agent: OnPolicyAgent) -> None:
+    spec = EnvironmentSpec({"a": ArraySpec((3,)), "b": ArraySpec((2,))}, DiscreteAction(2))
+    batch = random_batch(DISCRETE, 0)
+    columns = dict(batch.columns)
+    columns["observation.a"] = columns.pop("observation")
+    columns["observation.b"] = columns["observation.a"][..., :2].copy()
+    learner = dataclasses.replace(agent, normalise_observations=True).make_learner(spec, None, seed=0)
+    before = learner.variables()
+    learner.update(Batch(columns, batch.info), 0.0)
+    assert [name for name, array in learner.variables().items() if (array == before[name]).all()] == []
+
+
 # --- age of blocks ----------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from ropewalk.rl.adders.sequence import SequenceAdder
 from ropewalk.rl.agents.r2d2 import R2D2
@@ -77,6 +78,10 @@ def test_updates_equal_those_of_plain_loops(burn_in: int, n_step: int) -> None:
         torch.testing.assert_close(mine, theirs[name], rtol=1e-3, atol=1e-5)
 
 
+def numbers(batch: Batch, name: str) -> NDArray[Any]:
+    return batch.columns[name]
+
+
 def outcome(batch: Batch, **settings: Any) -> bytes:
     """Priorities and weights after an update, as bytes."""
     learner = agent(**settings).make_learner(SPEC, NETWORK, seed=3)
@@ -90,9 +95,9 @@ def test_masked_steps_count_nowhere() -> None:
     mask = batch.columns["mask"]
     assert not mask[:, 3:-1].all()
     reward = np.where(mask, batch.columns["reward"], 99.0).astype(np.float32)
-    action = np.where(mask, batch.columns["action"], 1 - batch.columns["action"] % 2)
+    action = np.where(mask, batch.columns["action"], 1 - numbers(batch, "action") % 2)
     assert outcome(changed(batch, reward=reward, action=action)) == outcome(batch)
-    assert outcome(changed(batch, reward=batch.columns["reward"] + np.float32(1))) != outcome(batch)
+    assert outcome(changed(batch, reward=numbers(batch, "reward") + np.float32(1))) != outcome(batch)
 
 
 def test_the_burn_in_has_no_loss() -> None:
@@ -120,12 +125,12 @@ def test_the_burn_in_has_no_gradient() -> None:
 def test_the_burn_in_brings_both_networks_up_to_date() -> None:
     batch = sequences(1, ends=0.0)
     columns = {**batch.columns, "first": np.zeros_like(batch.columns["first"])}
-    other = {**columns, "state.hidden": columns["state.hidden"] + np.float32(1)}
+    other = {**columns, "state.hidden": numbers(batch, "state.hidden") + np.float32(1)}
     learner = agent().make_learner(SPEC, NETWORK, seed=3)
     with torch.no_grad():
         for parameter in learner.target_network.parameters():
             parameter.add_(0.1)
-        mine, theirs = learner._values(columns), learner._values(other)  # noqa: SLF001
+        mine, theirs = learner._values(columns), learner._values(other)
         whole = learner.network, learner.target_network
         for values, changed_values, network in zip(mine, theirs, whole, strict=True):
             assert values.shape == (9, 6, 3)
@@ -141,7 +146,7 @@ def test_the_state_is_forgotten_where_an_episode_begins() -> None:
     first = np.zeros_like(batch.columns["first"])
     first[:, 3] = True
     begun = changed(batch, first=first)
-    other = changed(begun, **{"state.hidden": begun.columns["state.hidden"] + np.float32(1)})
+    other = changed(begun, **{"state.hidden": numbers(begun, "state.hidden") + np.float32(1)})
     assert outcome(begun) == outcome(other)
 
 
@@ -190,7 +195,7 @@ def test_a_policy_takes_the_variables_and_its_own_rungs() -> None:
 def test_sequences_are_as_long_as_burn_in_and_trace_and_a_row_to_bootstrap_from() -> None:
     adder = R2D2().make_adder(SPEC)
     assert isinstance(adder, SequenceAdder)
-    assert (adder._length, adder._period) == (121, 40)  # noqa: SLF001
+    assert (adder._length, adder._period) == (121, 40)
     table = R2D2().make_tables(SPEC, groups=2, seed=4)[0]
     assert table.sampler == Prioritized(0.9)
     formula = table.limiter.formula()

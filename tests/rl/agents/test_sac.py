@@ -137,8 +137,7 @@ def test_the_temperature_falls_while_the_entropy_is_above_its_target_and_rises_b
 def test_a_temperature_that_is_given_stays_as_it_is() -> None:
     learner = SAC(temperature=0.2).make_learner(SPEC, NETWORK, seed=0)
     for number in range(3):
-        metrics = learner.update(random_batch(seed=number), 0.0).metrics
-    assert metrics["temperature"] == pytest.approx(0.2)
+        assert learner.update(random_batch(seed=number), 0.0).metrics["temperature"] == pytest.approx(0.2)
 
 
 def test_the_default_target_entropy_is_minus_the_number_of_entries() -> None:

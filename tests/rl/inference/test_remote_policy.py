@@ -139,6 +139,37 @@ def test_state_is_fetched_once_and_only_when_it_is_looked_at() -> None:
     assert asked == [NUM_STEPS * number for number in range(1, NUM_BLOCKS)]
 
 
+def test_no_state_is_sent_to_a_server_that_has_it_or_needs_none() -> None:
+    server, sent = InferenceServer(with_memory, Weights()), list[int]()
+    server.set_state = lambda *args: sent.append(args[2])  # type: ignore[method-assign]
+    blocks_of(RemotePolicy(server), 0)
+    assert sent == []
+
+
+def test_a_state_of_before_is_acted_from_again() -> None:
+    policy = RemotePolicy(InferenceServer(with_memory, Weights()))
+    rng, observation, first = generator(1), np.ones((2, 4), np.float32), np.ones(2, np.bool_)
+    one = policy.act(observation, first, policy.initial_state(2), rng).state
+    two = policy.act(observation, ~first, one, rng)
+    again = policy.act(observation, ~first, one, rng)
+    assert two.extras["steps"].tolist() == again.extras["steps"].tolist() == [2, 2]
+    assert policy.num_forgotten == 0
+
+
+def test_the_version_of_a_block_is_the_oldest_that_acted_in_it() -> None:
+    source = Weights(6)
+    server = InferenceServer(without_memory, source)
+    policy, rng = RemotePolicy(server), generator(1)
+    observation, first = np.ones((2, 4), np.float32), np.ones(2, np.bool_)
+    policy.act(observation, first, {}, rng)
+    source.version = 7
+    server._refresh()
+    policy.act(observation, first, {}, rng)
+    assert policy.take_version() == 6
+    policy.act(observation, first, {}, rng)
+    assert policy.take_version() == 7
+
+
 def test_state_that_the_server_has_no_more_is_refused() -> None:
     policy = RemotePolicy(InferenceServer(with_memory, Weights()))
     rng, observation, first = generator(1), np.ones((2, 4), np.float32), np.ones(2, np.bool_)

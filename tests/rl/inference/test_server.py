@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ropewalk.rl.environments.spec import ArraySpec, DiscreteAction, EnvironmentSpec
+from ropewalk import rl
+from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
 from ropewalk.rl.inference.caller_rows import packed, set_words
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
 from ropewalk.rl.networks.action_values import ActionValueNetwork
@@ -20,6 +21,7 @@ from ropewalk.rl.networks.initialisation import seeded
 from ropewalk.rl.networks.lstm import LSTM
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.networks.torso import TorsoFactory
+from ropewalk.rl.policies.canonical_policy import NUM_UPDATES
 from ropewalk.rl.policies.epsilon_greedy import EpsilonGreedy
 from ropewalk.rl.policies.exploration import EpsilonLadder
 from ropewalk.rl.policies.policy import Policy
@@ -75,6 +77,18 @@ def without_load(make: Callable[[int], Policy]) -> Callable[[int], Policy]:
         return policy
 
     return made
+
+
+class Learned(Weights):
+    """A source of the weights that an agent's learner begins with, after one update."""
+
+    def __init__(self, agent: rl.Agent, spec: EnvironmentSpec) -> None:
+        super().__init__()
+        learner = agent.make_learner(spec, MLP((16,)), seed=1)
+        self.variables = Variables(self.version, 0.5, {**learner.variables(), NUM_UPDATES: np.array(1)})
+
+    def newest_variables(self, have: int) -> Variables | None:
+        return None if have == self.version else self.variables
 
 
 class Group:
@@ -139,6 +153,24 @@ def test_each_group_gets_what_a_policy_of_its_own_would_choose(name: str, exact:
                 else:
                     np.testing.assert_allclose(array, choice.extras[column], rtol=1e-5, atol=1e-5)
     assert server.served() == {"batches": NUM_STEPS, "rows": NUM_STEPS * sum(SIZES), "version": 3}
+
+
+@pytest.mark.parametrize("agent", [rl.SAC(), rl.TD3()], ids=["sac", "td3"])
+def test_agents_of_continuous_actions_can_be_served(agent: rl.Agent) -> None:
+    spec = EnvironmentSpec(ArraySpec((4,)), ContinuousAction((-2.0, -1.0), (2.0, 3.0)))
+    source = Learned(agent, spec)
+
+    def make(group: int) -> Policy:
+        return agent.make_policy(spec, MLP((16,)), group=group, groups=NUM_GROUPS)
+
+    server = InferenceServer(make, source)
+    groups = [Group(number, make) for number in range(NUM_GROUPS)]
+    for group in groups:
+        group.policy.load(source.variables)
+    for step in range(3):
+        for (action, _, _), choice in served(server, groups, step):
+            np.testing.assert_allclose(action, choice.action, rtol=1e-5, atol=1e-6)
+            assert len(np.unique(action)) > 1
 
 
 @pytest.mark.parametrize("exact", [False, True])

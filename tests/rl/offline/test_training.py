@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,12 +14,16 @@ from ropewalk.rl.agents.dqn import DQN
 from ropewalk.rl.agents.ppo import PPO
 from ropewalk.rl.agents.sac import SAC
 from ropewalk.rl.agents.td3 import TD3
-from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
+from ropewalk.rl.environments.spec import Array, ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
+from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.optimizers import TorchAdam
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.offline.dataset import OfflineDataset
 from ropewalk.rl.offline.training import offline_tables, train_offline
 from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.replay.batch import Batch
+from ropewalk.rl.replay.selectors import Prioritized
+from ropewalk.rl.replay.table import ReplayTable
 
 CONTINUOUS = EnvironmentSpec(ArraySpec((2,)), ContinuousAction((-2.0,), (4.0,)))
 DISCRETE = EnvironmentSpec(ArraySpec((2,)), DiscreteAction(3))
@@ -58,7 +64,7 @@ def demonstrations(spec: EnvironmentSpec) -> OfflineDataset:
     data = bandit(spec)
     observation = data.transitions(1.0)["observation"]
     best: Any = best_choice if isinstance(spec.action, DiscreteAction) else best_continuous
-    columns = dict(data.columns)
+    columns: dict[str, Any] = dict(data.columns)
     columns["action"] = np.array(columns["action"])
     columns["action"][columns["mask"]] = best(observation)
     return OfflineDataset(spec, columns)
@@ -75,6 +81,20 @@ def test_agents_of_continuous_actions_find_the_best_action_in_random_data(agent:
     result = train_offline(agent, bandit(), NETWORK, updates=600, seed=1)
     observation, action = greedy(result.policy())
     assert np.abs(action - best_continuous(observation)).mean() < 0.35  # a random action is 1.9 away
+
+
+def test_td3_with_cloning_stays_near_actions_of_the_data_where_their_reward_is_low() -> None:
+    data = demonstrations(CONTINUOUS)
+    columns: dict[str, Any] = dict(data.columns)
+    columns["reward"] = np.where(columns["mask"], -columns["action"][:, 0], 0).astype(np.float32)  # lower were better
+    data = OfflineDataset(CONTINUOUS, columns)
+
+    def distance(alpha: float | None) -> float:
+        agent = TD3(optimizer=FAST, batch_size=64, cloning_alpha=alpha)
+        observation, action = greedy(train_offline(agent, data, NETWORK, updates=300, seed=1).policy())
+        return float(np.abs(action - best_continuous(observation)).mean())
+
+    assert distance(0.02) < 0.3 < 1.0 < distance(None)
 
 
 def test_dqn_finds_the_best_choice_in_random_data() -> None:
@@ -117,11 +137,67 @@ def test_a_table_holds_all_of_the_data_however_small_the_agent_would_make_it() -
     assert tables.info()["replay"].size == 3_000
 
 
-def test_priorities_follow_what_the_learner_tells() -> None:
-    agent = DQN(prioritized=True, learning_starts=1)
-    seen: list[int] = []
-    train_offline(agent, bandit(DISCRETE), NETWORK, updates=3, on_update=lambda number, update: seen.append(number))
-    assert seen == [1, 2, 3]
+class DrawRecorder(Learner):
+    """Learns nothing, notes which items it is given, and wants to see item 7 again."""
+
+    def __init__(self) -> None:
+        self.items: list[list[int]] = []
+
+    def update(self, batch: Batch, progress: float) -> Update:
+        self.items.append(batch.info.inserted.tolist())
+        return Update({"progress": progress}, np.where(batch.info.inserted == 7, 1e9, 1e-9))
+
+    def variables(self) -> dict[str, Array]:
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        del state
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordingAgent(BC):
+    """BC with a learner that notes what is drawn."""
+
+    prioritized: bool = False
+
+    def make_learner(self, *arguments: Any, **settings: Any) -> Any:
+        del arguments, settings
+        return DrawRecorder()
+
+    def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
+        (table,) = super().make_tables(spec, groups=groups, seed=seed)
+        return [replace(table, sampler=Prioritized(1.0))] if self.prioritized else [table]
+
+
+def drawn(agent: RecordingAgent, seed: int) -> list[list[int]]:
+    learner = train_offline(agent, bandit(steps=20), updates=30, seed=seed).learner
+    assert isinstance(learner, DrawRecorder)
+    return learner.items
+
+
+def test_draws_follow_from_the_seed() -> None:
+    agent = RecordingAgent(batch_size=8)
+    assert drawn(agent, 1) == drawn(agent, 1) != drawn(agent, 2)
+    assert len({item for items in drawn(agent, 1) for item in items}) == 20
+
+
+def test_priorities_that_the_learner_tells_decide_what_is_drawn() -> None:
+    items = drawn(RecordingAgent(batch_size=8, prioritized=True), 1)
+    assert items[-1] == [7] * 8 and items[0] != [7] * 8
+
+
+def test_progress_and_numbers_of_updates_count_up_to_the_end() -> None:
+    seen: list[tuple[int, float]] = []
+    train_offline(
+        RecordingAgent(),
+        bandit(steps=20),
+        updates=4,
+        on_update=lambda number, update: seen.append((number, update.metrics["progress"])),
+    )
+    assert seen == [(1, 0.25), (2, 0.5), (3, 0.75), (4, 1.0)]
 
 
 def test_agents_that_learn_from_their_own_actions_are_refused() -> None:

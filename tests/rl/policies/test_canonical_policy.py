@@ -27,7 +27,8 @@ each_agent = pytest.mark.parametrize("agent", [SAC(), TD3()], ids=["SAC", "TD3"]
 def trained(agent: ContinuousAgent, updates: int = 3, network: Any = NETWORK) -> CanonicalPolicy:
     """A policy whose weights are large enough that actions differ from 0."""
     policy = agent.make_policy(SPEC, network)
-    arrays = {name: 3 * array for name, array in agent.make_learner(SPEC, network, seed=1).variables().items()}
+    made: dict[str, Any] = agent.make_learner(SPEC, network, seed=1).variables()
+    arrays = {name: 3 * array for name, array in made.items()}
     arrays = {name: array * (100 if name.startswith("1.") else 1) for name, array in arrays.items()}
     policy.load(Variables(3, 0.5, arrays | {"num_updates": np.array(updates)}))
     assert isinstance(policy, CanonicalPolicy)
@@ -108,7 +109,8 @@ def test_weights_that_are_read_only_are_loaded(agent: ContinuousAgent) -> None:
 
 def test_the_noise_of_td3_has_the_deviation_that_is_set_in_canonical_units() -> None:
     exploring = trained(TD3(exploration=0.05))
-    arrays = {name: 0 * array for name, array in TD3().make_learner(SPEC, NETWORK, seed=0).variables().items()}
+    made: dict[str, Any] = TD3().make_learner(SPEC, NETWORK, seed=0).variables()
+    arrays = {name: 0 * array for name, array in made.items()}
     exploring.load(Variables(1, 0.0, arrays | {"num_updates": np.array(1)}))
     canonical = (act(exploring, 20_000) - (LOW + HIGH) / 2) / ((HIGH - LOW) / 2)
     assert canonical.std(0) == pytest.approx([0.05, 0.05], rel=0.05)

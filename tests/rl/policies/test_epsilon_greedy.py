@@ -23,7 +23,10 @@ NEVER = AnnealedEpsilon(LinearSchedule(0.0, 0.0))
 NO_STATE: dict[str, np.ndarray] = {}
 
 
-def network(torso: TorsoFactory = MLP((16,), "relu"), seed: int = 1, **settings: object) -> ActionValueNetwork:
+PERCEPTRON = MLP((16,), "relu")
+
+
+def network(torso: TorsoFactory = PERCEPTRON, seed: int = 1, **settings: object) -> ActionValueNetwork:
     with seeded(seed):
         return ActionValueNetwork(as_torso(torso(SPEC), SPEC), 3, **settings)  # pyright: ignore[reportArgumentType]
 
@@ -137,7 +140,7 @@ def test_a_recurrent_policy_acts_as_the_network_unrolls() -> None:
         values, after = made.unroll(torch.from_numpy(steps), torch.from_numpy(first), made.initial_state(4))
     assert np.array(actions).tolist() == values.argmax(-1).tolist()
     for name, array in after.items():
-        np.testing.assert_allclose(state[name], array.numpy(), atol=1e-6)
+        np.testing.assert_allclose(np.asarray(state[name], np.float32), array.numpy(), atol=1e-6)
 
 
 def test_a_policy_does_not_change_its_arguments() -> None:

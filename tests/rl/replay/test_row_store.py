@@ -45,11 +45,45 @@ def test_a_row_is_free_when_its_last_holder_lets_go_and_is_used_again() -> None:
     slots = of.add(np.ones((3, 2), np.float32))
     of.hold(slots[:1])
     of.release(slots)
-    assert of.num_rows == 1 and of.held().tolist() == slots[:1].tolist()
+    assert of.num_rows == 1 and np.flatnonzero(of.holders()).tolist() == slots[:1].tolist()
     of.reserve(2)
     again = of.add(np.full((2, 2), 2, np.float32))
     assert set(again.tolist()) == set(slots[1:].tolist()) and of.capacity == 16
     assert read(of, slots[:1]).tolist() == [[1, 1]]
+
+
+def test_pinned_rows_are_not_used_again_before_the_last_pin_is_gone() -> None:
+    of = column()
+    of.reserve(2)
+    first = of.add(np.ones((2, 2), np.float32))
+    of.pin()
+    of.pin()
+    of.release(first)
+    of.unpin()
+    of.reserve(2)
+    of.release(second := of.add(np.zeros((2, 2), np.float32)))
+    assert read(of, first).tolist() == [[1, 1], [1, 1]] and of.num_rows == 2
+    of.reserve(2)
+    assert sorted(of.add(np.ones((2, 2), np.float32)).tolist()) == sorted(second.tolist())
+    of.unpin()
+    assert of.num_rows == 2 and not set(first.tolist()) & set(second.tolist())
+    of.reserve(2)
+    assert sorted(of.add(np.ones((2, 2), np.float32)).tolist()) == sorted(first.tolist())
+
+
+def test_a_later_pin_keeps_the_rows_of_an_earlier_one_too() -> None:
+    of = column()
+    of.reserve(4)
+    first = of.add(np.ones((2, 2), np.float32))
+    of.pin()
+    of.release(first)
+    second = of.add(np.ones((2, 2), np.float32))
+    of.pin()
+    of.unpin()
+    of.release(second)
+    assert of.num_rows == 4
+    of.unpin()
+    assert of.num_rows == 0
 
 
 @pytest.mark.parametrize(("shape", "dtype"), [((), "bool"), ((0,), "float32"), ((2, 3), "int64"), ((), "S5")])

@@ -71,6 +71,27 @@ def test_what_was_saved_does_not_change_with_the_replay() -> None:
     assert pickle.dumps(state) == before
 
 
+def test_rows_of_a_snapshot_are_read_while_replay_goes_on() -> None:
+    replay = used(UniformSelector(), Fifo())
+    expected = pickle.dumps(replay.state_dict())
+    with replay.snapshot() as snapshot:
+        num_rows = replay._store.columns["x"].num_rows
+        pieces: list[np.ndarray] = []
+        for first in range(0, snapshot.num_rows["x"], 7):
+            pieces.append(snapshot.rows("x", first, first + 7))
+            replay.insert(numbered(first // 7, 40, "4#0"))
+            replay.sample("t", 8)
+        replay.reset("t")
+        replay.end_stream("0#0")
+        assert replay._store.columns["x"].num_rows == num_rows
+        state = snapshot.state_dict()
+    snapshot.close()
+    with pytest.raises(ValueError, match="rows of column 'x' were asked of a snapshot that is closed"):
+        snapshot.rows("x", 0, 1)
+    assert pickle.dumps(state | {"rows/x": np.concatenate(pieces)}) == expected
+    assert replay._store.num_bytes == 0
+
+
 def test_only_rows_that_are_needed_are_saved() -> None:
     replay = ReplayTables([table(max_size=3)])
     for sequence in range(25):

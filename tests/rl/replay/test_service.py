@@ -22,7 +22,7 @@ from ropewalk.rl.replay.service import Replay, ReplayServer
 from ropewalk.transport.serialization import dumps, loads
 from tests.rl.replay.stand_in import fifo, insertion, queue
 from tests.scenarios.services import status_of
-from tests.scenarios.tasks import note, noted, wait_for_file, wait_until
+from tests.scenarios.tasks import note, noted, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -218,14 +218,18 @@ def test_the_state_has_all_that_was_inserted() -> None:
     server, other = ReplayServer([queue(8)]), ReplayServer([queue(8)])
     server.insert(insertion(0, items=3))
     server.sample("queue", 1)
-    payload = dumps(server.state_dict())
-    server.sample("queue", 1)  # the state is what it was when it was pickled
+    state = server.state_dict()
+    server.sample("queue", 1)  # the state is what it was
+    server.insert(insertion(1, items=3))
+    payload = dumps(state.value)
     other.load_state_dict(loads(payload.pickle, payload.buffers))
     assert (other.life().restored, other.life().sizes) == (True, {"queue": 2})
     assert not other.insert(insertion(0, items=3))
     assert values(other.sample("queue", 2)) == [1.0, 2.0]
-    assert other.life().describe().endswith(
-        "was lost and came back restored from its last checkpoint, with these items: 2 in 'queue'"
+    assert (
+        other.life()
+        .describe()
+        .endswith("was lost and came back restored from its last checkpoint, with these items: 2 in 'queue'")
     )
 
 
@@ -260,24 +264,30 @@ def test_an_actor_that_is_killed_while_its_insertion_waits_leaves_nothing_of_it_
 
 
 class GatedServer(ReplayServer):
-    """Saves its state when a file is there, and removes it when a state before this one has been stored."""
+    """Saves the state that it had when a file was there the last time."""
 
     def __init__(self, gate: str) -> None:
         super().__init__([queue(100)])
         self._gate = gate
+        self._gated: Any = None
 
-    def run(self) -> None:
-        while not rw.wait_for_stop(0.005):
-            with self._lock:
-                if os.path.exists(self._gate) and rw.checkpoint_here():
-                    os.rename(self._gate, f"{self._gate}.taken")
+    @rw.concurrent(1)
+    def state_dict(self) -> Any:
+        with self._lock:
+            is_open = os.path.exists(self._gate)
+            if is_open or self._gated is None:
+                payload = dumps(super().state_dict().value)
+                self._gated = loads(payload.pickle, payload.buffers)
+            if is_open:
+                os.rename(self._gate, f"{self._gate}.taken")
+        return self._gated
 
 
-def save(gate: str) -> None:
+def save(client: Any, gate: str) -> None:
     """Have the state saved, and wait until it is stored: another one is taken only after that."""
     for _ in range(2):
         Path(gate).touch()
-        wait_for_file(f"{gate}.taken")
+        wait_until(lambda: client.info() and os.path.exists(f"{gate}.taken"), what="a checkpoint")
         os.unlink(f"{gate}.taken")
 
 
@@ -285,7 +295,10 @@ def save(gate: str) -> None:
 def test_after_replay_was_killed_streams_begin_anew_and_no_item_is_there_twice(tmp_path: Path, saved: bool) -> None:
     gate = str(tmp_path / "gate")
     program = rw.Program("restored")
-    program.add(rw.Service(GatedServer, gate), name="replay", restart="on_failure", checkpoint_s=0.001)
+    if saved:
+        program.add(rw.Service(GatedServer, gate), name="replay", restart="on_failure", checkpoint_s=0.001)
+    else:
+        program.add(Replay([queue(100)]), name="replay", restart="on_failure", checkpoint_s=3600)
     with launched(program) as running:
         client = running.client("replay")
         inserter, sampler = Inserter(client), Sampler(client, "queue", 1, ahead=1)
@@ -293,7 +306,7 @@ def test_after_replay_was_killed_streams_begin_anew_and_no_item_is_there_twice(t
         assert values(next(sampler)) == [0.0]
         inserter.flush()
         if saved:
-            save(gate)
+            save(client, gate)
         inserter.insert(insertion(1, items=2))
         inserter.flush()
         running.kill("replay", 0)

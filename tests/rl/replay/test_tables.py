@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -84,6 +86,18 @@ def test_rows_are_kept_as_long_as_the_stream_says_and_no_longer() -> None:
     assert replay._store.columns["x"].num_rows == 1
 
 
+def test_a_stream_cannot_keep_rows_that_are_gone_nor_such_that_are_not_sent_yet() -> None:
+    replay = ReplayTables([table()])
+    replay.insert(Insertion("0#0", 0, {"x": np.arange(6, dtype=np.float32)}, {}, {"x": 4}))
+    replay.insert(Insertion("0#0", 1, {}, {}, {"x": 1}))
+    assert replay._store.columns["x"].num_rows == 2
+    replay.insert(Insertion("0#0", 2, {}, {}, {"x": 9}))
+    assert replay._store.columns["x"].num_rows == 0
+    items = {"t": NewItems({"x": RowsOf("x", np.array([6]))})}
+    replay.insert(Insertion("0#0", 3, {"x": np.array([7], np.float32)}, items))
+    assert replay.sample("t", 1).columns["x"].tolist() == [7]
+
+
 def test_rows_that_no_item_has_named_are_freed_at_once_unless_they_are_kept() -> None:
     replay = ReplayTables([table()])
     replay.insert(Insertion("0#0", 0, {"x": np.zeros(8)}, {}))
@@ -101,6 +115,15 @@ def test_new_items_have_the_largest_priority_so_far_or_1() -> None:
     replay.insert(numbered(2, 2, priorities=np.zeros(2)))
     replay.insert(numbered(3, 2))
     assert set(replay.sample("t", 40).columns["x"].tolist()) == {6, 7}
+
+
+def test_priorities_of_float32_are_powers_of_float64() -> None:
+    replay = ReplayTables([table(sampler=Prioritized(0.6))])
+    priorities = np.array([0.1, 0.7], np.float32)
+    replay.insert(numbered(0, 2, priorities=priorities))
+    info = replay.sample("t", 20).info
+    powers = priorities.astype(np.float64) ** 0.6
+    np.testing.assert_allclose(info.probability, powers[info.inserted] / powers.sum(), rtol=1e-14)
 
 
 def replay_priorities(replay: ReplayTables) -> tuple[list[int], list[float]]:
@@ -235,16 +258,17 @@ def test_as_many_items_as_may_be_sampled_can_be_sampled_one_by_one(most: int, mi
     assert allowed <= most * num
 
 
-def test_a_batch_may_be_written_to_arrays_that_are_there() -> None:
+def test_a_batch_may_be_written_to_memory_that_is_there() -> None:
     replay = ReplayTables([table(sampler=Fifo(), max_times_sampled=1)])
     replay.insert(numbered(0, 8))
-    out = {"x": np.zeros(5, np.float32)}
-    batch = replay.sample("t", 3, out)
-    assert np.shares_memory(batch.columns["x"], out["x"]) and out["x"].tolist() == [0, 1, 2, 0, 0]
-    assert batch.columns["x"].shape == (3,)
-    for wrong in (np.zeros(2, np.float32), np.zeros(5), np.zeros((5, 1), np.float32), np.zeros(10, np.float32)[::2]):
-        with pytest.raises(ValueError, match=r"was given for 3 items of shape \(\) and dtype float32"):
-            replay.sample("t", 3, {"x": wrong})
+    memory = np.zeros(5, np.float32)
+
+    def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
+        assert (shape, dtype) == ((3,), np.float32)
+        return memory[:3]
+
+    batch = replay.sample("t", 3, allocate)
+    assert np.shares_memory(batch.columns["x"], memory) and memory.tolist() == [0, 1, 2, 0, 0]
     assert replay.sample("t", 5).columns["x"].tolist() == [3, 4, 5, 6, 7]
 
 

@@ -33,8 +33,9 @@ from ropewalk.program.restart_rule import Restart, restart_rule
 
 Redo = Literal["recompute", "keep"]
 
-PRELOADED = ("torch", "ropewalk.exchange.elastic.elastic_member")
-"""Imported in the fork server of all nodes: torch alone takes each process two seconds, and a restarted one as well."""
+PRELOADED = ("torch", "torch._dynamo", "ropewalk.exchange.elastic.elastic_member")
+"""Imported in the fork server of all nodes: torch alone takes each process two seconds, and a restarted one as well.
+Torch imports dynamo when it makes the first optimizer: a second more of each."""
 
 
 def data_parallel(

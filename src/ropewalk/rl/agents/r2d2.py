@@ -98,8 +98,8 @@ class R2D2(Agent):
         """Refuse settings that cannot work, before anything starts."""
         if self.period % self.unroll:
             raise ValueError(
-                f"period={self.period} is no multiple of unroll={self.unroll}: sequences begin where blocks do, because "
-                "the recurrent state is stored there"
+                f"period={self.period} is no multiple of unroll={self.unroll}: sequences begin where blocks do, "
+                "because the recurrent state is stored there"
             )
         if self.burn_in < 0 or self.trace < 1:
             raise ValueError(

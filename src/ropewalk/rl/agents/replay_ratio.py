@@ -1,4 +1,4 @@
-"""How often agents with replay learn from each item: the limiter of their table, for lock-step and for asynchronous runs."""
+"""`ratio_limiter`: how often agents with replay learn from each item, in lock-step and in asynchronous runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ def ratio_limiter(samples_per_insert: float, *, min_size: int, batch_size: int, 
 
     The numbers of samples owed that it allows lie one round's samples and one batch below and above
     samples_per_insert * min_size. In lock-step less than a batch is owed above the lower bound after the updates of a
-    round, so that the next round always fits in; asynchronous actors may be one round ahead of the learner, or behind it.
+    round, so that the next round always fits in. Asynchronous actors may be one round ahead of the learner, or one
+    behind it.
 
     Args:
         samples_per_insert: samples for each item.

@@ -43,12 +43,15 @@ class TD3(ContinuousAgent):
         target_noise: standard deviation of the noise on the target policy's actions.
         target_noise_clip: bound of that noise.
         policy_delay: updates of the critics for each one of policy and targets.
+        cloning_alpha: for recorded data, the weight of values against the squared error to recorded actions (TD3+BC,
+            https://arxiv.org/abs/2106.06860; 2.5 in the paper); None: values alone, as in TD3.
     """
 
     exploration: float = 0.1
     target_noise: float = 0.2
     target_noise_clip: float = 0.5
     policy_delay: int = 2
+    cloning_alpha: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work."""
@@ -123,8 +126,13 @@ class TD3Learner(ActorCriticsLearner):
         self._steps["critics"].take(critic_loss, info)
         metrics = {"critic_loss": critic_loss.item(), "value": target.mean().item()}
         if self.num_updates % self._settings.policy_delay == 0:
-            values = self.fixed_critics(transitions.observation, self.actor(transitions.observation))
-            policy_loss = losses.policy_loss(values)
+            action = self.actor(transitions.observation)
+            values = self.fixed_critics(transitions.observation, action)
+            alpha = self._settings.cloning_alpha
+            if alpha is None:
+                policy_loss = losses.policy_loss(values)
+            else:
+                policy_loss = losses.cloning_policy_loss(values, action, transitions.action, alpha)
             self._steps["actor"].take(policy_loss, info)
             self._target.follow(self.target_critics, self.critics, self.num_updates)
             self._target.follow(self._target_actor, self.actor, self.num_updates)

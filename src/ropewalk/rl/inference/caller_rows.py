@@ -36,7 +36,7 @@ class CallerRows:
         step: number of the call within its run.
         start: first row within the array of all calls.
         stop: row after the last one.
-        words: state of the caller's generator, uint64, shape (6,).
+        words: state of the caller's generator, 6 numbers.
     """
 
     group: int
@@ -44,7 +44,7 @@ class CallerRows:
     step: int
     start: int
     stop: int
-    words: NDArray[np.uint64]
+    words: Sequence[int]
 
     @property
     def num_envs(self) -> int:
@@ -66,19 +66,20 @@ def packed(group: int, run: int, step: int, num_envs: int, rng: np.random.Genera
     rows = np.empty((num_envs, _FACTS + _WORDS), np.int64)
     rows[:, 0] = np.arange(num_envs)
     rows[:, 1:_FACTS] = group, run, step
-    rows[:, _FACTS:] = words_of(rng).view(np.int64)
+    rows[:, _FACTS:] = np.array(words_of(rng), np.uint64).view(np.int64)
     return rows
 
 
 def unpacked(rows: Rows) -> list[CallerRows]:
     """Return the calls that the rows are of, in their order."""
-    starts = np.flatnonzero(rows[:, 0] == 0).tolist()
-    calls: list[CallerRows] = []
-    for start, stop in zip(starts, [*starts[1:], len(rows)], strict=True):
-        _, group, run, step = rows[start, :_FACTS].tolist()
-        words = np.ascontiguousarray(rows[start, _FACTS:]).view(np.uint64)
-        calls.append(CallerRows(group, run, step, start, stop, words))
-    return calls
+    starts = np.flatnonzero(rows[:, 0] == 0)
+    begins: list[int] = starts.tolist()
+    return [
+        CallerRows(group, run, step, start, stop, [word & _MASK for word in words])
+        for start, stop, (_, group, run, step, *words) in zip(
+            begins, [*begins[1:], len(rows)], rows[starts].tolist(), strict=True
+        )
+    ]
 
 
 def run_number(run_id: str) -> int:
@@ -86,8 +87,8 @@ def run_number(run_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(run_id.encode(), digest_size=8).digest(), "little", signed=True)
 
 
-def words_of(rng: np.random.Generator) -> NDArray[np.uint64]:
-    """Return the state of a generator, uint64, shape (6,).
+def words_of(rng: np.random.Generator) -> list[int]:
+    """Return the state of a generator: 6 numbers below 2**64.
 
     Raises:
         TypeError: the generator is none of numpy's PCG64.
@@ -100,7 +101,7 @@ def words_of(rng: np.random.Generator) -> NDArray[np.uint64]:
         )
     number, increment = state["state"]["state"], state["state"]["inc"]
     halves = [number & _MASK, number >> 64, increment & _MASK, increment >> 64]
-    return np.array([*halves, state["has_uint32"], state["uinteger"]], np.uint64)
+    return [*halves, state["has_uint32"], state["uinteger"]]
 
 
 def set_words(rng: np.random.Generator, words: Sequence[int]) -> None:

@@ -24,6 +24,10 @@ _SIZE_AT = {
 """Methods that draw for rows, and which of their arguments is the size."""
 
 
+_UNUSED = np.random.PCG64(0)
+"""What numpy's class wants to have; nothing is drawn from it."""
+
+
 class JoinedGenerator(np.random.Generator):
     """Draws arrays whose first axis are the rows of all parts. A single number is drawn by each; the first one counts.
 
@@ -32,7 +36,7 @@ class JoinedGenerator(np.random.Generator):
     """
 
     def __init__(self, parts: Sequence[tuple[np.random.Generator, int]]) -> None:
-        super().__init__(np.random.PCG64(0))  # never drawn from
+        super().__init__(_UNUSED)
         self._parts = parts
         self._num_rows = sum(num for _, num in parts)
 

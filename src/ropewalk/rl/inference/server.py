@@ -23,7 +23,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.inference.caller_rows import CallerRows, Rows, set_words, unpacked, words_of
 from ropewalk.rl.inference.joined_generator import JoinedGenerator
 from ropewalk.rl.inference.recurrent_memory import RecurrentMemory, StateArrays
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
 
 MAX_ROWS = 1024
@@ -45,8 +45,8 @@ class InferenceAnswer:
     """Actions for the rows of a call. All arrays have shape (rows, ...).
 
     Attributes:
-        action: see `Choice`.
-        extras: see `Choice`.
+        action: see `ActionChoice`.
+        extras: see `ActionChoice`.
         version: of the weights, int64.
         words: state of the caller's generator after what was drawn from it, uint64, shape (rows, 6).
         forgot: whether the recurrent state was unknown here, so that it began anew in the middle of an episode.
@@ -122,7 +122,7 @@ class InferenceServer:
             while len(self._generators) < len(calls):
                 self._generators.append(np.random.Generator(np.random.PCG64(0)))
             for call, generator in zip(calls, self._generators, strict=False):
-                set_words(generator, call.words.tolist())
+                set_words(generator, call.words)
             batches = [[call] for call in calls] if self._exact else [calls]
             generators = iter(self._generators)
             answers = [
@@ -185,17 +185,19 @@ class InferenceServer:
         policy = self._policy.joined([(self._group_part(call.group), call.num_envs) for call in calls])
         state = {name: np.concatenate([state[name] for state, _ in known]) for name in known[0][0]}
         choice = policy.act(observation, first, state, rng, greedy=greedy)
-        self._keep(calls, [state for state, _ in known], choice)
-        unknown = np.repeat([not is_known for _, is_known in known], sizes)
+        forgot = np.zeros(len(first), np.bool_)
+        if self._memory.is_needed:
+            self._keep(calls, [state for state, _ in known], choice)
+            forgot = np.array([not is_known for _, is_known in known]).repeat(sizes) & ~first
         return InferenceAnswer(
             action=choice.action,
             extras=dict(choice.extras),
             version=np.full(len(first), self._version, np.int64),
-            words=np.repeat([words_of(generator) for generator in generators], sizes, axis=0),
-            forgot=unknown & ~first if self._memory.is_needed else np.zeros(len(first), np.bool_),
+            words=np.array([words_of(generator) for generator in generators], np.uint64).repeat(sizes, axis=0),
+            forgot=forgot,
         )
 
-    def _keep(self, calls: Sequence[CallerRows], before: Sequence[StateArrays], choice: Choice) -> None:
+    def _keep(self, calls: Sequence[CallerRows], before: Sequence[StateArrays], choice: ActionChoice) -> None:
         offset = calls[0].start
         for call, state in zip(calls, before, strict=True):
             rows = slice(call.start - offset, call.stop - offset)

@@ -29,6 +29,7 @@ from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.normalisation import observe
 from ropewalk.rl.replay.batch import Batch, SampleInfo
+from ropewalk.rl.variables import lag_metrics, version_lags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +82,8 @@ class OnPolicyLearner(Learner):
 
     def update(self, batch: Batch, progress: float) -> Update:
         """See `Learner`."""
-        lags = self.version - batch.info.version
-        metrics = {"policy_lag": float(lags.mean()), "policy_lag_max": float(lags.max())}
+        lags = version_lags(self.version, batch.info.version)
+        metrics = lag_metrics(self.version, batch.info.version)
         batch = self._fresh(batch, lags)
         metrics["num_dropped"] = float(self.num_dropped)
         if len(batch) == 0:

@@ -11,7 +11,12 @@ LogRow: TypeAlias = Mapping[str, "float | int | str | None"]
 
 
 class Logger(Protocol):
-    """Anything that takes rows: `rl.CSVLogger(path)`, a function of label and row, the logger of a tracking service."""
+    """Anything that takes rows: `rl.CSVLogger(path)`, a function of label and row, the logger of a tracking service.
+
+    If it raises an `Exception`, as when a disk is full or a service does not answer, that is logged by `logging`, and
+    training goes on; the row is in the result's timeline all the same. `KeyboardInterrupt` and other exceptions that
+    are not an `Exception` end the run.
+    """
 
     def __call__(self, label: str, row: LogRow) -> None:
         """Take one row.

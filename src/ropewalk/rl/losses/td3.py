@@ -49,4 +49,20 @@ def policy_loss(values: Tensor) -> Tensor:
     return -values[0].mean()
 
 
-__all__ = ["clipped_double_target", "critic_loss", "policy_loss", "smoothed_action"]
+def cloning_policy_loss(values: Tensor, action: Tensor, recorded: Tensor, alpha: float) -> Tensor:
+    """Return the mean of -lambda Q_1(x, pi(x)) plus the squared error to the recorded actions (TD3+BC).
+
+    Fujimoto, Gu: A Minimalist Approach to Offline Reinforcement Learning, 2021 (https://arxiv.org/abs/2106.06860),
+    equations 3 and 5: lambda = alpha / mean |Q_1|, through which no gradient flows.
+
+    Args:
+        values: Q_c(x, pi(x)), shape (C, B).
+        action: pi(x), canonical, shape (B, A).
+        recorded: the actions of the data, canonical, shape (B, A).
+        alpha: weight of the values, 2.5 in the paper.
+    """
+    weight = alpha / values[0].detach().abs().mean().clamp(min=1e-8)
+    return -weight * values[0].mean() + (action - recorded).square().mean()
+
+
+__all__ = ["clipped_double_target", "cloning_policy_loss", "critic_loss", "policy_loss", "smoothed_action"]

@@ -62,6 +62,7 @@ class LSTMTorso(Torso):
         self, observation: ObservationTensor, first: Tensor, state: Mapping[str, Tensor]
     ) -> tuple[Tensor, State]:
         """See `Torso`."""
+        self.memory.flatten_parameters()  # a copied network's are apart, which cuDNN warns of; free if they are not
         inner_state = {name.removeprefix("inner."): array for name, array in state.items() if name.startswith("inner.")}
         inputs, inner_state = self.inner.unroll(observation, first, inner_state)
         memory: State = {"hidden": state["hidden"], "cell": state["cell"]}

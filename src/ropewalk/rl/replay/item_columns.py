@@ -61,6 +61,12 @@ class ItemColumn:
         slots = self._slots[positions].reshape(-1)
         return slots[slots >= 0] if self.padded else slots
 
+    def copied(self, num_positions: int) -> ItemColumn:
+        """Return a copy of the first positions, of which only `saved` may be called."""
+        other = ItemColumn(self.stored, self.shape)
+        other._slots = self._slots[:num_positions].copy()
+        return other
+
     def saved(self, positions: Keys, numbers: Slots) -> Slots:
         """Return the slots of items, shape (items,) or (items, L), as numbers under which their rows are saved."""
         slots = self._slots[positions]

@@ -124,6 +124,20 @@ class ItemFacts:
         """Return the run id of each item."""
         return tuple(map(self._run_ids.__getitem__, self._runs[positions].tolist()))
 
+    def copied(self) -> ItemFacts:
+        """Return a copy, of which only `state_dict` may be called."""
+        other, num = ItemFacts(), self._num_touched
+        other.keys = self.keys[:num].copy()
+        other.priorities = self.priorities[:num].copy()
+        other.times_sampled = self.times_sampled[:num].copy()
+        other.versions = self.versions[:num].copy()
+        other.inserted = self.inserted[:num].copy()
+        other._runs = self._runs[:num].copy()
+        other._run_ids = list(self._run_ids)
+        other._free = self._free[: self._num_free].copy()
+        other._num_touched, other._num_free = num, self._num_free
+        return other
+
     def state_dict(self) -> dict[str, Array]:
         """Return all facts of the items, in the order of their insertion, and the positions that are free."""
         self._forget_runs()

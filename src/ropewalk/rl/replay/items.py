@@ -42,6 +42,36 @@ class FoundItems:
     num_items: int
 
 
+@dataclass(frozen=True, slots=True)
+class FrozenItems:
+    """Copies of what a table has, to be saved. Made in little time; what takes more is left to `state_dict`.
+
+    Attributes:
+        facts: of the items.
+        columns: of the table's samples.
+        selectors: what they save.
+        largest_priority: so far.
+    """
+
+    facts: ItemFacts
+    columns: Mapping[str, ItemColumn]
+    selectors: Mapping[str, Array]
+    largest_priority: float
+
+    def state_dict(self, saved_slots: Mapping[str, Slots]) -> dict[str, Array]:
+        """Return everything as arrays.
+
+        Args:
+            saved_slots: by stored column and slot, the number under which the row is saved.
+        """
+        positions = self.facts.in_order()
+        state = {f"items/{name}": array for name, array in self.facts.state_dict().items()}
+        for name, column in self.columns.items():
+            state[f"columns/{name}"] = column.saved(positions, saved_slots[column.stored])
+            state[f"stored/{name}"] = np.array(column.stored)
+        return {**state, **self.selectors, "largest_priority": np.array(self.largest_priority)}
+
+
 class ItemTable:
     """Items of one table. Not thread-safe.
 
@@ -183,21 +213,14 @@ class ItemTable:
         self.counts = TableCounts()
         self._largest_priority = 0.0
 
-    def state_dict(self, saved_slots: Mapping[str, Slots]) -> dict[str, Array]:
-        """Return all items and the state of the selectors.
-
-        Args:
-            saved_slots: by stored column and slot, the number under which the row is saved.
-        """
-        positions = self._facts.in_order()
-        state = {f"items/{name}": array for name, array in self._facts.state_dict().items()}
-        for name, column in self._columns.items():
-            state[f"columns/{name}"] = column.saved(positions, saved_slots[column.stored])
-            state[f"stored/{name}"] = np.array(column.stored)
+    def frozen(self) -> FrozenItems:
+        """Return all items and the state of the selectors, as they are now."""
+        facts, selectors = self._facts.copied(), dict[str, Array]()
         for purpose, kind, selector in self._selectors():
-            state[f"{purpose}/kind"] = np.array(kind)
-            state |= {f"{purpose}/state/{name}": array for name, array in selector.state_dict().items()}
-        return state | {"largest_priority": np.array(self._largest_priority)}
+            selectors[f"{purpose}/kind"] = np.array(kind)
+            selectors |= {f"{purpose}/state/{name}": array for name, array in selector.state_dict().items()}
+        columns = {name: column.copied(facts.capacity) for name, column in self._columns.items()}
+        return FrozenItems(facts, columns, selectors, self._largest_priority)
 
     def load_state_dict(self, state: Mapping[str, Array], counts: TableCounts) -> None:
         """Take over items, whose rows are in the store under the slots that were saved; there were none before."""

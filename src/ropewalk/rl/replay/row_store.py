@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.growth import grown
@@ -71,6 +72,9 @@ class RowColumn:
         self._num_free = 0
         self._num_touched = 0
         self._trim_at = 0
+        self._num_pins = 0
+        self._pinned = np.zeros(1, np.bool_)
+        self._pending: list[Slots] = []
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -127,18 +131,43 @@ class RowColumn:
         """Count one holder less of each row, and free those that have none."""
         self._holders[slots] -= 1
         freed = slots[self._holders[slots] == 0]
-        self._free[self._num_free : self._num_free + len(freed)] = freed
-        self._num_free += len(freed)
-        if self.num_rows < self._trim_at:
-            self._trim()
+        if self._num_pins:
+            pinned = self._pinned[np.minimum(freed, len(self._pinned) - 1)]
+            self._pending.append(freed[pinned])
+            freed = freed[~pinned]
+        self._make_free(freed)
 
-    def held(self) -> Slots:
-        """Return the slots that have a holder, in order."""
-        return np.flatnonzero(self._holders[: self._num_touched])
+    def pin(self) -> None:
+        """Keep the rows that have a holder now, even if they lose it, until `unpin`."""
+        # One entry more, which stands for all rows that came later.
+        pinned = np.zeros(self._num_touched + 1, np.bool_)
+        np.greater(self._holders[: self._num_touched], 0, out=pinned[:-1])
+        if self._num_pins:
+            pinned[: len(self._pinned)] |= self._pinned
+        self._pinned = pinned
+        self._num_pins += 1
+
+    def unpin(self) -> None:
+        """End a `pin`; after the last one, free the rows that have lost their holders meanwhile."""
+        self._num_pins -= 1
+        if not self._num_pins:
+            for freed in self._pending:
+                self._make_free(freed)
+            self._pending = []
+
+    def holders(self) -> NDArray[np.int32]:
+        """Return a copy of the number of holders of each row."""
+        return self._holders[: self._num_touched].copy()
 
     def read(self, slots: Slots, out: Array) -> None:
         """Copy rows; see `Slab.read`."""
         self._slab.read(slots, out)
+
+    def _make_free(self, freed: Slots) -> None:
+        self._free[self._num_free : self._num_free + len(freed)] = freed
+        self._num_free += len(freed)
+        if self.num_rows < self._trim_at:
+            self._trim()
 
     def _trim(self) -> None:
         """Give the memory of free rows back to the system; the first ones are used first afterwards.

@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from ropewalk.rl.replay.batch import Batch
-from ropewalk.rl.replay.draws import Draws, DrawsInOrder, SamplerClosed
 from ropewalk.rl.replay.here import callable_replay
 from ropewalk.rl.replay.life import ReplayLife
 from ropewalk.rl.replay.pieces import joined, part_of
+from ropewalk.rl.replay.sample_calls import SampleCalls, SampleCallsInOrder, SamplerClosed
 from ropewalk.rl.replay.shards import ShardedReplay
 
 logger = logging.getLogger(__name__)
@@ -62,12 +62,12 @@ class Sampler:
                 raise ValueError(f"{name} must be at least 1, not {value}")
         self._table, self._batch_size, self._deadline_s = table, batch_size, deadline_s
         if isinstance(replay, ShardedReplay):
-            self._draws: Draws = replay.draws(table, batch_size, ahead * workers)
+            self._sample_calls: SampleCalls = replay.sample_calls(table, batch_size, ahead * workers)
         else:
             source = callable_replay(replay)
             # With tables of this process a call draws at once, from what was inserted by then.
             num_calls = ahead * workers if source is replay else 1
-            self._draws = DrawsInOrder(source, table, batch_size, num_calls)
+            self._sample_calls = SampleCallsInOrder(source, table, batch_size, num_calls)
         self._pieces: deque[Batch] = deque()
         self._lives: dict[str, str] = {}
         self.losses: list[str] = []
@@ -87,7 +87,7 @@ class Sampler:
         due = None if self._deadline_s is None else time.monotonic() + self._deadline_s
         while self._num_items < self._batch_size:
             try:
-                batch, life = self._draws.receive(due)
+                batch, life = self._sample_calls.receive(due)
             except SamplerClosed:
                 raise StopIteration from None
             self._note(life)
@@ -97,11 +97,11 @@ class Sampler:
     @property
     def is_ready(self) -> bool:
         """Whether `next` would return without waiting, as far as is known."""
-        return self._num_items >= self._batch_size or self._draws.is_ready
+        return self._num_items >= self._batch_size or self._sample_calls.is_ready
 
     def close(self) -> None:
         """Give up all calls; a thread that waits in `next` is woken, and gets StopIteration. May be called twice."""
-        self._draws.close()
+        self._sample_calls.close()
 
     @property
     def _num_items(self) -> int:

@@ -2,8 +2,7 @@
 
     actors ── insert ──▶ line ─▶ limiter ─▶ ┌────────────────┐ ◀─ limiter ◀─ line ◀── sample ── learner
                                             │  ReplayTables  │
-    checkpoint ◀── forked between two ───── └────────────────┘ ◀── update_priorities, delete, reset, set_limiter
-                   operations
+    checkpoint ◀── rows, piece by piece ─── └────────────────┘ ◀── update_priorities, delete, reset, set_limiter
 
 Every call holds one lock for as long as it changes or reads the tables, and releases it while it waits. Calls wait by
 `rw.wait_for`, so the call of a caller that is gone does not occupy a place.
@@ -26,11 +25,13 @@ from numpy.typing import NDArray
 
 import ropewalk as rw
 from ropewalk.errors import DeadlineExceeded, LimiterDeadlock, StreamLost
+from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.lent_batches import BatchLender, LentBatch
 from ropewalk.rl.replay.life import ReplayLife
 from ropewalk.rl.replay.limiters.limiter import Limiter
+from ropewalk.rl.replay.snapshot import ReplaySnapshot
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.replay.tables import ReplayTables
@@ -40,8 +41,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_CHECKPOINT_POLL_S = 0.05
-"""Seconds between two questions whether a checkpoint is due."""
+_PIECE_BYTES = 1 << 20
+"""Rows are read for a checkpoint in pieces of this size, between which calls go on."""
 _LEARNING = 6
 """How many times `deadlock_s` a table may be full that was sampled before: its sampler may be computing."""
 
@@ -63,11 +64,11 @@ class ReplayServer:
         self._lender = BatchLender()
         self._names = tuple(table.name for table in self._tables.tables)
         self._deadlock_s = deadlock_s
-        # Reentrant, because `run` holds it while `state_dict` is called.
         self._lock = threading.RLock()
         self._lines = WaitingLines(self._names)
         self._in_order: WeakValueDictionary[str, threading.Condition] = WeakValueDictionary()
         """By run id, told when an insertion of the stream was done; only where a later one waits for it."""
+        self._snapshot: ReplaySnapshot | None = None
         self._lives: dict[str, str] = {}
         """By group, the run id of its present life."""
         self._changed = dict.fromkeys(self._names, time.monotonic())
@@ -305,28 +306,24 @@ class ReplayServer:
 
     # State
 
-    def run(self) -> None:
-        """Save the state between two operations when that is due, until the program stops."""
-        while not rw.wait_for_stop(_CHECKPOINT_POLL_S):
-            # No operation is under way here, and calls wait only for the fork that preserves the memory. No call of
-            # this class waits for a turn, so holding the lock blocks nothing that `checkpoint_here` waits for.
-            with self._lock:
-                rw.checkpoint_here()
-
     @rw.concurrent(1)
-    def state_dict(self) -> dict[str, Any]:
-        """Return all items, rows and counts. They are copied when this is pickled, before which nothing may change.
+    def state_dict(self) -> rw.Frozen[dict[str, Any]]:
+        """Return all items, rows and counts of this moment. Rows are read when the state is pickled.
 
-        A forked child has all memory as it was, and copies without holding up any call.
+        Calls wait only while the facts of the items are copied, and between two pieces of the rows.
         """
-        return {"tables": _TablesState(self._tables), "lives": dict(self._lives)}
+        with self._lock:
+            if self._snapshot:  # its checkpoint was given up, or has been written
+                self._snapshot.close()
+            self._snapshot = self._tables.snapshot()
+            return rw.Frozen({"tables": _TablesState(self._snapshot, self._lock), "lives": dict(self._lives)})
 
     @rw.concurrent(1)
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, with the limiters and other settings of now."""
         tables = state["tables"]
         with self._lock:
-            saved = tables.tables.state_dict() if isinstance(tables, _TablesState) else tables
+            saved = tables.read() if isinstance(tables, _TablesState) else tables
             for difference in self._tables.load_state_dict(saved):
                 logger.warning("%s: %s", self._life.server, difference)
             self._lives = dict(state["lives"])
@@ -413,12 +410,32 @@ class ReplayServer:
 
 @dataclass(frozen=True, slots=True)
 class _TablesState:
-    """The state of tables, which is copied when this is pickled; it is unpickled as the copies."""
+    """The state of tables, whose rows are read when this is pickled; it is unpickled as a dictionary."""
 
-    tables: ReplayTables
+    snapshot: ReplaySnapshot
+    lock: threading.RLock
+
+    def read(self) -> dict[str, Array]:
+        """Return the state, and let the rows go."""
+        state = self.snapshot.state_dict()
+        for name, num in self.snapshot.num_rows.items():
+            state[f"rows/{name}"] = self._rows(name, num)
+        with self.lock:
+            self.snapshot.close()
+        return state
+
+    def _rows(self, name: str, num: int) -> Array:
+        with self.lock:
+            first = self.snapshot.rows(name, 0, min(num, 1))
+        rows = np.empty((num, *first.shape[1:]), first.dtype)
+        step = max(1, _PIECE_BYTES // max(1, first.nbytes))
+        for start in range(0, num, step):
+            with self.lock:
+                rows[start : start + step] = self.snapshot.rows(name, start, min(start + step, num))
+        return rows
 
     def __reduce__(self) -> Any:
-        return dict, (self.tables.state_dict(),)
+        return dict, (self.read(),)
 
 
 def _server_name() -> str:

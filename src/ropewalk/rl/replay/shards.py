@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from ropewalk.errors import ServiceLost
 from ropewalk.rl.replay.batch import Batch
-from ropewalk.rl.replay.draws import Answer, Drawn, Draws
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.limiters.limiter import Limiter
+from ropewalk.rl.replay.sample_calls import Answer, Drawn, SampleCalls
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.table_info import TableInfo
 
@@ -73,9 +73,9 @@ class ShardedReplay:
         """Return the settings of the tables, which are equal in all shards."""
         return self._left()[0][1].tables()
 
-    def draws(self, table: str, batch_size: int, num_calls: int) -> Draws:
+    def sample_calls(self, table: str, batch_size: int, num_calls: int) -> SampleCalls:
         """Return calls for samples of all shards, for a `Sampler`; `num_calls` of each shard."""
-        return ShardDraws(self, table, batch_size, num_calls, self._seed)
+        return ShardSampleCalls(self, table, batch_size, num_calls, self._seed)
 
     def update_priorities(self, table: str, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> int:
         """Change priorities; see `ReplayServer.update_priorities`."""
@@ -118,7 +118,7 @@ class ShardedReplay:
         return left
 
 
-class ShardDraws(Draws):
+class ShardSampleCalls(SampleCalls):
     """Calls for samples of all shards, received in proportion to the shards' weights.
 
     A shard's weight is its number of items, or, for a prioritized table, the sum from which it draws. Each call of a
@@ -214,4 +214,4 @@ def _summed(infos: Sequence[TableInfo]) -> TableInfo:
     return replace(first, **sums, **all_wait)
 
 
-__all__ = ["ShardDraws", "ShardedReplay"]
+__all__ = ["ShardSampleCalls", "ShardedReplay"]

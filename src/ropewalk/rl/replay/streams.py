@@ -12,7 +12,7 @@ from ropewalk.rl.replay.insertion import Insertion, RowsOf
 from ropewalk.rl.replay.slab import Slots
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RowWindow:
     """The slots of a stream's latest rows in one column.
 
@@ -71,6 +71,13 @@ class Streams:
                 "were lost (if replay has started anew, its streams have to start anew too, with new run ids)"
             )
         return True
+
+    def copied(self) -> Streams:
+        """Return a copy that does not change with this."""
+        other = Streams()
+        other.open = {run_id: RowStream(of.sequence, dict(of.windows)) for run_id, of in self.open.items()}
+        other.ended = dict(self.ended)
+        return other
 
     def state_dict(self, saved_slots: Mapping[str, Slots]) -> dict[str, Array]:
         """Return all streams.

@@ -23,6 +23,7 @@ from ropewalk.rl.replay.limiters.limiter import Limiter, RateLimiter, TableCount
 from ropewalk.rl.replay.limiters.waiting import why_insert_waits, why_sample_waits
 from ropewalk.rl.replay.row_store import RowStore
 from ropewalk.rl.replay.slab import Slots
+from ropewalk.rl.replay.snapshot import ReplaySnapshot
 from ropewalk.rl.replay.streams import RowStream, RowWindow, Streams, check_rows, first_kept
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.table_info import TableInfo
@@ -173,30 +174,22 @@ class ReplayTables:
         """Return facts about each table."""
         return {name: _info(table) for name, table in self._tables.items()}
 
+    def snapshot(self) -> ReplaySnapshot:
+        """Return everything as it is now, with rows that are read later, while replay goes on."""
+        items = {name: table.frozen() for name, table in self._tables.items()}
+        return ReplaySnapshot(self._store, self._streams, items, self._counts_and_limiters())
+
     def state_dict(self, *, with_items: bool = True) -> dict[str, Array]:
         """Return everything that decides what comes next, as copies.
 
         Args:
             with_items: with items and rows, without which only the counts are saved.
         """
-        state: dict[str, Array] = {"with_items": np.array(with_items)}
-        saved_slots: dict[str, Slots] = {}
-        for name, column in self._store.columns.items() if with_items else ():
-            held = column.held()
-            numbers = saved_slots[name] = np.full(column.capacity, -1)
-            numbers[held] = np.arange(len(held))
-            rows = state[f"rows/{name}"] = np.empty((len(held), *column.shape), column.dtype)
-            column.read(held, rows)
-        if with_items:
-            state |= {f"streams/{name}": array for name, array in self._streams.state_dict(saved_slots).items()}
-        for name, table in self._tables.items():
-            start, limiter, counts = f"tables/{name}/", table.formula, table.counts
-            numbers = limiter.samples_per_insert, limiter.min_size, limiter.min_diff, limiter.max_diff
-            state[f"{start}limiter"] = np.array(numbers, np.float64)
-            state[f"{start}counts"] = np.array([counts.inserts, counts.deletes, counts.samples])
-            if with_items:
-                state |= {f"{start}{key}": array for key, array in table.state_dict(saved_slots).items()}
-        return state
+        if not with_items:
+            return self._counts_and_limiters() | {"with_items": np.array(False)}
+        with self.snapshot() as snapshot:
+            rows = {f"rows/{name}": snapshot.rows(name, 0, num) for name, num in snapshot.num_rows.items()}
+            return snapshot.state_dict() | rows
 
     def load_state_dict(self, state: Mapping[str, Array]) -> tuple[str, ...]:
         """Replace everything by what was saved; limiters and all other settings stay as they are now.
@@ -234,6 +227,15 @@ class ReplayTables:
         near = difflib.get_close_matches(name, self._tables, 1)
         guess = f" (did you mean {near[0]!r}?)" if near else ""
         raise ValueError(f"there is no table {name!r}{guess}; the tables are {sorted(self._tables)}")
+
+    def _counts_and_limiters(self) -> dict[str, Array]:
+        state: dict[str, Array] = {}
+        for name, table in self._tables.items():
+            limiter, counts = table.formula, table.counts
+            numbers = limiter.samples_per_insert, limiter.min_size, limiter.min_diff, limiter.max_diff
+            state[f"tables/{name}/limiter"] = np.array(numbers, np.float64)
+            state[f"tables/{name}/counts"] = np.array([counts.inserts, counts.deletes, counts.samples])
+        return state
 
     def _load_items(self, state: Mapping[str, Array]) -> list[str]:
         rows = part_of(state, "rows/")
@@ -298,7 +300,8 @@ class ReplayTables:
             # -1, no row, becomes -1, no slot.
             offsets = np.where(rows.rows < 0, len(window.slots), rows.rows - window.start)
             slots[name] = rows.column, np.append(window.slots, -1)[offsets]
-        return FoundItems(slots, items.priorities, insertion.run_id, insertion.version, len(items))
+        priorities = None if items.priorities is None else np.asarray(items.priorities, np.float64)
+        return FoundItems(slots, priorities, insertion.run_id, insertion.version, len(items))
 
     def _move_windows(self, insertion: Insertion, known: dict[str, RowWindow]) -> None:
         stream = self._streams.open.setdefault(insertion.run_id, RowStream())

@@ -217,6 +217,19 @@ def test_the_line_of_a_fifo_does_not_grow_with_the_number_of_insertions() -> Non
     assert len(state._line) < 1000
 
 
+@pytest.mark.parametrize("selector", [Fifo(), Lifo()], ids=str)
+def test_entries_of_keys_that_left_are_passed_only_once(selector: Selector) -> None:
+    """Otherwise each choice would search through all that left, up to half of a table."""
+    state = made(selector)
+    state.insert(np.arange(100), np.ones(100))
+    gone = np.arange(40) if isinstance(selector, Fifo) else np.arange(60, 100)
+    state.delete(gone)
+    assert state._first_entries(1).tolist() == [-1]
+    state.select(1)
+    expected = 40 if isinstance(selector, Fifo) else 59
+    assert expected in state._first_entries(24).tolist()
+
+
 def test_the_heap_does_not_grow_with_the_number_of_updates() -> None:
     state = made(MinHeap())
     state.insert(np.arange(100), np.ones(100))

@@ -1,4 +1,4 @@
-"""`Draws`: the calls for samples of a table that are under way."""
+"""`SampleCalls`: the calls for samples of a table that are under way."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SamplerClosed(Exception):
     """The sampler was closed while a thread waited in it."""
 
 
-class Draws(ABC):
+class SampleCalls(ABC):
     """Keeps calls for samples under way; one thread receives, any thread closes.
 
     Args:
@@ -134,7 +134,7 @@ class Draws(ABC):
         )
 
 
-class DrawsInOrder(Draws):
+class SampleCallsInOrder(SampleCalls):
     """Calls of one server, received in the order in which they were made.
 
     Args:
@@ -167,4 +167,4 @@ class DrawsInOrder(Draws):
         return tuple(self._calls)
 
 
-__all__ = ["Answer", "Drawn", "Draws", "DrawsInOrder", "SamplerClosed"]
+__all__ = ["Answer", "Drawn", "SampleCalls", "SampleCallsInOrder", "SamplerClosed"]
