@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ropewalk.rl.blocks import EpisodeEnd
@@ -19,10 +19,10 @@ class Counters:
 
     Attributes:
         steps: environment steps that reached replay; resets do not count.
+        stale_steps: environment steps that were dropped because they were older than `Experiment.max_lag`.
         episodes: episodes that ended in them.
         updates: of the learner.
         rounds: rounds of lock-step.
-        lost_lives: actors that died or were replaced.
         recent: scores of the last 100 episodes.
     """
 
@@ -30,7 +30,7 @@ class Counters:
     episodes: int = 0
     updates: int = 0
     rounds: int = 0
-    lost_lives: int = 0
+    stale_steps: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     @property
@@ -44,6 +44,10 @@ class Counters:
         for episode in episodes:
             self.episodes += 1
             self.recent.append(episode.score)
+
+    def copied(self) -> Counters:
+        """Return a copy that does not change any more; may be called while another thread counts."""
+        return replace(self, recent=self.recent.copy())  # in one step, where `deepcopy` is interrupted by an append
 
     def state_dict(self) -> dict[str, Any]:
         """Return all counts."""

@@ -29,6 +29,7 @@ from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.normalisation import observe
 from ropewalk.rl.replay.batch import Batch, SampleInfo
+from ropewalk.rl.variables import lag_metrics, version_lags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +61,16 @@ class OnPolicyLearner(Learner):
     """
 
     def __init__(self, model: ActorCritic, distribution: ActionDistribution, settings: OnPolicySettings) -> None:
-        self.model, self.distribution = model, distribution
+        self.model: ActorCritic = model
+        self.distribution: ActionDistribution = distribution
         self._settings = settings
         self._device = next(model.parameters()).device
         self._rewards = RewardScaling(settings.discount) if settings.normalise_rewards else None
-        self.gradient_step = GradientStep(
+        self.gradient_step: GradientStep = GradientStep(
             model.parameters(), settings.optimizer, max_norm=settings.max_grad_norm, not_finite=settings.not_finite
         )
-        self.num_updates = 0
-        self.num_dropped = 0
+        self.num_updates: int = 0
+        self.num_dropped: int = 0
 
     @abstractmethod
     def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
@@ -81,8 +83,8 @@ class OnPolicyLearner(Learner):
 
     def update(self, batch: Batch, progress: float) -> Update:
         """See `Learner`."""
-        lags = self.version - batch.info.version
-        metrics = {"policy_lag": float(lags.mean()), "policy_lag_max": float(lags.max())}
+        lags = version_lags(self.version, batch.info.version)
+        metrics = lag_metrics(self.version, batch.info.version)
         batch = self._fresh(batch, lags)
         metrics["num_dropped"] = float(self.num_dropped)
         if len(batch) == 0:
@@ -136,7 +138,7 @@ class OnPolicyLearner(Learner):
         self.model.load_state_dict(state["model"])
         self.gradient_step.load_state_dict(state["gradient_step"])
         self.num_updates, self.num_dropped = state["num_updates"], state["num_dropped"]
-        self.version = state["version"]
+        self.version: int = state["version"]
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
 
