@@ -17,7 +17,8 @@ from typing import Any, cast
 
 def library_of(value: Any) -> Any:
     """The library that an array belongs to; None if the value is not an array."""
-    return _library_of_kind(type(value))
+    kind: type[Any] = type(value)
+    return _library_of_kind(kind)
 
 
 @functools.lru_cache(256)
