@@ -34,7 +34,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ from ropewalk.errors import LimiterDeadlock, NotFinite
 from ropewalk.rl import distributed
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner
-from ropewalk.rl.distributed import Distribution, build_program
+from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.round_learner import LimiterStuck
 from ropewalk.rl.seeds import derived_seed
 from tests.rl.environments import hostile
@@ -66,9 +66,9 @@ STEPS_OF_A_BLOCK = 16
 
 
 @contextlib.contextmanager
-def running_experiment(experiment: rl.Experiment, actors: int, mode: Any = "async", **others: int) -> Iterator[Any]:
+def running_experiment(experiment: rl.Experiment, actors: int, mode: Any = "async", **others: int) -> Generator[Any]:
     groups = experiment.groups or actors
-    program = build_program(Assembly(experiment, groups), Distribution(actors, mode, **others), hold=True)
+    program = build_program(Assembly(experiment, groups), ProcessCounts(actors, mode, **others), hold=True)
     with program.launch() as running:
         yield running
 
@@ -341,6 +341,7 @@ def test_a_script_that_is_interrupted_leaves_a_checkpoint_and_no_process(
     script = SCRIPT.format(groups=groups, folder=str(folder), arguments=arguments)
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout
+    steps = updates = 0
     with process:
         for line in process.stdout:
             steps, updates = map(int, line.split())

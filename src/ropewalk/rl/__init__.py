@@ -22,6 +22,7 @@ with _lazy:
     from ropewalk.rl.adders.episode import EpisodeAdder as EpisodeAdder
     from ropewalk.rl.adders.n_step import NStepAdder as NStepAdder
     from ropewalk.rl.adders.sequence import SequenceAdder as SequenceAdder
+    from ropewalk.rl.adders.step_adder import StepAdder as StepAdder
     from ropewalk.rl.adders.unroll import UnrollAdder as UnrollAdder
     from ropewalk.rl.agents.a2c import A2C as A2C
     from ropewalk.rl.agents.agent import Agent as Agent
@@ -39,7 +40,11 @@ with _lazy:
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
     from ropewalk.rl.environments.isolated import Isolated as Isolated
+    from ropewalk.rl.environments.spec import ArraySpec as ArraySpec
+    from ropewalk.rl.environments.spec import ContinuousAction as ContinuousAction
+    from ropewalk.rl.environments.spec import DiscreteAction as DiscreteAction
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from ropewalk.rl.environments.spec import MultiDiscreteAction as MultiDiscreteAction
     from ropewalk.rl.environments.vector import make_vector as make_vector
     from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
     from ropewalk.rl.environments.wrappers.observation_action_reward import (
@@ -72,6 +77,7 @@ with _lazy:
     from ropewalk.rl.policies.policy import Policy as Policy
     from ropewalk.rl.population_member import ExperimentMember as ExperimentMember
     from ropewalk.rl.replay.batch import Batch as Batch
+    from ropewalk.rl.replay.inserter import Inserter as Inserter
     from ropewalk.rl.replay.insertion import Insertion as Insertion
     from ropewalk.rl.replay.limiters import MinSize as MinSize
     from ropewalk.rl.replay.limiters import QueueLimiter as QueueLimiter
@@ -85,10 +91,13 @@ with _lazy:
     from ropewalk.rl.replay.selectors import Prioritized as Prioritized
     from ropewalk.rl.replay.selectors import Uniform as Uniform
     from ropewalk.rl.replay.service import Replay as Replay
+    from ropewalk.rl.replay.service import ReplayServer as ReplayServer
+    from ropewalk.rl.replay.shards import ShardedReplay as ShardedReplay
     from ropewalk.rl.replay.table import ReplayTable as ReplayTable
     from ropewalk.rl.replay.tables import ReplayTables as ReplayTables
     from ropewalk.rl.replay.writer import TrajectoryWriter as TrajectoryWriter
     from ropewalk.rl.result import EvaluationScores as EvaluationScores
     from ropewalk.rl.result import ExperimentResult as ExperimentResult
+    from ropewalk.rl.saved_policies import load_policy as load_policy
     from ropewalk.rl.schedules import LinearSchedule as LinearSchedule
     from ropewalk.rl.variables import Variables as Variables

@@ -33,7 +33,7 @@ _CHECKPOINT_S = 5.0
 
 
 @dataclass(frozen=True)
-class Distribution:
+class ProcessCounts:
     """Which processes an experiment has.
 
     Attributes:
@@ -56,7 +56,7 @@ class Distribution:
             )
 
 
-def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool = False) -> rw.Program:
+def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool = False) -> rw.Program:
     """Return the program of an experiment.
 
     Args:
@@ -97,7 +97,7 @@ def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool 
 
 
 def drive_program(
-    assembly: Assembly, distribution: Distribution, log: Logger, *, engine: str | None = None
+    assembly: Assembly, distribution: ProcessCounts, log: Logger, *, engine: str | None = None
 ) -> ExperimentResult:
     """Launch the program, log its progress until the end, and return the result.
 
@@ -143,4 +143,4 @@ def _shown(status: LearnerStatus, log: ProgressLog) -> LearnerStatus:
     return status
 
 
-__all__ = ["Distribution", "build_program", "drive_program"]
+__all__ = ["ProcessCounts", "build_program", "drive_program"]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
-from ropewalk.rl.distributed import Distribution, build_program, drive_program
+from ropewalk.rl.distributed import ProcessCounts, build_program, drive_program
 from ropewalk.rl.environments.environment import EnvironmentFactory
 from ropewalk.rl.in_process import run_in_process
-from ropewalk.rl.logs.logger import Logger, as_logger
+from ropewalk.rl.logs.logger import Log, as_logger
 from ropewalk.rl.repeating import repeat
 from ropewalk.rl.result import ExperimentResult
 
@@ -102,7 +102,7 @@ class Experiment:
         inference: int = 0,
         evaluators: int = 0,
         engine: str | None = None,
-        log: Logger | str | None = "terminal",
+        log: Log = "terminal",
     ) -> ExperimentResult:
         """Train to the end, and return what came of it.
 
@@ -116,7 +116,7 @@ class Experiment:
             inference: processes that choose actions for all actors, which then hold no network (SEED RL).
             evaluators: processes that evaluate the newest weights.
             engine: where the processes run, such as "slurm"; None: as the settings say.
-            log: where progress goes: "terminal", "silent", or a `Logger`.
+            log: where progress goes: "terminal", "silent", a `Logger`, or a list of these.
 
         Raises:
             ValueError: these settings do not fit each other; said before anything starts.
@@ -133,10 +133,10 @@ class Experiment:
                     "everything in this one; say actors=1 or more"
                 )
             return run_in_process(assembly, logger)
-        distribution = Distribution(actors, self._mode(mode), inference=inference, evaluators=evaluators)
+        distribution = ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators)
         return drive_program(assembly, distribution, logger, engine=engine)
 
-    def repeat(self, record: Path | str, *, log: Logger | str | None = "terminal") -> ExperimentResult:
+    def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:
         """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.
 
         Args:
@@ -163,7 +163,7 @@ class Experiment:
                 "the result of a program that ends by itself would be lost; give the experiment a checkpoint"
             )
         assembly = self._assembly(actors, mode, lag, inference)
-        distribution = Distribution(actors, self._mode(mode), inference=inference, evaluators=evaluators)
+        distribution = ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators)
         return build_program(assembly, distribution)
 
     def in_words(self) -> str:

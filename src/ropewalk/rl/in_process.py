@@ -33,14 +33,14 @@ def run_in_process(assembly: Assembly, log: Logger) -> ExperimentResult:
     deferred = assembly.experiment.checkpoint is not None
     with (
         one_torch_thread(),
-        contextlib.closing(_Run(assembly, log)) as run,
+        contextlib.closing(_InProcessRun(assembly, log)) as run,
         Interruptions(deferred=deferred) as interruptions,
     ):
         run.train(interruptions)
         return run.result()
 
 
-class _Run:
+class _InProcessRun:
     def __init__(self, assembly: Assembly, log: Logger) -> None:
         self._assembly, self._experiment = assembly, assembly.experiment
         self._log = ProgressLog(log, self._experiment.steps)

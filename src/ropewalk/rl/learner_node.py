@@ -6,7 +6,6 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -127,7 +126,7 @@ class LearnerNode(ABC):
             problems = tuple(self._problems[problems_from:])
         actors, lost_blocks = self.delivered()
         return LearnerStatus(
-            deepcopy(view.counters),
+            view.counters.copied(),
             dict(view.metrics),
             self.times.limit(),
             self._ended,
@@ -176,7 +175,7 @@ class LearnerNode(ABC):
         """Return what was learned so far."""
         view = self.view
         with self._evaluations_lock:
-            return TrainingOutcome(view.variables, deepcopy(view.counters), view.digests, tuple(self._evaluations))
+            return TrainingOutcome(view.variables, view.counters.copied(), view.digests, tuple(self._evaluations))
 
     @abstractmethod
     def train(self) -> None:

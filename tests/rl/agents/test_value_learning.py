@@ -63,9 +63,10 @@ QUICK: dict[str, Any] = {
 C51: dict[str, Any] = {"distributional": "c51", "return_bounds": (0.0, 1.0), "atoms": 21}
 EXPLORES = rl.LinearSchedule(1.0, 0.1, until=0.5)
 AGENTS: dict[str, rl.DQN] = {
-    "dqn": rl.DQN(**QUICK, epsilon=EXPLORES),
+    "dqn": rl.DQN(**QUICK, n_step=1, epsilon=EXPLORES),
     "quantile": rl.DQN(
         **QUICK,
+        n_step=1,
         distributional="quantile",
         quantiles=16,
         prioritized=True,
@@ -142,7 +143,7 @@ CARTPOLE = rl.DQN(
     batch_size=64,
     samples_per_insert=32.0,
     optimizer=rl.TorchAdam(2e-3),
-    anneal_learning_rate=True,
+    anneal_learning_rate=True,  # without it, scores fall and rise again to the end
     n_step=5,
     target=rl.TargetCopy(100),
     epsilon=rl.LinearSchedule(1.0, 0.04, until=0.16),
@@ -151,6 +152,9 @@ CARTPOLE = rl.DQN(
 
 @pytest.mark.soak
 def test_dqn_balances_the_pole() -> None:
-    """128 updates after 256 steps; 65 CPU-s."""
-    experiment = rl.Experiment(CARTPOLE, rl.Gymnasium("CartPole-v1"), rl.MLP((64, 64), "relu"), steps=60_000)
+    """128 updates after 256 steps; 75 CPU-s.
+
+    Seeds 0 and 1 gave 500. Seed 2 gave 221, though its last 20 episodes with exploration had 500.
+    """
+    experiment = rl.Experiment(CARTPOLE, rl.Gymnasium("CartPole-v1"), rl.MLP((128, 128), "relu"), steps=60_000)
     assert np.mean(experiment.run(log="silent").evaluate(20)) >= 475

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -237,7 +237,7 @@ def test_the_state_has_all_that_was_inserted() -> None:
 
 
 @contextmanager
-def launched(program: rw.Program) -> Iterator[RunningProgram]:
+def launched(program: rw.Program) -> Generator[RunningProgram]:
     with program.launch() as running:
         running.wait_ready()
         yield running

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from ropewalk.rl.logs.terminal import TerminalLogger
@@ -18,7 +18,7 @@ class Logger(Protocol):
     are not an `Exception` end the run.
     """
 
-    def __call__(self, label: str, row: LogRow) -> None:
+    def __call__(self, label: str, row: LogRow, /) -> None:
         """Take one row.
 
         Args:
@@ -28,7 +28,11 @@ class Logger(Protocol):
         ...
 
 
-def as_logger(log: Logger | str | None) -> Logger:
+Log: TypeAlias = "Logger | str | Sequence[Logger | str] | None"
+"""Where progress goes: "terminal", "silent" or None, a logger, or several of these."""
+
+
+def as_logger(log: Log) -> Logger:
     """Return the logger that is meant.
 
     Raises:
@@ -40,6 +44,8 @@ def as_logger(log: Logger | str | None) -> Logger:
         return TerminalLogger()
     if isinstance(log, str):
         raise ValueError(f'log is "terminal", "silent" or a function of a label and a row, not {log!r}')
+    if isinstance(log, Sequence):
+        return several(*map(as_logger, log))
     return log
 
 
@@ -57,4 +63,4 @@ def _silent(label: str, row: LogRow) -> None:
     del label, row
 
 
-__all__ = ["LogRow", "Logger", "as_logger", "several"]
+__all__ = ["Log", "LogRow", "Logger", "as_logger", "several"]
