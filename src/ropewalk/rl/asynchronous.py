@@ -94,16 +94,32 @@ class _WatchedTables(ReplayTables):
         return super().update_priorities(table, keys, priorities)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What an update learns from.
+
+    Attributes:
+        batch: what was sampled.
+        progress: share of the experiment's steps that are done, 0 to 1.
+    """
+
+    batch: Batch
+    progress: float
+
+
 class AsyncLearner(LearnerNode):
     """The service that holds replay and learns from it.
 
     Args:
         assembly: makes the parts.
         hold: stay after the end until the program is stopped, so that the script can ask for the outcome.
+        rank: see `LearnerNode`.
+        num_ranks: number of learners of the experiment.
     """
 
-    def __init__(self, assembly: Assembly, *, hold: bool) -> None:
-        super().__init__(assembly, hold=hold)
+    def __init__(self, assembly: Assembly, *, hold: bool, rank: int = 0, num_ranks: int = 1) -> None:
+        super().__init__(assembly, hold=hold, rank=rank)
+        self._num_ranks = num_ranks
         spec = assembly.spec()
         experiment = assembly.experiment
         self._epoch = rw.current_node().generation
@@ -170,18 +186,14 @@ class AsyncLearner(LearnerNode):
 
     def run(self) -> None:
         """Learn until the steps are done."""
-        experiment, num_items = self.assembly.experiment, self.assembly.batch_size
         with one_torch_thread():
-            while not self.is_done and not rw.stopping():
+            while not self.is_done:
                 began = time.perf_counter()
-                try:
-                    with self._replay.lock:  # so that the steps are those of the moment of the draw
-                        batch = self._replay.sample(experiment.agent.table, num_items, at_least=num_items)
-                        steps = self._counters.steps
-                except rw.CallCancelled:
+                drawn = self.draw()
+                if drawn is None:
                     break
                 sampled = time.perf_counter()
-                self._update(batch, min(1.0, steps / experiment.steps))
+                self._update(drawn)
                 self.times.learner["wait"] += sampled - began
                 self.times.learner["update"] += time.perf_counter() - sampled
                 with self._replay.lock:  # no insertion comes between the two parts of the state
@@ -192,6 +204,28 @@ class AsyncLearner(LearnerNode):
             if self._log:
                 self._log.close()
         self.end()
+
+    def draw(self) -> Drawn | None:
+        """Wait for what the next update learns from; None if there will be no more, as the program stops."""
+        num_items = self.assembly.batch_size
+        if rw.stopping():
+            return None
+        self._learner.version = self._newest.version
+        try:
+            with self._replay.lock:  # so that the steps are those of the moment of the draw
+                batch = self._replay.sample(self.assembly.experiment.agent.table, num_items, at_least=num_items)
+                return Drawn(batch, self.progress)
+        except rw.CallCancelled:
+            return None
+
+    def count(self, steps: int, episodes: tuple[EpisodeEnd, ...]) -> None:
+        """Count what an insertion brings, within the operation that inserts it."""
+        self._counters.add(steps, episodes)
+
+    @property
+    def progress(self) -> float:
+        """Share of the experiment's steps that are done, 0 to 1."""
+        return min(1.0, self._counters.steps / self.assembly.experiment.steps)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later updates depend on."""
@@ -204,11 +238,21 @@ class AsyncLearner(LearnerNode):
                 "version": self._newest.version,
                 "digests": list(self._digests),
                 "logged": self._log.position() if self._log else 0,
+                "num_ranks": self._num_ranks,
                 **super().state_dict(),
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; streams of actors that are not whole in it are broken."""
+        """Go on from a state; streams of actors that are not whole in it are broken.
+
+        Raises:
+            ValueError: it is of another number of learners.
+        """
+        if state["num_ranks"] != self._num_ranks:
+            raise ValueError(
+                f"the checkpoint is of a run with learners={state['num_ranks']}, each of which has a part of replay, "
+                f"and this run has learners={self._num_ranks}; to go on from it, say learners={state['num_ranks']}"
+            )
         super().load_state_dict(state)
         self._learner.load_state_dict(state["learner"])
         self._replay.load_state_dict(state["replay"])
@@ -220,10 +264,9 @@ class AsyncLearner(LearnerNode):
             self._log.go_back(state["logged"])
         self._publish()
 
-    def _update(self, batch: Batch, progress: float) -> None:
-        experiment = self.assembly.experiment
-        self._learner.version = self._newest.version
-        update = self._learner.update(batch, progress)
+    def _update(self, drawn: Drawn) -> None:
+        experiment, batch = self.assembly.experiment, drawn.batch
+        update = self._learner.update(batch, drawn.progress)
         if update.priorities is not None:
             self._replay.update_priorities(experiment.agent.table, batch.info.keys, update.priorities)
         self._metrics = dict(update.metrics)
@@ -248,13 +291,12 @@ class AsyncLearner(LearnerNode):
         if self._finished:
             return False
         with self._counting:
-            self._counters.add(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
+            self.count(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
         return True
 
     def _publish(self) -> None:
         version, steps = numbered(self._epoch, self._counters.updates), self._counters.steps
-        progress = min(1.0, steps / self.assembly.experiment.steps)
-        self._newest = Variables(version, progress, self._learner.variables())
+        self._newest = Variables(version, self.progress, self._learner.variables())
         if self._log:
             with self._replay.lock:
                 self._log.publish(version, steps)

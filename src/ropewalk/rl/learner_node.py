@@ -60,9 +60,10 @@ class LearnerNode(ABC):
     Args:
         assembly: makes the parts.
         hold: stay after the end until the program is stopped, so that the script can ask for the outcome.
+        rank: which of several learners this is; each has a checkpoint of its own.
     """
 
-    def __init__(self, assembly: Assembly, *, hold: bool) -> None:
+    def __init__(self, assembly: Assembly, *, hold: bool, rank: int = 0) -> None:
         experiment = assembly.experiment
         self.assembly = assembly
         self.times = TimeShares()
@@ -72,7 +73,7 @@ class LearnerNode(ABC):
         self._ended = False
         self._frozen: rw.Frozen[Variables] | None = None
         """The newest weights that were asked for, pickled once."""
-        self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s)
+        self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s, rank)
 
     @property
     @abstractmethod
@@ -145,10 +146,15 @@ class LearnerNode(ABC):
         self._checkpoints.save(self.state_dict)
         if rw.stopping():
             return
+        self.settle()
         self._ended = True
         if not self._hold:
             rw.stop(f"the experiment has done its {self.assembly.experiment.steps:,} steps")
         rw.wait_for_stop()
+
+    def settle(self) -> None:
+        """Wait, after this learner has saved the end, for everything else that the end of the program depends on."""
+        return
 
     def state_dict(self) -> dict[str, Any]:
         """Return the evaluations; subclasses add everything that they depend on."""
