@@ -37,6 +37,7 @@ with _lazy:
     from ropewalk import exchange as exchange
     from ropewalk import pipeline as pipeline
     from ropewalk import population as population
+    from ropewalk import rl as rl
     from ropewalk import training as training
     from ropewalk.calls.call_context import deadline as deadline
     from ropewalk.calls.client import Client as Client

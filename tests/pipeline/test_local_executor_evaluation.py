@@ -13,7 +13,7 @@ from torch.nn import functional
 from ropewalk.errors import StageFailed
 from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.local_executor import LocalExecutor
-from ropewalk.pipeline.stages.evaluation import Evaluation
+from ropewalk.pipeline.stages.evaluation import StageEvaluation
 from ropewalk.pipeline.stages.training_options import TrainingOptions
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.tracer import trace
@@ -153,7 +153,7 @@ def test_an_exception_says_where_and_leaves_the_training_whole(graph: ModelGraph
 
 def test_actions_run_each_stage_once_for_each_batch(graph: ModelGraph) -> None:
     plan = plan_of(graph, even_cut(graph, 4), devices=[0, 1, 0, 1], replicas=2)
-    evaluation = Evaluation(graph, plan)
+    evaluation = StageEvaluation(graph, plan)
     lists = evaluation.actions(3, 5)
     ran = sorted(
         (action.stage, action.micro_batch or 0)

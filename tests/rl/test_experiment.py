@@ -14,7 +14,7 @@ import pytest
 import ropewalk as rw
 from ropewalk import rl
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.distributed import Distribution, build_program
+from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.logs.memory import MemoryLogger
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -35,7 +35,7 @@ def run_with_deaths(
 ) -> tuple[Any, int]:
     """The outcome of a program, during which `deaths(running, number)` is called after every few updates."""
     assembly = Assembly(experiment, experiment.groups or actors, lag)
-    program = build_program(assembly, Distribution(actors, mode), hold=True)
+    program = build_program(assembly, ProcessCounts(actors, mode), hold=True)
     num_deaths = 0
     with program.launch() as running:
         learner = running.client("learner", on_lost="retry")
@@ -213,7 +213,7 @@ def failing_environment(seed: int) -> Any:
 def test_actors_without_a_network_train_by_an_inference_server_that_is_killed(network: Any) -> None:
     experiment = dataclasses.replace(SMALL, network=network, groups=None, steps=1_000)
     assembly = Assembly(experiment, 4, 0)
-    program = build_program(assembly, Distribution(2, "async", inference=1), hold=True)
+    program = build_program(assembly, ProcessCounts(2, "async", inference=1), hold=True)
     killed = False
     with program.launch() as running:
         learner = running.client("learner", on_lost="retry")

@@ -17,7 +17,7 @@ from ropewalk import rl
 from ropewalk.rl import distributed
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.checkpoints import ExperimentCheckpoints
-from ropewalk.rl.distributed import Distribution, build_program
+from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.logs.memory import MemoryLogger
 from ropewalk.rl.result import TrainingOutcome
@@ -65,7 +65,7 @@ def run_ranks(
     experiment: rl.Experiment, actors: int, watch: Callable[[Any, LearnerStatus], None] | None = None
 ) -> tuple[list[TrainingOutcome], dict[str, int]]:
     """Run with two learners; returns the outcomes of both, and the restarts of each node."""
-    program = build_program(Assembly(experiment, actors), Distribution(actors, "async", learners=2), hold=True)
+    program = build_program(Assembly(experiment, actors), ProcessCounts(actors, "async", learners=2), hold=True)
     with program.launch() as running:
         learners = running.client("learner", on_lost="retry")
         while not (status := learners[0].status()).done:

@@ -66,7 +66,9 @@ class Remembers(Policy):
 
 
 def test_only_a_memory_solves_it() -> None:
-    scores = [evaluate_policy(Remembers(forgets), RecallTask(4), episodes=100, seed=0).mean() for forgets in (False, True)]
+    scores = [
+        evaluate_policy(Remembers(forgets), RecallTask(4), episodes=100, seed=0).mean() for forgets in (False, True)
+    ]
     assert scores[0] == 1 and 0.3 < scores[1] < 0.7
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, cast
 
 from ropewalk.pipeline.plans import PlanWorker
-from ropewalk.pipeline.stages.evaluation import Evaluated, Evaluation, EvalWorker
+from ropewalk.pipeline.stages.evaluation import Evaluated, EvalWorker, StageEvaluation
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
 from ropewalk.pipeline.stages.losses import Loss, kind_of
 from ropewalk.pipeline.stages.micro_batches import split
@@ -18,7 +18,7 @@ from ropewalk.pipeline.tracing.model_inputs import as_arguments
 
 
 def evaluated(
-    evaluation: Evaluation,
+    evaluation: StageEvaluation,
     trained: Mapping[PlanWorker, StageWorker],
     loss: Loss,
     batches: Iterable[tuple[Any, Any]],

@@ -30,7 +30,7 @@ from ropewalk.pipeline.local_evaluation import evaluated
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules import Schedule
 from ropewalk.pipeline.schedules.streams import ActionStream
-from ropewalk.pipeline.stages.evaluation import Evaluation
+from ropewalk.pipeline.stages.evaluation import StageEvaluation
 from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange, exchanges_in_one_process
 from ropewalk.pipeline.stages.gradient_sums import Contributor, InMemorySums, Sums
 from ropewalk.pipeline.stages.in_memory_links import InMemoryLinks
@@ -277,9 +277,9 @@ class LocalExecutor:
         return result.outputs
 
     @cached_property
-    def evaluation(self) -> Evaluation:
+    def evaluation(self) -> StageEvaluation:
         """The stages in evaluation mode; their graph is traced at the first access."""
-        return Evaluation(self.graph, self.plan)
+        return StageEvaluation(self.graph, self.plan)
 
     # --- what was learnt ----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ with _lazy:
     from ropewalk.rl.adders.episode import EpisodeAdder as EpisodeAdder
     from ropewalk.rl.adders.n_step import NStepAdder as NStepAdder
     from ropewalk.rl.adders.sequence import SequenceAdder as SequenceAdder
+    from ropewalk.rl.adders.step_adder import StepAdder as StepAdder
     from ropewalk.rl.adders.unroll import UnrollAdder as UnrollAdder
     from ropewalk.rl.agents.a2c import A2C as A2C
     from ropewalk.rl.agents.agent import Agent as Agent
@@ -72,6 +73,7 @@ with _lazy:
     from ropewalk.rl.policies.policy import Policy as Policy
     from ropewalk.rl.population_member import ExperimentMember as ExperimentMember
     from ropewalk.rl.replay.batch import Batch as Batch
+    from ropewalk.rl.replay.inserter import Inserter as Inserter
     from ropewalk.rl.replay.insertion import Insertion as Insertion
     from ropewalk.rl.replay.limiters import MinSize as MinSize
     from ropewalk.rl.replay.limiters import QueueLimiter as QueueLimiter
@@ -85,6 +87,8 @@ with _lazy:
     from ropewalk.rl.replay.selectors import Prioritized as Prioritized
     from ropewalk.rl.replay.selectors import Uniform as Uniform
     from ropewalk.rl.replay.service import Replay as Replay
+    from ropewalk.rl.replay.service import ReplayServer as ReplayServer
+    from ropewalk.rl.replay.shards import ShardedReplay as ShardedReplay
     from ropewalk.rl.replay.table import ReplayTable as ReplayTable
     from ropewalk.rl.replay.tables import ReplayTables as ReplayTables
     from ropewalk.rl.replay.writer import TrajectoryWriter as TrajectoryWriter

@@ -232,7 +232,7 @@ class AsyncLearner(LearnerNode):
         with self._replay.lock:
             return {
                 "learner": portable_state(self._learner),
-                "replay": self._replay.state_dict(),
+                "replay": self._replay.state_dict().value,
                 "counters": self._counters.state_dict(),
                 "first_life": self._first_life,
                 "version": self._newest.version,

@@ -27,7 +27,7 @@ _CHECKPOINT_S = 5.0
 
 
 @dataclass(frozen=True)
-class Distribution:
+class ProcessCounts:
     """Which processes an experiment has.
 
     Attributes:
@@ -62,7 +62,7 @@ class Distribution:
             )
 
 
-def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool = False) -> rw.Program:
+def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool = False) -> rw.Program:
     """Return the program of an experiment.
 
     Args:
@@ -101,7 +101,7 @@ def build_program(assembly: Assembly, distribution: Distribution, *, hold: bool 
 
 
 def _add_learners(
-    program: rw.Program, assembly: Assembly, distribution: Distribution, options: dict[str, Any], *, hold: bool
+    program: rw.Program, assembly: Assembly, distribution: ProcessCounts, options: dict[str, Any], *, hold: bool
 ) -> list[Any]:
     """Add the learners, and return their clients by rank."""
     num, more = distribution.learners, {"name": "learner", "checkpoint_s": _CHECKPOINT_S}
@@ -116,7 +116,7 @@ def _add_learners(
 
 
 def drive_program(
-    assembly: Assembly, distribution: Distribution, logger: Logger, *, engine: str | None = None
+    assembly: Assembly, distribution: ProcessCounts, logger: Logger, *, engine: str | None = None
 ) -> ExperimentResult:
     """Launch the program, log its progress until the end, and return the result.
 
@@ -144,4 +144,4 @@ def _show(status: LearnerStatus, log: ProgressLog) -> bool:
     return status.done
 
 
-__all__ = ["Distribution", "build_program", "drive_program"]
+__all__ = ["ProcessCounts", "build_program", "drive_program"]

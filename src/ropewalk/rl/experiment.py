@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
-from ropewalk.rl.distributed import Distribution, build_program, drive_program
+from ropewalk.rl.distributed import ProcessCounts, build_program, drive_program
 from ropewalk.rl.environments.environment import EnvironmentFactory
 from ropewalk.rl.in_process import run_in_process
 from ropewalk.rl.logs.logger import Logger, as_logger
@@ -125,8 +125,8 @@ class Experiment:
                     "program, and actors=0 runs everything in this one; say actors=1 or more"
                 )
             return run_in_process(assembly, logger)
-        distribution = self._distribution(actors, mode, inference, evaluators, learners)
-        return drive_program(assembly, distribution, logger, engine=engine)
+        processes = self._processes(actors, mode, inference, evaluators, learners)
+        return drive_program(assembly, processes, logger, engine=engine)
 
     def repeat(self, record: Path | str, *, log: Logger | str | None = "terminal") -> ExperimentResult:
         """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.
@@ -162,7 +162,7 @@ class Experiment:
                 "the result of a program that ends by itself would be lost; give the experiment a checkpoint"
             )
         assembly = self._assembly(actors, mode, lag, inference)
-        return build_program(assembly, self._distribution(actors, mode, inference, evaluators, learners))
+        return build_program(assembly, self._processes(actors, mode, inference, evaluators, learners))
 
     def in_words(self) -> str:
         """Return what is trained, on what, with which seed: equal for experiments that compute the same."""
@@ -172,15 +172,15 @@ class Experiment:
     def _mode(self, mode: RunMode | None) -> RunMode:
         return mode or ("lockstep" if self.agent.synchronous else "async")
 
-    def _distribution(
+    def _processes(
         self, actors: int, mode: RunMode | None, inference: int, evaluators: int, learners: int
-    ) -> Distribution:
+    ) -> ProcessCounts:
         if learners > 1 and self.record is not None:
             raise ValueError(
                 f"a run with learners={learners} cannot be repeated, as each of them decides by itself what it learns "
                 "from; leave out record or learners"
             )
-        return Distribution(actors, self._mode(mode), inference=inference, evaluators=evaluators, learners=learners)
+        return ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators, learners=learners)
 
     def _assembly(self, actors: int, mode: RunMode | None, lag: int, inference: int) -> Assembly:
         if actors < 0:

@@ -26,12 +26,12 @@ def run_in_process(assembly: Assembly, logger: Logger) -> ExperimentResult:
     Raises:
         ValueError: the agent cannot be used with this environment.
     """
-    with one_torch_thread(), contextlib.closing(_Run(assembly, logger)) as run:
+    with one_torch_thread(), contextlib.closing(_InProcessRun(assembly, logger)) as run:
         run.train()
         return run.result()
 
 
-class _Run:
+class _InProcessRun:
     def __init__(self, assembly: Assembly, logger: Logger) -> None:
         self._assembly, self._experiment = assembly, assembly.experiment
         self._log = ProgressLog(logger, self._experiment.steps)

@@ -60,7 +60,7 @@ class BlockOfRound:
 
 
 @dataclass(frozen=True)
-class Assignment:
+class RoundAssignment:
     """A block to collect, and where its group stands, for an actor that does not have its environments.
 
     Attributes:
@@ -105,7 +105,7 @@ class LockstepLearner(LearnerNode):
     @rw.idempotent
     def exchange(
         self, actor: str, holds: Collection[tuple[int, int]], collected: BlockOfRound | None
-    ) -> Assignment | None:
+    ) -> RoundAssignment | None:
         """Take a block, and give the next one to collect.
 
         Args:
@@ -123,7 +123,7 @@ class LockstepLearner(LearnerNode):
             if task is None:
                 return None
             held = (task.group, task.number) in holds
-            return Assignment(task, None if held else self._histories[task.group, task.number])
+            return RoundAssignment(task, None if held else self._histories[task.group, task.number])
 
     @rw.concurrent(4096)
     @rw.idempotent
@@ -234,7 +234,7 @@ class _LockstepActor:
             for collector in self._collectors.values():
                 collector.close()
 
-    def _collect(self, assignment: Assignment, waited_s: float) -> BlockOfRound | None:
+    def _collect(self, assignment: RoundAssignment, waited_s: float) -> BlockOfRound | None:
         task = assignment.task
         variables = self._weights(task.version)
         if variables is None:
@@ -245,8 +245,8 @@ class _LockstepActor:
         collector.load(variables)
         block = collector.collect(self._assembly.experiment.agent.unroll)
         self._numbers[task.group] = task.number + 1
-        after = collector.history()
-        return BlockOfRound(task.group, task.number, block, after.state, after.scores, waited_s)
+        state, scores = collector.carried()
+        return BlockOfRound(task.group, task.number, block, state, scores, waited_s)
 
     def _weights(self, version: int) -> Variables | None:
         if self._variables is None or self._variables.version != version:
@@ -260,4 +260,4 @@ class _LockstepActor:
         self._collectors[group] = self._assembly.collector(policy, group, history=history)
 
 
-__all__ = ["Assignment", "BlockOfRound", "LockstepLearner", "lockstep_actor"]
+__all__ = ["BlockOfRound", "LockstepLearner", "RoundAssignment", "lockstep_actor"]

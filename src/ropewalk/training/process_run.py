@@ -16,7 +16,7 @@ from ropewalk.errors import ServiceLost, StageLost
 from ropewalk.pipeline.local_evaluation import checked_pair
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
-from ropewalk.pipeline.stages.evaluation import Evaluated, Evaluation
+from ropewalk.pipeline.stages.evaluation import Evaluated, StageEvaluation
 from ropewalk.pipeline.stages.losses import Loss
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, MiniBatch, mini_batch, split
 from ropewalk.pipeline.step_metrics import StepMetrics
@@ -52,7 +52,7 @@ class ProcessRun:
         self._loss = loss
         self._saving: CheckpointFuture | None = None
         self._num_examined = 0
-        self._evaluated: Evaluation | None = None
+        self._evaluated: StageEvaluation | None = None
         controller.start()
 
     @property
@@ -132,10 +132,10 @@ class ProcessRun:
         return [results[number] for number in range(first, first + len(pieces))]
 
     @property
-    def _evaluation(self) -> Evaluation:
+    def _evaluation(self) -> StageEvaluation:
         """The evaluation for the current plan, which a death may change."""
         if self._evaluated is None or self._evaluated.training is not self.plan:
-            self._evaluated = Evaluation(self._graph, self.plan)
+            self._evaluated = StageEvaluation(self._graph, self.plan)
         return self._evaluated
 
     # --- state and weights --------------------------------------------------------------------------------------------

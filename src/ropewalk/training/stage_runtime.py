@@ -27,7 +27,7 @@ from ropewalk.exchange.tensor_codec import ALIGN
 from ropewalk.pipeline.actions import Action
 from ropewalk.pipeline.resuming import can_cut, last_step
 from ropewalk.pipeline.schedules.streams import Cut
-from ropewalk.pipeline.stages.evaluation import Evaluated, Evaluation, EvalWorker
+from ropewalk.pipeline.stages.evaluation import Evaluated, EvalWorker, StageEvaluation
 from ropewalk.pipeline.stages.exchange_sums import ExchangeSums, ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Contributor
 from ropewalk.pipeline.stages.micro_batches import MicroBatchPiece, MiniBatch
@@ -186,8 +186,8 @@ class StageRuntime:
         self._to_do.append(end)
 
     @cached_property
-    def _evaluation(self) -> Evaluation:
-        return Evaluation(self._graph, self.plan)
+    def _evaluation(self) -> StageEvaluation:
+        return StageEvaluation(self._graph, self.plan)
 
     @cached_property
     def _examiner(self) -> EvalWorker:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array, Observation
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.seeds import generator
 from ropewalk.rl.variables import Variables
 
@@ -39,13 +39,13 @@ class TwoLayers(Policy):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
+    ) -> ActionChoice:
         assert not isinstance(observation, dict)
         first_layer, second_layer, last_layer = self.layers
         hidden = np.tanh(np.matmul(observation, first_layer))
         hidden = np.tanh(np.matmul(hidden, second_layer))
         action, log_prob = chosen(np.matmul(hidden, last_layer), rng, greedy)
-        return Choice(action, {"log_prob": log_prob})
+        return ActionChoice(action, {"log_prob": log_prob})
 
     def load(self, variables: Variables) -> None:
         self.layers = [variables.arrays[f"layer{k}"] for k in range(3)]
@@ -68,12 +68,12 @@ class Remembering(Policy):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
+    ) -> ActionChoice:
         assert not isinstance(observation, dict)
         memory = np.where(first[:, None], 0, np.multiply(state["memory"], np.float32(0.9))) + observation
         steps = np.where(first, 0, state["steps"]) + 1
         action, log_prob = chosen(memory @ self.weight, rng, greedy)
-        return Choice(
+        return ActionChoice(
             action, {"log_prob": log_prob, "steps": steps}, {"memory": memory.astype(np.float32), "steps": steps}
         )
 
@@ -95,8 +95,8 @@ class Always(Policy):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
-        return Choice(self.action)
+    ) -> ActionChoice:
+        return ActionChoice(self.action)
 
     def load(self, variables: Variables) -> None:
         raise AssertionError("a policy without weights was given some")

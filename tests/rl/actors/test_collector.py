@@ -15,7 +15,7 @@ from ropewalk.rl.environments.environment import VectorEnvironment
 from ropewalk.rl.environments.gymnasium_env import Gymnasium
 from ropewalk.rl.environments.serial import SerialVectorEnvironment
 from ropewalk.rl.environments.vector import make_vector
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.seeds import derived_seed, generator
 from ropewalk.rl.variables import Variables
 from tests.rl.actors.policies import Always, Remembering, TwoLayers
@@ -195,8 +195,8 @@ def test_blocks_follow_from_seed_group_and_life() -> None:
 
 def test_the_generator_of_a_block_follows_from_its_number() -> None:
     class Noise(Always):
-        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> Choice:
-            return Choice(self.action, {"noise": rng.random(1)})
+        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> ActionChoice:
+            return ActionChoice(self.action, {"noise": rng.random(1)})
 
     collector = Collector(Noise(np.array([0])), scripted(("t9",)), seed=5, group=2)
     later = Collector(Noise(np.array([0])), scripted(("t9",)), seed=5, group=2, life=3)
@@ -232,10 +232,10 @@ def test_the_time_of_a_block_is_divided_by_its_parts() -> None:
 class Odd(Policy):
     """Returns what it was made with."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: ActionChoice) -> None:
         self.choice = choice
 
-    def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> Choice:
+    def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> ActionChoice:
         return self.choice
 
     def load(self, variables: Variables) -> None:
@@ -245,15 +245,15 @@ class Odd(Policy):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        (Choice(np.zeros((2, 1), np.int64)), r"actions of shape \(2, 1\), and \(2,\) is needed"),
-        (Choice(np.zeros(1, np.int64)), r"actions of shape \(1,\), and \(2,\) is needed"),
+        (ActionChoice(np.zeros((2, 1), np.int64)), r"actions of shape \(2, 1\), and \(2,\) is needed"),
+        (ActionChoice(np.zeros(1, np.int64)), r"actions of shape \(1,\), and \(2,\) is needed"),
         (
-            Choice(np.zeros(2, np.int64), {"value": np.zeros(1)}),
+            ActionChoice(np.zeros(2, np.int64), {"value": np.zeros(1)}),
             r"extra 'value' with shape \(1,\).*must have 2 entries",
         ),
     ],
 )
-def test_arrays_of_other_shapes_are_refused(choice: Choice, message: str) -> None:
+def test_arrays_of_other_shapes_are_refused(choice: ActionChoice, message: str) -> None:
     """Numpy would repeat the one row for all environments."""
     with pytest.raises(ValueError, match=message):
         Collector(Odd(choice), scripted(("t9",), ("t9",)), seed=0).collect(3)
@@ -269,9 +269,9 @@ def test_a_policy_may_update_its_recurrent_state_in_place() -> None:
         def initial_state(self, num_envs: int) -> dict[str, Any]:
             return {"steps": np.zeros(num_envs, np.int64)}
 
-        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> Choice:
+        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> ActionChoice:
             np.add(state["steps"], 1, out=state["steps"])
-            return Choice(self.action, state=state)
+            return ActionChoice(self.action, state=state)
 
     collector = Collector(Counts(np.array([0])), scripted(("t9",)), seed=0)
     first = collector.collect(3)

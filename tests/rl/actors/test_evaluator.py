@@ -9,7 +9,7 @@ import pytest
 
 from ropewalk.rl.actors.evaluator import evaluate_policy
 from ropewalk.rl.environments.gymnasium_env import Gymnasium
-from ropewalk.rl.policies.policy import Choice
+from ropewalk.rl.policies.policy import ActionChoice
 from tests.rl.actors.policies import Always, Remembering, TwoLayers
 from tests.rl.environments.scripted import Scripted
 
@@ -53,9 +53,9 @@ def test_equal_seeds_give_equal_scores(make_policy: Any) -> None:
 
 def test_the_policy_is_told_where_an_episode_begins() -> None:
     class Checks(Always):
-        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> Choice:
+        def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> ActionChoice:
             assert greedy and (first == (observation[:, 1] == 0)).all()  # the script shows (episode, step)
-            return Choice(self.action)
+            return ActionChoice(self.action)
 
     evaluate_policy(Checks(np.array([0, 0])), Scripts(("t2",), ("c3",)), episodes=6, seed=0, num_envs=2)
 

@@ -11,7 +11,7 @@ import pytest
 
 from ropewalk import rl
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.distributed import Distribution, build_program
+from ropewalk.rl.distributed import ProcessCounts, build_program
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -26,7 +26,7 @@ LADDER = dataclasses.replace(
 
 def outcome_of(experiment: rl.Experiment, deaths: Sequence[str] = ()) -> Any:
     """What an asynchronous run with two actors and two inference servers has learned, during which nodes die."""
-    program = build_program(Assembly(experiment, 2), Distribution(2, "async", inference=2), hold=True)
+    program = build_program(Assembly(experiment, 2), ProcessCounts(2, "async", inference=2), hold=True)
     waiting = list(deaths)
     with program.launch() as running:
         learner = running.client("learner", on_lost="retry")

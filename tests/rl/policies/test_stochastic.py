@@ -19,7 +19,7 @@ from ropewalk.rl.environments.spec import (
 )
 from ropewalk.rl.networks.lstm import LSTM
 from ropewalk.rl.networks.mlp import MLP
-from ropewalk.rl.policies.policy import Choice
+from ropewalk.rl.policies.policy import ActionChoice
 from ropewalk.rl.policies.stochastic import StochasticPolicy
 from ropewalk.rl.variables import Variables
 from tests.rl.agents.experience import assert_close
@@ -84,7 +84,7 @@ def test_a_network_that_numpy_evaluates_chooses_as_torch_does(spec: EnvironmentS
     assert_close(_drawn(fast, spec).extras["log_prob"], _drawn(slow, spec).extras["log_prob"])
 
 
-def _drawn(policy: StochasticPolicy, spec: EnvironmentSpec) -> Choice:
+def _drawn(policy: StochasticPolicy, spec: EnvironmentSpec) -> ActionChoice:
     return policy.act(observations(spec, 50), np.zeros(50, np.bool_), {}, np.random.default_rng(3))
 
 

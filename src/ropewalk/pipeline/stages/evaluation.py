@@ -34,7 +34,7 @@ _PREFIX = "eval/"
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class StageEvaluation:
     """The operators of each stage in evaluation, and the edges between them.
 
     Args:
@@ -127,7 +127,12 @@ class EvalWorker:
     """
 
     def __init__(
-        self, worker: PlanWorker, evaluation: Evaluation, stages: Mapping[int, RunningStage], links: Links, loss: Loss
+        self,
+        worker: PlanWorker,
+        evaluation: StageEvaluation,
+        stages: Mapping[int, RunningStage],
+        links: Links,
+        loss: Loss,
     ) -> None:
         self.worker = worker
         self._evaluation = evaluation

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ropewalk.rl.environments.environment import Steps
 from ropewalk.rl.environments.spec import Array, EnvironmentSpec, Observation
-from ropewalk.rl.policies.policy import Choice
+from ropewalk.rl.policies.policy import ActionChoice
 
 
 class BlockArrays:
@@ -47,7 +47,7 @@ class BlockArrays:
         else:
             self._observations["observation"][row] = observation
 
-    def write_choice(self, step: int, choice: Choice) -> None:
+    def write_choice(self, step: int, choice: ActionChoice) -> None:
         """Write what was chosen in a step.
 
         Raises:
@@ -80,7 +80,7 @@ class BlockArrays:
             **self._state,
         }
 
-    def _begin(self, choice: Choice) -> None:
+    def _begin(self, choice: ActionChoice) -> None:
         if choice.action.shape != self._action_shape:
             raise ValueError(
                 f"the policy chose actions of shape {choice.action.shape}, and {self._action_shape} is needed: "

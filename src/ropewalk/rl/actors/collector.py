@@ -143,8 +143,15 @@ class Collector:
         """
         if self._history and self._observation is None:
             return self._history
-        state = {name: np.array(array) for name, array in self._state.items()}
-        return CollectorHistory(self._environment.history(), self._block, state, self._scores.copy())
+        state, scores = self.carried()
+        return CollectorHistory(self._environment.history(), self._block, state, scores)
+
+    def carried(self) -> tuple[dict[str, Array], NDArray[np.float64]]:
+        """Return what the next block goes on with besides the environments: recurrent state, and unfinished scores.
+
+        With the blocks themselves, this is enough to follow a collector from outside (`histories.advanced`).
+        """
+        return {name: np.array(array) for name, array in self._state.items()}, self._scores.copy()
 
     def close(self) -> None:
         """Close the environments; may be called twice."""

@@ -23,7 +23,8 @@ def num_discrete_actions(agent: str, spec: EnvironmentSpec) -> int:
         return spec.action.num
     raise ValueError(
         f"{agent} values each of a number of discrete actions, but the environment's actions are {spec.action}; use "
-        "SAC or TD3 for continuous actions, PPO for any, or make the combinations of several choices one Discrete action"
+        "SAC or TD3 for continuous actions, PPO for any, or make the combinations of several choices one Discrete "
+        "action"
     )
 
 

@@ -14,7 +14,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.inference.caller_rows import packed, run_number, set_words
 from ropewalk.rl.inference.recurrent_memory import StateArrays
 from ropewalk.rl.inference.server import InferenceAnswer, InferenceServer
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
 
 _logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class RemotePolicy(Policy):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
+    ) -> ActionChoice:
         """See `Policy`. The recurrent state of the choice stays at the server until it is looked at."""
         num_envs = len(first)
         if self._names is None:
@@ -102,7 +102,7 @@ class RemotePolicy(Policy):
         self._step += 1
         self._note(answer)
         after = RemoteState(self, self._step, names, num_envs) if names else dict[str, Array]()
-        return Choice(answer.action, answer.extras, after)
+        return ActionChoice(answer.action, answer.extras, after)
 
     def load(self, variables: Variables) -> None:
         """Raise: the server has the weights, and gets newer ones by itself."""

@@ -23,7 +23,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.inference.caller_rows import CallerRows, Rows, set_words, unpacked, words_of
 from ropewalk.rl.inference.joined_generator import JoinedGenerator
 from ropewalk.rl.inference.recurrent_memory import RecurrentMemory, StateArrays
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
 
 MAX_ROWS = 1024
@@ -45,8 +45,8 @@ class InferenceAnswer:
     """Actions for the rows of a call. All arrays have shape (rows, ...).
 
     Attributes:
-        action: see `Choice`.
-        extras: see `Choice`.
+        action: see `ActionChoice`.
+        extras: see `ActionChoice`.
         version: of the weights, int64.
         words: state of the caller's generator after what was drawn from it, uint64, shape (rows, 6).
         forgot: whether the recurrent state was unknown here, so that it began anew in the middle of an episode.
@@ -197,7 +197,7 @@ class InferenceServer:
             forgot=forgot,
         )
 
-    def _keep(self, calls: Sequence[CallerRows], before: Sequence[StateArrays], choice: Choice) -> None:
+    def _keep(self, calls: Sequence[CallerRows], before: Sequence[StateArrays], choice: ActionChoice) -> None:
         offset = calls[0].start
         for call, state in zip(calls, before, strict=True):
             rows = slice(call.start - offset, call.stop - offset)

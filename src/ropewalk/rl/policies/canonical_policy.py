@@ -14,7 +14,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.module_arrays import load_arrays
 from ropewalk.rl.policies.action_scaling import ActionScaling
 from ropewalk.rl.policies.memoryless_forward import memoryless_forward
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -58,13 +58,13 @@ class CanonicalPolicy(Policy):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
+    ) -> ActionChoice:
         """Choose an action for each of N environments; see `Policy.act`."""
         del state
         if not (self._is_updated or greedy):
             uniform = rng.random((len(first), len(self._scaling.half)), dtype=np.float32)
-            return Choice(self._scaling.to_environment(2 * uniform - 1))
-        return Choice(self._scaling.to_environment(self.choose(self._forward(observation), rng, greedy=greedy)))
+            return ActionChoice(self._scaling.to_environment(2 * uniform - 1))
+        return ActionChoice(self._scaling.to_environment(self.choose(self._forward(observation), rng, greedy=greedy)))
 
     def load(self, variables: Variables) -> None:
         """Act with these weights from now on."""

@@ -12,7 +12,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.module_arrays import load_arrays
 from ropewalk.rl.policies.memoryless_forward import memoryless_forward
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
 
 
@@ -37,14 +37,14 @@ class DistributionPolicy(Policy):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
+    ) -> ActionChoice:
         """Choose an action for each of N environments; see `Policy.act`."""
         del first, state
         params = self._forward(observation)
         if greedy:
-            return Choice(self._distribution.mode(params))
+            return ActionChoice(self._distribution.mode(params))
         action, log_prob = self._distribution.sample(params, rng)
-        return Choice(action, {"log_prob": log_prob})
+        return ActionChoice(action, {"log_prob": log_prob})
 
     def load(self, variables: Variables) -> None:
         """Act with these weights from now on."""

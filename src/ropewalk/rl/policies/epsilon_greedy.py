@@ -20,7 +20,7 @@ from ropewalk.rl.networks.module_arrays import load_arrays
 from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
 from ropewalk.rl.policies.exploration import Exploration, JoinedExploration
 from ropewalk.rl.policies.numpy_forward import numpy_forward
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
 
 NumpyValues: TypeAlias = Callable[[Observation], NDArray[np.float32]]
@@ -62,7 +62,7 @@ class EpsilonGreedy(Policy):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
+    ) -> ActionChoice:
         """Choose an action for each of N environments; see `Policy.act`."""
         num_envs = len(first)
         if self._noisy:
@@ -78,7 +78,7 @@ class EpsilonGreedy(Policy):
         # Both are drawn in every call, so that the generator's stream does not depend on the values.
         explores = rng.random(num_envs) < epsilons
         drawn = rng.integers(values.shape[-1], size=num_envs)
-        return Choice(np.where(explores, drawn, best), {}, after)
+        return ActionChoice(np.where(explores, drawn, best), {}, after)
 
     def load(self, variables: Variables) -> None:
         """Act with these weights, and with the epsilons of their progress."""

@@ -14,7 +14,7 @@ from ropewalk.rl.variables import Variables
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ActionChoice:
     """Actions for N environments.
 
     Attributes:
@@ -49,7 +49,7 @@ class Policy(ABC):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
+    ) -> ActionChoice:
         """Choose an action for each of N environments.
 
         Args:
@@ -79,4 +79,4 @@ class Policy(ABC):
         return self
 
 
-__all__ = ["Choice", "Policy"]
+__all__ = ["ActionChoice", "Policy"]

@@ -13,7 +13,7 @@ from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.policies.numpy_forward import numpy_forward
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
 
 
@@ -46,16 +46,16 @@ class StochasticPolicy(Policy):
         rng: np.random.Generator,
         *,
         greedy: bool = False,
-    ) -> Choice:
+    ) -> ActionChoice:
         """See `Policy`. A greedy choice has no extras."""
         if self._forward:
             params, after = self._forward(observation), dict[str, Array]()
         else:
             params, after = self._by_torch(observation, first, state)
         if greedy:
-            return Choice(self._distribution.mode(params), state=after)
+            return ActionChoice(self._distribution.mode(params), state=after)
         action, log_prob = self._distribution.sample(params, rng)
-        return Choice(action, {"log_prob": log_prob}, after)
+        return ActionChoice(action, {"log_prob": log_prob}, after)
 
     def _by_torch(
         self, observation: Observation, first: NDArray[np.bool_], state: Mapping[str, Array]
