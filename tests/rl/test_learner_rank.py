@@ -21,6 +21,7 @@ from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.logs.memory import MemoryLogger
 from ropewalk.rl.result import TrainingOutcome
+from tests.scenarios.tasks import wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -90,19 +91,25 @@ def test_two_learners_learn_and_have_equal_weights() -> None:
 
 def test_all_learners_go_on_together_when_one_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "_CHECKPOINT_S", 0.05)
+    experiment = dataclasses.replace(EXPERIMENT, steps=16_000)
     kills: list[int] = []
+    least: list[int] = []
+    """Updates of the lives after the kills."""
 
-    def kill(running: Any, status: Any) -> None:
-        if len(kills) < 2 and status.counters.updates >= 20 * (len(kills) + 1):
+    def kill(running: Any, status: LearnerStatus) -> None:
+        if kills and status.counters.updates != kills[-1]:
+            least[-1] = min(least[-1], status.counters.updates)
+        if len(kills) < 2 and status.counters.updates >= 40 * (len(kills) + 1):
             kills.append(status.counters.updates)
-            running.kill("learner", 1 - len(kills) % 2)
+            least.append(status.counters.updates)
+            running.kill("learner", len(kills) % 2)
 
-    (first, second), restarts = run_ranks(EXPERIMENT, 2, kill)
-    assert len(kills) == 2
+    (first, second), restarts = run_ranks(experiment, 2, kill)
+    assert len(kills) == 2 and min(least) > 5, "they went on from a checkpoint"
     assert restarts["learner"] >= 2 and restarts["actors"] == 0, "actors carry on"
     assert first.digests == second.digests
     assert len(first.digests) == first.counters.updates // 5, "updates were taken over, and not done again"
-    assert first.counters == second.counters and first.counters.steps >= EXPERIMENT.steps
+    assert first.counters == second.counters and first.counters.steps >= experiment.steps
 
 
 def test_learners_stop_after_the_same_update_and_go_on_from_it(tmp_path: Path) -> None:
@@ -127,6 +134,24 @@ def test_learners_stop_after_the_same_update_and_go_on_from_it(tmp_path: Path) -
     assert result.counters.steps >= experiment.steps
     assert list(result.digests[: updates // 5]) == states[0]["digests"]
     assert logger.rows["end"][0]["updates"] == result.counters.updates > updates
+
+
+@pytest.mark.parametrize("learners", [1, 2])
+def test_learners_that_wait_for_batches_are_saved_when_the_program_is_stopped(learners: int, tmp_path: Path) -> None:
+    starved = rl.DQN(unroll=8, envs=2, learning_starts=90_000)
+    experiment = dataclasses.replace(EXPERIMENT, agent=starved, steps=100_000, checkpoint=tmp_path / "run")
+    with experiment.program(2, learners=learners).launch() as running:
+
+        def have_blocks() -> bool:
+            nodes = [node for node in running.status().nodes if node.name == "learner"]
+            return len(nodes) == learners and all(node.calls_done >= 20 for node in nodes)
+
+        wait_until(have_blocks, what="blocks in all replays")
+        running.stop()
+    for rank in range(learners):
+        state = ExperimentCheckpoints(tmp_path / "run", 60.0, rank).load()
+        assert state is not None and state["counters"]["updates"] == 0
+        assert state["own" if learners > 1 else "counters"]["steps"] > 0
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,7 @@ class AsyncLearner(LearnerNode):
 
     def run(self) -> None:
         """Learn until the steps are done."""
+        rw.on_stop(self._replay.end_sampling)
         with one_torch_thread():
             while not self.is_done:
                 began = time.perf_counter()

@@ -104,15 +104,15 @@ def _add_learners(
     program: rw.Program, assembly: Assembly, distribution: ProcessCounts, options: dict[str, Any], *, hold: bool
 ) -> list[Any]:
     """Add the learners, and return their clients by rank."""
-    num, more = distribution.learners, {"name": "learner", "checkpoint_s": _CHECKPOINT_S}
+    num = distribution.learners
+    options = {**options, "name": "learner", "checkpoint_s": _CHECKPOINT_S}
     if num == 1:
         learner_class = LockstepLearner if distribution.mode == "lockstep" else AsyncLearner
-        learner = program.add(rw.Service(learner_class, assembly, hold=hold), **options, **more)
+        learner = program.add(rw.Service(learner_class, assembly, hold=hold), **options)
         return [learner.client(on_lost="retry")]
     rank = rw.Service(LearnerRank, assembly, program.declare("learner"), hold=hold)
-    together = {"restart": rw.Restart(strategy="together"), "replicas": num}
-    learner = program.add(rank, **options | together, **more)
-    return [learner.client(on_lost="retry")[number] for number in range(num)]
+    ranks = program.add(rank, **{**options, "restart": rw.Restart(strategy="together"), "replicas": num})
+    return [ranks.client(on_lost="retry")[number] for number in range(num)]
 
 
 def drive_program(

@@ -93,8 +93,11 @@ class GradientStep:
         means = torch.cat([flat, loss.detach().reshape(1).to(flat.dtype)])
         self.average(means)
         flat.copy_(means[:-1])
-        for gradient, mean in zip(gradients, flat.split([part.numel() for part in gradients]), strict=True):
-            gradient.copy_(mean.view_as(gradient))
+        start = 0
+        for gradient in gradients:
+            end = start + gradient.numel()
+            gradient.copy_(flat[start:end].view_as(gradient))
+            start = end
         return float(means[-1])
 
     def _refuse(self, loss: float, norm: float, info: SampleInfo) -> None:
