@@ -111,7 +111,8 @@ def _add_learners(
         learner = program.add(rw.Service(learner_class, assembly, hold=hold), **options)
         return [learner.client(on_lost="retry")]
     rank = rw.Service(LearnerRank, assembly, program.declare("learner"), hold=hold)
-    ranks = program.add(rank, **{**options, "restart": rw.Restart(strategy="together"), "replicas": num})
+    options |= {"restart": rw.Restart(strategy="together"), "replicas": num}
+    ranks = program.add(rank, **options)
     return [ranks.client(on_lost="retry")[number] for number in range(num)]
 
 
