@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cli.command_server import LIMIT_S, CommandServer
+
+#: While tests of this folder run.
+server: CommandServer | None = None
+
 
 def environment(**changes: str) -> dict[str, str]:
     """This process's environment without settings of Ropewalk, wide enough that messages are not wrapped."""
@@ -17,14 +22,19 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def ropewalk(*arguments: str, folder: Path = Path(), **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end; `changes` are variables of its environment."""
+    """Run the command to its end; `changes` are variables of its environment.
+
+    In a fork of the server, except `run`, which is a process of its own, like all that `start_ropewalk` starts.
+    """
+    if server and arguments[:1] != ("run",):
+        return server.run(list(arguments), str(folder), environment(**changes))
     return subprocess.run(
         [sys.executable, "-m", "ropewalk", *arguments],
         cwd=folder,
         env=environment(**changes),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=LIMIT_S,
     )
 
 

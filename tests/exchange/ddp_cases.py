@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -286,41 +286,41 @@ def detached(rank: int) -> Any:
     return ends
 
 
-def digits(rank: int) -> Any:
-    """Accuracy on digits by optimizer and exchange, and what GD-SEC sent of a dense gradient's bytes."""
+#: By name, what makes one from parameters.
+OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.005),
+}
+
+
+def digits(rank: int, name: str) -> Any:
+    """Accuracy on digits by exchange, with an optimizer, and what GD-SEC sent of a dense gradient's bytes."""
     data: Any = load_digits()
     images, labels = torch.tensor(data.data, dtype=torch.float32) / 16, torch.tensor(data.target)
     shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     train, test = shuffled[:1400], shuffled[1400:]
     own = train[dist.get_rank() :: dist.get_world_size()]
     found = {}
-    for name, make in (
-        ("momentum", lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)),
-        ("adam", lambda parameters: torch.optim.Adam(parameters, lr=0.005)),
-    ):
-        for exchange in (AllReduce(), AllGather(GDSEC(c=10.0, beta=0.01), mode="sparse")):
-            torch.manual_seed(0)
-            model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10)))
-            attached = attach(model, exchange)
-            optimizer = make(model.parameters())
-            generator = torch.Generator().manual_seed(dist.get_rank())
-            accuracies: list[float] = []
-            for step in range(1, 201):
-                rows = own[torch.randint(len(own), (32,), generator=generator)]
-                optimizer.zero_grad()
-                nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
-                optimizer.step()
-                # Several, because one test image is a quarter of a percent.
-                if step > 120 and step % 10 == 0:
-                    with torch.no_grad():
-                        right = model.module(images[test]).argmax(1) == labels[test]
-                    accuracies.append(float(right.float().mean()))
-            report = attached.report()
-            found[name, type(exchange).__name__] = (
-                sum(accuracies) / len(accuracies),
-                report.sent_bytes / report.dense_bytes,
-            )
-            attached.detach()
+    for exchange in (AllReduce(), AllGather(GDSEC(c=10.0, beta=0.01), mode="sparse")):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 48), nn.ReLU(), nn.Linear(48, 10)))
+        attached = attach(model, exchange)
+        optimizer = OPTIMIZERS[name](model.parameters())
+        generator = torch.Generator().manual_seed(dist.get_rank())
+        accuracies: list[float] = []
+        for step in range(1, 201):
+            rows = own[torch.randint(len(own), (32,), generator=generator)]
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
+            optimizer.step()
+            # Several, because one test image is a quarter of a percent.
+            if step > 120 and step % 10 == 0:
+                with torch.no_grad():
+                    right = model.module(images[test]).argmax(1) == labels[test]
+                accuracies.append(float(right.float().mean()))
+        report = attached.report()
+        found[type(exchange).__name__] = sum(accuracies) / len(accuracies), report.sent_bytes / report.dense_bytes
+        attached.detach()
     return found
 
 

@@ -92,7 +92,7 @@ def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunctio
 
 @pytest.fixture(scope="module")
 def pool(_nothing_is_left: None) -> Iterator[rw.Pool]:
-    with rw.Pool(2, name="evaluating") as pool:
+    with rw.Pool(2, name="evaluating", preload=["torch"]) as pool:
         yield pool
 
 

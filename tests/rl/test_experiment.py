@@ -114,7 +114,7 @@ def test_an_asynchronous_run_goes_on_after_the_death_of_its_learner(tmp_path: Pa
     assert repeated.counters == outcome.counters
 
 
-class Interrupted(Exception):
+class Interrupted(BaseException):
     pass
 
 

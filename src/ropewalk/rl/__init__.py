@@ -40,12 +40,13 @@ with _lazy:
     from ropewalk.rl.environments.environment import VectorEnvironment as VectorEnvironment
     from ropewalk.rl.environments.gymnasium_env import Gymnasium as Gymnasium
     from ropewalk.rl.environments.isolated import Isolated as Isolated
+    from ropewalk.rl.environments.spec import ArraySpec as ArraySpec
+    from ropewalk.rl.environments.spec import ContinuousAction as ContinuousAction
+    from ropewalk.rl.environments.spec import DiscreteAction as DiscreteAction
     from ropewalk.rl.environments.spec import EnvironmentSpec as EnvironmentSpec
+    from ropewalk.rl.environments.spec import MultiDiscreteAction as MultiDiscreteAction
     from ropewalk.rl.environments.vector import make_vector as make_vector
     from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
-    from ropewalk.rl.environments.wrappers.observation_action_reward import (
-        ObservationActionReward as ObservationActionReward,
-    )
     from ropewalk.rl.experiment import Evaluation as Evaluation
     from ropewalk.rl.experiment import Experiment as Experiment
     from ropewalk.rl.inference.remote_policy import RemotePolicy as RemotePolicy
@@ -94,5 +95,9 @@ with _lazy:
     from ropewalk.rl.replay.writer import TrajectoryWriter as TrajectoryWriter
     from ropewalk.rl.result import EvaluationScores as EvaluationScores
     from ropewalk.rl.result import ExperimentResult as ExperimentResult
+    from ropewalk.rl.saved_policies import load_policy as load_policy
     from ropewalk.rl.schedules import LinearSchedule as LinearSchedule
     from ropewalk.rl.variables import Variables as Variables
+    from ropewalk.rl.environments.wrappers.observation_action_reward import (
+        ObservationActionReward as ObservationActionReward,
+    )

@@ -77,8 +77,12 @@ class Assembly:
         return self.experiment.agent.items_of_batch(self.groups)
 
     def policy(self, spec: EnvironmentSpec, group: int) -> Policy:
-        """Make the policy of a group; it has no weights yet."""
-        return self.experiment.agent.make_policy(spec, self.experiment.network, group=group, groups=self.groups)
+        """Make the policy of a group; it has no weights yet.
+
+        Groups of actors that were added to a running program explore as the first ones do, in the same order.
+        """
+        agent, rung = self.experiment.agent, group % self.groups
+        return agent.make_policy(spec, self.experiment.network, group=rung, groups=self.groups)
 
     def policy_of(self, group: int) -> Policy:
         """As `policy`, for processes that have no use for the spec otherwise."""

@@ -11,6 +11,7 @@ Blocks that were delivered and not yet learned from belong to replay, which is s
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,11 +22,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import ropewalk as rw
-from ropewalk.errors import StreamLost
+from ropewalk.errors import NotFinite, StreamLost
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import EpisodeEnd
+from ropewalk.rl.checkpoints import check_kind
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.decision_log import DecisionLog
+from ropewalk.rl.deliveries import ActorFacts, Deliveries
 from ropewalk.rl.learner_node import LearnerNode, LearnerView
 from ropewalk.rl.learners.portable_state import portable_state
 from ropewalk.rl.replay.batch import Batch
@@ -36,8 +39,7 @@ from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.round_learner import digest_of
 from ropewalk.rl.seeds import derived_seed
-from ropewalk.rl.torch_threads import one_torch_thread
-from ropewalk.rl.variables import Variables, numbered
+from ropewalk.rl.variables import Variables, epoch_of, lag_metrics, numbered
 
 _LIVES = 1 << 16
 """Lives of actors that a learner numbers; the next one, after its death, numbers others."""
@@ -67,20 +69,27 @@ class _WatchedTables(ReplayTables):
 
     Args:
         tables: their settings.
-        counts: called with each insertion that is done; returns whether it counts.
+        is_stale: says of each insertion whether it is too old, so that only its rows are inserted and none of its
+            items: later items may name these rows.
+        counts: called with each insertion that is done, and whether it was too old; returns whether it counts.
         log: where decisions are noted.
     """
 
     def __init__(
-        self, tables: Sequence[ReplayTable], counts: Callable[[Insertion], bool], log: DecisionLog | None
+        self,
+        tables: Sequence[ReplayTable],
+        is_stale: Callable[[Insertion], bool],
+        counts: Callable[[Insertion, bool], bool],
+        log: DecisionLog | None,
     ) -> None:
         super().__init__(tables)
-        self._counts, self._log = counts, log
+        self._is_stale, self._counts, self._log = is_stale, counts, log
 
     def insert(self, insertion: Insertion) -> bool:
-        done = super().insert(insertion)
-        if done and self._counts(insertion) and self._log:
-            self._log.insert(insertion)
+        stale = self._is_stale(insertion)
+        done = super().insert(dataclasses.replace(insertion, items={}) if stale else insertion)
+        if done and self._counts(insertion, stale) and self._log:
+            self._log.insert(insertion, stale=stale)
         return done
 
     def sample(self, table: str, batch_size: int, allocate: Allocate = np.empty) -> Batch:
@@ -122,7 +131,7 @@ class AsyncLearner(LearnerNode):
         self._num_ranks = num_ranks
         spec = assembly.spec()
         experiment = assembly.experiment
-        self._epoch = rw.current_node().generation
+        self._generation = self._epoch = rw.current_node().generation
         seed = derived_seed(experiment.seed, "learner")
         self._learner = experiment.agent.make_learner(spec, experiment.network, seed=seed, device=experiment.device)
         record = experiment.record
@@ -130,8 +139,12 @@ class AsyncLearner(LearnerNode):
         self._digests: list[str] = []
         self._finished = False
         self._counters = Counters()
+        self._arrived = self._counters if num_ranks == 1 else Counters()
+        """What came into the replay of this learner."""
         self._counting = threading.Lock()
-        self._replay = ReplayServer(_WatchedTables(assembly.tables(spec).tables, self._count, self._log))
+        self._deliveries = Deliveries(experiment.max_lag)
+        tables = _WatchedTables(assembly.tables(spec).tables, self._is_stale, self._count, self._log)
+        self._replay = ReplayServer(tables)
         self._episodes: dict[tuple[str, int], tuple[EpisodeEnd, ...]] = {}
         """Of blocks on their way into replay."""
         self._metrics: Mapping[str, float] = {}
@@ -173,38 +186,60 @@ class AsyncLearner(LearnerNode):
         insertion = delivery.insertion
         if self._finished:
             return False
-        self._check_version(insertion)
         with self._counting:
             self._episodes[insertion.run_id, insertion.sequence] = delivery.episodes
         try:
+            self._check_version(insertion)
             self._replay.insert_many([insertion], delivery.acknowledged)
+        except StreamLost as lost:
+            with self._replay.lock:
+                self._deliveries.lose(insertion.run_id, insertion.sequence + 1 - lost.expected)
+            raise
         finally:
             with self._counting:
                 self._episodes.pop((insertion.run_id, insertion.sequence), None)
                 self.times.add_actor(delivery.seconds)
         return not self._finished
 
-    def run(self) -> None:
-        """Learn until the steps are done."""
+    @rw.concurrent(64)
+    @rw.idempotent
+    def refuse(self, error: NotFinite) -> bool:
+        """Note that an actor found values in a block that are not finite.
+
+        Returns:
+            Whether it should begin a new life; False: each of the last blocks of its group had such values.
+        """
+        self.report_problem(str(error))
+        with self._replay.lock:
+            goes_on = self._deliveries.refuse(error.run_id)
+        if not goes_on:
+            self.fail(error)
+        return goes_on
+
+    def train(self) -> None:
+        """See `LearnerNode`."""
         rw.on_stop(self._replay.end_sampling)
-        with one_torch_thread():
-            while not self.is_done:
-                began = time.perf_counter()
-                drawn = self.draw()
-                if drawn is None:
-                    break
-                sampled = time.perf_counter()
-                self._update(drawn)
-                self.times.learner["wait"] += sampled - began
-                self.times.learner["update"] += time.perf_counter() - sampled
-                with self._replay.lock:  # no insertion comes between the two parts of the state
-                    self.saved_here()
+        while not self.is_done:
+            began = time.perf_counter()
+            drawn = self.draw()
+            if drawn is None:
+                break
+            sampled = time.perf_counter()
+            self._update(drawn)
+            self.times.learner["wait"] += sampled - began
+            self.times.learner["update"] += time.perf_counter() - sampled
+            with self._replay.lock:  # no insertion comes between the two parts of the state
+                self.saved_here()
         self._publish()
         with self._replay.lock:
             self._finished = True
             if self._log:
                 self._log.close()
-        self.end()
+
+    def delivered(self) -> tuple[Mapping[int, ActorFacts], int]:
+        """See `LearnerNode`."""
+        with self._replay.lock:
+            return self._deliveries.actors, self._deliveries.lost_blocks
 
     def draw(self) -> Drawn | None:
         """Wait for what the next update learns from; None if there will be no more, as the program stops."""
@@ -218,10 +253,6 @@ class AsyncLearner(LearnerNode):
                 return Drawn(batch, self.progress)
         except rw.CallCancelled:
             return None
-
-    def count(self, steps: int, episodes: tuple[EpisodeEnd, ...]) -> None:
-        """Count what an insertion brings, within the operation that inserts it."""
-        self._counters.add(steps, episodes)
 
     @property
     def progress(self) -> float:
@@ -239,7 +270,9 @@ class AsyncLearner(LearnerNode):
                 "version": self._newest.version,
                 "digests": list(self._digests),
                 "logged": self._log.position() if self._log else 0,
+                "arrived": self._arrived.state_dict(),
                 "num_ranks": self._num_ranks,
+                "lost_blocks": self._deliveries.lost_blocks,
                 **super().state_dict(),
             }
 
@@ -249,6 +282,7 @@ class AsyncLearner(LearnerNode):
         Raises:
             ValueError: it is of another number of learners.
         """
+        check_kind(state, "replay", self.assembly.experiment.checkpoint)
         if state["num_ranks"] != self._num_ranks:
             raise ValueError(
                 f"the checkpoint is of a run with learners={state['num_ranks']}, each of which has a part of replay, "
@@ -258,7 +292,11 @@ class AsyncLearner(LearnerNode):
         self._learner.load_state_dict(state["learner"])
         self._replay.load_state_dict(state["replay"])
         self._counters.load_state_dict(state["counters"])
-        self._first_life = state["first_life"] + (1 + self._epoch) * _LIVES
+        self._arrived.load_state_dict(state["arrived"])
+        self._deliveries.load_lost(state["lost_blocks"])
+        # Those of this program and of the one before, from whose checkpoint it may go on, come earlier.
+        self._epoch = epoch_of(state["version"]) + 1 + self._generation
+        self._first_life = state["first_life"] + (1 + self._generation) * _LIVES
         self._digests = list(state["digests"])
         self._restored_version = state["version"]
         if self._log:
@@ -270,7 +308,7 @@ class AsyncLearner(LearnerNode):
         update = self._learner.update(batch, drawn.progress)
         if update.priorities is not None:
             self._replay.update_priorities(experiment.agent.table, batch.info.keys, update.priorities)
-        self._metrics = dict(update.metrics)
+        self._metrics = {**lag_metrics(self._newest.version, batch.info.version), **update.metrics}
         self._counters.updates += 1
         if experiment.digest_every and self._counters.updates % experiment.digest_every == 0:
             self._digests.append(digest_of(self._learner.variables()))
@@ -288,18 +326,26 @@ class AsyncLearner(LearnerNode):
                 sequence=insertion.sequence,
             )
 
-    def _count(self, insertion: Insertion) -> bool:
+    def _is_stale(self, insertion: Insertion) -> bool:
+        return self._deliveries.is_stale(insertion, self._newest.version)
+
+    def _count(self, insertion: Insertion, stale: bool) -> bool:
         if self._finished:
             return False
+        self._deliveries.take(insertion, self._newest.version, stale=stale)
         with self._counting:
-            self.count(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
+            if stale:
+                self._arrived.stale_steps += insertion.steps
+            else:
+                self._arrived.add(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
         return True
 
     def _publish(self) -> None:
-        version, steps = numbered(self._epoch, self._counters.updates), self._counters.steps
-        self._newest = Variables(version, self.progress, self._learner.variables())
-        if self._log:
-            with self._replay.lock:
+        arrays = self._learner.variables()
+        with self._replay.lock:
+            version, steps = numbered(self._epoch, self._counters.updates), self._counters.steps
+            self._newest = Variables(version, self.progress, arrays)
+            if self._log:
                 self._log.publish(version, steps)
         self._published_at = time.perf_counter()
 

@@ -7,6 +7,7 @@ other one waits for its actions, so that neither the server nor the actor waits 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
 import ropewalk as rw
-from ropewalk.errors import StreamLost
+from ropewalk.errors import NotFinite, StreamLost
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner, Delivery
@@ -25,6 +26,8 @@ from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
+
+logger = logging.getLogger(__name__)
 
 _IN_FLIGHT = 2
 """Deliveries that an actor does not wait for: it collects the next block meanwhile."""
@@ -121,6 +124,10 @@ def _act(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: Envir
             _live(learner, assembly, acting, spec, group)
         except StreamLost:
             continue  # replay has lost blocks of this life: with new environments, and a new number
+        except NotFinite as error:
+            logger.warning("%s", error)
+            if not learner.refuse(error):
+                raise
 
 
 def _live(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: EnvironmentSpec, group: int) -> None:
@@ -139,7 +146,13 @@ def _live(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: Envi
                     return
                 acknowledged += 1
             seconds = {**block.seconds, "wait": time.perf_counter() - began}
-            delivery = Delivery(adder.add(block), acknowledged, block.episodes, seconds)
+            try:
+                insertion = adder.add(block)
+            except NotFinite:
+                for each in in_flight:  # the next life ends the stream, which they are of
+                    each.result()
+                raise
+            delivery = Delivery(insertion, acknowledged, block.episodes, seconds)
             in_flight.append(learner.deliver.future(delivery))  # type: ignore[attr-defined]
     finally:
         collector.close()

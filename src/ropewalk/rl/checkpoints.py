@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,4 +95,23 @@ class ExperimentCheckpoints:
                 logger.warning("a checkpoint was not saved in %s: %s; training goes on", self._folder, error)
 
 
-__all__ = ["ExperimentCheckpoints"]
+def check_kind(state: Mapping[str, Any], key: str, folder: Path | str | None) -> None:
+    """Refuse the state of a run in another mode.
+
+    Args:
+        state: that was loaded.
+        key: that states of this mode have: "rounds" in lock-step, "replay" in an asynchronous run.
+        folder: for the message.
+
+    Raises:
+        ValueError: it is of the other mode.
+    """
+    if key not in state:
+        this, other = ("lock-step", "an asynchronous run") if key == "rounds" else ("an asynchronous run", "lock-step")
+        raise ValueError(
+            f"the checkpoint in {folder} is of {other}, and this is {this}, which keeps other things; say the other "
+            "mode, or take another folder"
+        )
+
+
+__all__ = ["ExperimentCheckpoints", "check_kind"]

@@ -19,10 +19,10 @@ class Counters:
 
     Attributes:
         steps: environment steps that reached replay; resets do not count.
+        stale_steps: environment steps that were dropped because they were older than `Experiment.max_lag`.
         episodes: episodes that ended in them.
         updates: of the learner.
         rounds: rounds of lock-step.
-        lost_lives: actors that died or were replaced.
         recent: scores of the last 100 episodes.
     """
 
@@ -30,7 +30,7 @@ class Counters:
     episodes: int = 0
     updates: int = 0
     rounds: int = 0
-    lost_lives: int = 0
+    stale_steps: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_RECENT))
 
     @property

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import time
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +15,7 @@ from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.asynchronous_actor import async_actor
 from ropewalk.rl.evaluators import evaluate_forever
 from ropewalk.rl.inference.server import InferenceServer
+from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.learner_rank import LearnerRank
 from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
@@ -19,9 +23,12 @@ from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.result import ExperimentResult
 
+logger = logging.getLogger(__name__)
+
 _STATUS_S = 0.2
 _PRELOAD = ("torch", "torch._dynamo", "gymnasium")
 """Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds."""
+_CHECKPOINT_GRACE_S = 4.0
 _CHECKPOINT_S = 5.0
 """Seconds between states from which a learner that died goes on."""
 
@@ -71,9 +78,11 @@ def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool
         hold: whether the learner stays after the end, until the script has its outcome.
 
     Raises:
-        ValueError: the agent cannot be used with this environment, or not with several learners.
+        ValueError: the agent cannot be used with this environment or network, or not with several learners.
     """
     spec = assembly.spec()
+    assembly.policy(spec, 0)  # so that a network or limits that do not fit are refused here
+    assembly.tables(spec)
     if distribution.learners > 1:
         agent, network = assembly.experiment.agent, assembly.experiment.network
         agent.make_learner(spec, network, seed=0).gradient_steps()  # raises if they cannot be averaged
@@ -117,32 +126,50 @@ def _add_learners(
 
 
 def drive_program(
-    assembly: Assembly, distribution: ProcessCounts, logger: Logger, *, engine: str | None = None
+    assembly: Assembly, distribution: ProcessCounts, log: Logger, *, engine: str | None = None
 ) -> ExperimentResult:
     """Launch the program, log its progress until the end, and return the result.
 
     Raises:
         ProgramFailed: a node failed for good.
+        NotFinite: experience, a loss or a gradient is NaN or infinite.
+        LimiterDeadlock, LimiterStuck: the limiters of replay allow neither inserting nor sampling.
     """
     program = build_program(assembly, distribution, hold=True)
-    log = ProgressLog(logger, assembly.experiment.steps)
-    with program.launch(engine=engine) as running:
+    progress = ProgressLog(log, assembly.experiment.steps)
+    with Interruptions(deferred=False), program.launch(engine=engine) as running, _patient(running):
         learner = running.client("learner", on_lost="retry")[0]
         try:
-            while not _show(learner.status(len(log.evaluations)), log):
+            num_problems = 0
+            while not (status := _shown(learner.status(len(progress.evaluations), num_problems), progress)).done:
+                num_problems += len(status.problems)
+                if status.failure:
+                    raise status.failure
                 time.sleep(_STATUS_S)
             outcome = learner.outcome()
         except rw.CallError:
             running.wait()  # raises what ended the program
             raise
-    return ExperimentResult(outcome, tuple(log.rows), log.seconds, assembly)
+    return ExperimentResult(outcome, tuple(progress.rows), progress.seconds, assembly)
 
 
-def _show(status: LearnerStatus, log: ProgressLog) -> bool:
+@contextlib.contextmanager
+def _patient(running: rw.RunningProgram) -> Generator[None]:
+    """After an interruption, give the learner the time to write a last checkpoint, which another interruption cuts."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        running.stop(_CHECKPOINT_GRACE_S)
+        raise
+
+
+def _shown(status: LearnerStatus, log: ProgressLog) -> LearnerStatus:
+    for problem in status.problems:
+        logger.warning("%s", problem)
     for scores in status.evaluations:
         log.evaluation(scores)
     log.progress(status.counters, status.metrics, status.bound, label="end" if status.done else "progress")
-    return status.done
+    return status
 
 
 __all__ = ["ProcessCounts", "build_program", "drive_program"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import count
 
 import ropewalk as rw
@@ -11,12 +12,14 @@ from ropewalk.rl.result import EvaluationScores
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
 
+logger = logging.getLogger(__name__)
+
 _EPISODES = 20
 _PAUSE_S = 0.2
 
 
 def evaluate_forever(learner: LearnerNode, assembly: Assembly) -> None:
-    """Evaluate until the program stops."""
+    """Evaluate until the program stops; an evaluation that fails is reported, and the next weights are evaluated."""
     experiment = assembly.experiment
     episodes = experiment.evaluation.episodes if experiment.evaluation else _EPISODES
     policy = assembly.policy(assembly.spec(), 0)
@@ -28,9 +31,14 @@ def evaluate_forever(learner: LearnerNode, assembly: Assembly) -> None:
                 variables = newest
                 version = variables.version
                 seed = derived_seed(experiment.seed, "evaluator", replica, number)
-                scores = assembly.evaluate(policy, variables, episodes, seed)
-                steps = round(variables.progress * experiment.steps)
-                learner.report_evaluation(EvaluationScores(steps, version, tuple(scores)))
+                try:
+                    scores = assembly.evaluate(policy, variables, episodes, seed)
+                except Exception as error:
+                    logger.exception("the weights of version %d were not evaluated", version)
+                    learner.report_problem(f"an evaluation failed with {type(error).__name__}: {error}")
+                else:
+                    steps = round(variables.progress * experiment.steps)
+                    learner.report_evaluation(EvaluationScores(steps, version, tuple(scores)))
             if rw.wait_for_stop(_PAUSE_S):
                 return
 

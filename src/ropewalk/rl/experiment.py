@@ -13,7 +13,7 @@ from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
 from ropewalk.rl.distributed import ProcessCounts, build_program, drive_program
 from ropewalk.rl.environments.environment import EnvironmentFactory
 from ropewalk.rl.in_process import run_in_process
-from ropewalk.rl.logs.logger import Logger, as_logger
+from ropewalk.rl.logs.logger import Log, as_logger
 from ropewalk.rl.repeating import repeat
 from ropewalk.rl.result import ExperimentResult
 
@@ -60,6 +60,10 @@ class Experiment:
         evaluation: when the policy is evaluated; None: never.
         checkpoint: a folder for checkpoints; a run continues from the newest one in it. None: nothing is kept.
         checkpoint_s: seconds between checkpoints.
+        max_lag: in an asynchronous run, a block that was collected with weights more than this number of updates behind
+            the newest ones when it comes is dropped and counted (`Counters.stale_steps`): its steps are not learned
+            from. Blocks that came in time may wait for their turn: a bound of that is the agent's `max_policy_lag`, or
+            the size of its table. In lock-step `lag` is the bound. None: blocks of any age are taken.
         record: a file for the decisions of an asynchronous run, from which `repeat` does it again; None: no file.
         device: of the learner, such as "cuda".
         digest_every: updates between digests of the weights, by which runs are compared; 0 takes none.
@@ -74,6 +78,7 @@ class Experiment:
     evaluation: Evaluation | None = None
     checkpoint: Path | str | None = None
     checkpoint_s: float = 60.0
+    max_lag: int | None = None
     record: Path | str | None = None
     device: str = "cpu"
     digest_every: int = 0
@@ -83,6 +88,8 @@ class Experiment:
             raise ValueError(f"an experiment needs at least one step, not {self.steps}")
         if self.groups is not None and self.groups < 1:
             raise ValueError(f"an experiment needs at least one group of environments, not {self.groups}")
+        if self.max_lag is not None and self.max_lag < 0:
+            raise ValueError(f"max_lag is a number of updates, at least 0, or None, not {self.max_lag}")
         if self.checkpoint_s <= 0:
             raise ValueError(f"checkpoint_s must be positive, not {self.checkpoint_s}")
 
@@ -96,9 +103,11 @@ class Experiment:
         evaluators: int = 0,
         learners: int = 1,
         engine: str | None = None,
-        log: Logger | str | None = "terminal",
+        log: Log = "terminal",
     ) -> ExperimentResult:
         """Train to the end, and return what came of it.
+
+        Ctrl-C and SIGTERM end it, after a last checkpoint if the experiment has a folder for them.
 
         Args:
             actors: processes that collect experience; 0: everything happens in this process, in lock-step.
@@ -110,11 +119,13 @@ class Experiment:
             learners: processes that learn, each from a share of the actors with a replay of its own; they average their
                 gradients, so an update is worth `learners` batches, and have equal weights. Only with "async".
             engine: where the processes run, such as "slurm"; None: as the settings say.
-            log: where progress goes: "terminal", "silent", or a `Logger`.
+            log: where progress goes: "terminal", "silent", a `Logger`, or a list of these.
 
         Raises:
             ValueError: these settings do not fit each other; said before anything starts.
             ProgramFailed: a node failed for good.
+            NotFinite: experience, a loss or a gradient is NaN or infinite.
+            LimiterDeadlock, LimiterStuck: the limiters of replay allow neither inserting nor sampling.
         """
         assembly = self._assembly(actors, mode, lag, inference)
         logger = as_logger(log)
@@ -128,7 +139,7 @@ class Experiment:
         processes = self._processes(actors, mode, inference, evaluators, learners)
         return drive_program(assembly, processes, logger, engine=engine)
 
-    def repeat(self, record: Path | str, *, log: Logger | str | None = "terminal") -> ExperimentResult:
+    def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:
         """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.
 
         Args:

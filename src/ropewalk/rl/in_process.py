@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from typing import Any
 
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.checkpoints import ExperimentCheckpoints
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_kind
+from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.logs.where_time_goes import TimeShares
 from ropewalk.rl.progress import ProgressLog
@@ -19,22 +21,29 @@ from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
 
+logger = logging.getLogger(__name__)
 
-def run_in_process(assembly: Assembly, logger: Logger) -> ExperimentResult:
+
+def run_in_process(assembly: Assembly, log: Logger) -> ExperimentResult:
     """Train to the end in this process.
 
     Raises:
         ValueError: the agent cannot be used with this environment.
     """
-    with one_torch_thread(), contextlib.closing(_InProcessRun(assembly, logger)) as run:
-        run.train()
+    deferred = assembly.experiment.checkpoint is not None
+    with (
+        one_torch_thread(),
+        contextlib.closing(_InProcessRun(assembly, log)) as run,
+        Interruptions(deferred=deferred) as interruptions,
+    ):
+        run.train(interruptions)
         return run.result()
 
 
 class _InProcessRun:
-    def __init__(self, assembly: Assembly, logger: Logger) -> None:
+    def __init__(self, assembly: Assembly, log: Logger) -> None:
         self._assembly, self._experiment = assembly, assembly.experiment
-        self._log = ProgressLog(logger, self._experiment.steps)
+        self._log = ProgressLog(log, self._experiment.steps)
         spec = assembly.spec()
         self._rounds: RoundLearner = assembly.round_learner(spec)
         self._policies = [assembly.policy(spec, group) for group in range(assembly.groups)]
@@ -53,10 +62,10 @@ class _InProcessRun:
         for group, policy in enumerate(self._policies):
             self._collectors.append(assembly.collector(policy, group, history=self._histories[group]))
 
-    def train(self) -> None:
-        """Collect and learn, round after round."""
+    def train(self, interruptions: Interruptions) -> None:
+        """Collect and learn, round after round; an interruption ends it after a round."""
         counters, experiment = self._rounds.counters, self._experiment
-        while counters.steps < experiment.steps:
+        while counters.steps < experiment.steps and not interruptions.came:
             began = time.perf_counter()
             blocks = [self._collect(group) for group in range(self._assembly.groups)]
             collected = time.perf_counter()
@@ -68,7 +77,8 @@ class _InProcessRun:
                 self._evaluate()
             self._log.progress(counters, self._rounds.metrics, self._times.limit())
             self._checkpoints.save_if_due(self._state)
-        self._checkpoints.save(self._state)
+        self._save()
+        interruptions.check()
         self._log.progress(counters, self._rounds.metrics, self._times.limit(), label="end")
 
     def result(self) -> ExperimentResult:
@@ -83,6 +93,12 @@ class _InProcessRun:
         self._checkpoints.finish()
         for collector in self._collectors:
             collector.close()
+
+    def _save(self) -> None:
+        try:
+            self._checkpoints.save(self._state)
+        except OSError as error:  # what was learned is here
+            logger.error("the last checkpoint of the experiment was not saved: %s", error)
 
     def _collect(self, group: int) -> Block:
         self._collectors[group].load(self._published[0])
@@ -120,6 +136,7 @@ class _InProcessRun:
         }
 
     def _load(self, state: dict[str, Any]) -> None:
+        check_kind(state, "rounds", self._experiment.checkpoint)
         self._rounds.load_state_dict(state["rounds"])
         self._histories = list(state["histories"])
         self._published: list[Variables] = list(state["published"])

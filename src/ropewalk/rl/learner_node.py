@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import ropewalk as rw
+from ropewalk.errors import LimiterDeadlock, NotFinite
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.checkpoints import ExperimentCheckpoints
 from ropewalk.rl.counters import Counters
+from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.logs.where_time_goes import TimeShares
 from ropewalk.rl.result import EvaluationScores, TrainingOutcome
+from ropewalk.rl.round_learner import LimiterStuck
+from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,10 @@ class LearnerStatus:
         bound: which side limits the other.
         done: whether the experiment has ended.
         evaluations: since the number that was asked for.
+        failure: why training cannot go on, ever; None if it can.
+        actors: facts by group of environments; empty in lock-step, where no block is late.
+        lost_blocks: blocks that were lost with learners that died; they are collected anew.
+        problems: of actors and evaluators, since the number that was asked for; training goes on.
     """
 
     counters: Counters
@@ -52,6 +63,16 @@ class LearnerStatus:
     bound: str
     done: bool
     evaluations: tuple[EvaluationScores, ...]
+    failure: Exception | None = None
+    actors: Mapping[int, ActorFacts] = field(default_factory=dict[int, ActorFacts])
+    lost_blocks: int = 0
+    problems: tuple[str, ...] = ()
+
+
+_MOST_PROBLEMS = 1000
+"""Problems that are told; what follows is in the logs of the nodes alone."""
+_HOPELESS = NotFinite, LimiterDeadlock, LimiterStuck
+"""Errors that come again after a restart, since the learner goes on from the same state with the same settings."""
 
 
 class LearnerNode(ABC):
@@ -71,6 +92,8 @@ class LearnerNode(ABC):
         self._evaluations: list[EvaluationScores] = []
         self._evaluations_lock = threading.Lock()
         self._ended = False
+        self._failure: Exception | None = None
+        self._problems: list[str] = []
         self._frozen: rw.Frozen[Variables] | None = None
         """The newest weights that were asked for, pickled once."""
         self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s, rank)
@@ -92,16 +115,33 @@ class LearnerNode(ABC):
 
     @rw.concurrent(64)
     @rw.idempotent
-    def status(self, evaluations_from: int = 0) -> LearnerStatus:
+    def status(self, evaluations_from: int = 0, problems_from: int = 0) -> LearnerStatus:
         """Return the progress.
 
         Args:
             evaluations_from: number of evaluations that are known already.
+            problems_from: number of problems that are known already.
         """
         view = self.view
         with self._evaluations_lock:
             evaluations = tuple(self._evaluations[evaluations_from:])
-        return LearnerStatus(deepcopy(view.counters), dict(view.metrics), self.times.limit(), self._ended, evaluations)
+            problems = tuple(self._problems[problems_from:])
+        actors, lost_blocks = self.delivered()
+        return LearnerStatus(
+            deepcopy(view.counters),
+            dict(view.metrics),
+            self.times.limit(),
+            self._ended,
+            evaluations,
+            self._failure,
+            actors,
+            lost_blocks,
+            problems,
+        )
+
+    def delivered(self) -> tuple[Mapping[int, ActorFacts], int]:
+        """Return facts of the actors by group, and the number of lost blocks."""
+        return {}, 0
 
     @rw.concurrent(64)
     @rw.idempotent
@@ -124,11 +164,42 @@ class LearnerNode(ABC):
 
     @rw.concurrent(64)
     @rw.idempotent
+    def report_problem(self, problem: str) -> None:
+        """Keep what another node says is wrong, for the script; one that comes again is dropped."""
+        with self._evaluations_lock:
+            if problem not in self._problems and len(self._problems) < _MOST_PROBLEMS:
+                logger.warning("%s", problem)
+                self._problems.append(problem)
+
+    @rw.concurrent(64)
+    @rw.idempotent
     def outcome(self) -> TrainingOutcome:
         """Return what was learned so far."""
         view = self.view
         with self._evaluations_lock:
             return TrainingOutcome(view.variables, deepcopy(view.counters), view.digests, tuple(self._evaluations))
+
+    @abstractmethod
+    def train(self) -> None:
+        """Learn until the steps are done, or the program stops."""
+
+    def run(self) -> None:
+        """Learn, and save and tell the end."""
+        try:
+            with one_torch_thread():
+                self.train()
+        except _HOPELESS as error:
+            if not self._hold or rw.stopping():
+                raise
+            logger.exception("training cannot go on")
+            self.fail(error)
+            rw.wait_for_stop()
+        else:
+            self._end()
+
+    def fail(self, error: Exception) -> None:
+        """Tell the script why training cannot go on."""
+        self._failure = self._failure or error
 
     def restore(self) -> None:
         """Go on from the experiment's checkpoint, if there is one; a checkpoint of this program is newer."""
@@ -141,20 +212,25 @@ class LearnerNode(ABC):
         rw.checkpoint_here()
         self._checkpoints.save_if_due(self.state_dict)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Save the end, and end the program or wait until it is ended."""
-        self._checkpoints.save(self.state_dict)
+        try:
+            self._checkpoints.save(self.state_dict)
+        except OSError as error:
+            if not self._hold:  # what was learned is nowhere else
+                raise
+            logger.error("the last checkpoint of the experiment was not saved: %s", error)
         if rw.stopping():
             return
-        self.settle()
+        ends_program = self.settle()
         self._ended = True
-        if not self._hold:
+        if ends_program and not self._hold:
             rw.stop(f"the experiment has done its {self.assembly.experiment.steps:,} steps")
         rw.wait_for_stop()
 
-    def settle(self) -> None:
-        """Wait, after this learner has saved the end, for everything else that the end of the program depends on."""
-        return
+    def settle(self) -> bool:
+        """Wait, after this learner has saved the end, for others that have to; returns whether it ends the program."""
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the evaluations; subclasses add everything that they depend on."""

@@ -26,6 +26,7 @@ import ropewalk as rw
 from ropewalk.rl.actors.collector import Collector, CollectorHistory
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
+from ropewalk.rl.checkpoints import check_kind
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.environments.histories import advanced
 from ropewalk.rl.environments.spec import Array
@@ -132,19 +133,17 @@ class LockstepLearner(LearnerNode):
         with self._changed:
             return cast("Variables | None", self._published.get(version))  # the caller gets the value
 
-    def run(self) -> None:
-        """Learn until the steps are done."""
-        with one_torch_thread():
-            while not self.is_done and not rw.stopping():
-                blocks = self._wait_for_round()
-                if blocks is None:
-                    break
-                began = time.perf_counter()
-                self._rounds.learn(blocks)
-                self.times.learner["update"] += time.perf_counter() - began
-                self._publish()
-                self.saved_here()
-        self.end()
+    def train(self) -> None:
+        """See `LearnerNode`."""
+        while not self.is_done and not rw.stopping():
+            blocks = self._wait_for_round()
+            if blocks is None:
+                return
+            began = time.perf_counter()
+            self._rounds.learn(blocks)
+            self.times.learner["update"] += time.perf_counter() - began
+            self._publish()
+            self.saved_here()
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later rounds depend on: the end of the last learned round."""
@@ -159,6 +158,7 @@ class LockstepLearner(LearnerNode):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the last learned round of this state; blocks of later rounds are collected anew."""
+        check_kind(state, "rounds", self.assembly.experiment.checkpoint)
         super().load_state_dict(state)
         with self._changed:
             self._rounds.load_state_dict(state["rounds"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 
@@ -9,9 +10,11 @@ from ropewalk.rl.counters import Counters
 from ropewalk.rl.logs.logger import Logger, LogRow
 from ropewalk.rl.result import EvaluationScores
 
+logger = logging.getLogger(__name__)
+
 
 class ProgressLog:
-    """Hands rows to a logger, and keeps them for the result.
+    """Hands rows to a logger, and keeps them for the result; an error of the logger is told, and ends nothing.
 
     Args:
         logger: where they go.
@@ -23,6 +26,9 @@ class ProgressLog:
         self._logger, self._total_steps, self._clock = logger, total_steps, clock
         self._began = clock()
         self._first_steps: int | None = None
+        self._failures = 0
+        self._told: set[type[Exception]] = set()
+        """Errors of the logger whose traceback was shown."""
         self.rows: list[LogRow] = []
         self.evaluations: list[EvaluationScores] = []
 
@@ -50,7 +56,7 @@ class ProgressLog:
             "bound": bound or None,
         }
         self.rows.append(row)
-        self._logger(label, row)
+        self._tell(label, row)
 
     def evaluation(self, scores: EvaluationScores) -> None:
         """Log an evaluation."""
@@ -63,7 +69,22 @@ class ProgressLog:
             "episodes": len(scores.scores),
         }
         self.evaluations.append(scores)
-        self._logger("evaluation", row)
+        self._tell("evaluation", row)
+
+    def _tell(self, label: str, row: LogRow) -> None:
+        try:
+            self._logger(label, row)
+        except Exception as error:
+            self._failures += 1
+            is_told = type(error) in self._told
+            self._told.add(type(error))
+            logger.warning(
+                "the logger failed for the %d. time, with %s: %s; training goes on",
+                self._failures,
+                type(error).__name__,
+                error,
+                exc_info=None if is_told else error,
+            )
 
 
 __all__ = ["ProgressLog"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from ropewalk.rl.result import ExperimentResult, TrainingOutcome
 from ropewalk.rl.round_learner import digest_of
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
-from ropewalk.rl.variables import Variables
+from ropewalk.rl.variables import Variables, lag_metrics
 
 if TYPE_CHECKING:
     from ropewalk.rl.experiment import Experiment
@@ -53,7 +54,7 @@ class _Repetition:
         self._counters = Counters()
         self._log = ProgressLog(logger, experiment.steps)
         self._streams: dict[str, tuple[Collector, Adder]] = {}
-        self._uses = Counter(event[3] for event in events if event[0] == "insert")
+        self._uses = Counter(event[3] for event in events if event[0] in ("insert", "stale"))
         """Blocks that are still to be collected with each version."""
         self._published: dict[int, Variables] = {}
         self._newest = Variables(0, 0.0, {})
@@ -66,8 +67,8 @@ class _Repetition:
         """Do all of it."""
         for event in self._events:
             match event:
-                case ["insert", str(run_id), int(), int(version)]:
-                    self._insert(run_id, version)
+                case ["insert" | "stale" as kind, str(run_id), int(), int(version)]:
+                    self._insert(run_id, version, stale=kind == "stale")
                 case ["sample", int(num_items)]:
                     self._update(num_items)
                 case ["priorities"]:
@@ -88,7 +89,7 @@ class _Repetition:
         for collector, _ in self._streams.values():
             collector.close()
 
-    def _insert(self, run_id: str, version: int) -> None:
+    def _insert(self, run_id: str, version: int, *, stale: bool) -> None:
         group, _, life = run_id.partition("#")
         if run_id not in self._streams:
             policy = self._assembly.policy(self._spec, int(group))
@@ -99,8 +100,13 @@ class _Repetition:
         block = collector.collect(self._assembly.experiment.agent.unroll)
         self._uses[version] -= 1
         self._drop_unused()
-        self._tables.insert(adder.add(block))
-        self._counters.add(block.steps, block.episodes)
+        insertion = adder.add(block)
+        if stale:
+            self._tables.insert(dataclasses.replace(insertion, items={}))
+            self._counters.stale_steps += block.steps
+        else:
+            self._tables.insert(insertion)
+            self._counters.add(block.steps, block.episodes)
 
     def _update(self, num_items: int) -> None:
         experiment = self._assembly.experiment
@@ -108,6 +114,7 @@ class _Repetition:
         self._learner.version = self._newest.version
         update = self._learner.update(self._batch, min(1.0, self._counters.steps / experiment.steps))
         self._priorities, self._metrics = update.priorities, dict(update.metrics)
+        self._metrics |= lag_metrics(self._newest.version, self._batch.info.version)
         self._counters.updates += 1
         if experiment.digest_every and self._counters.updates % experiment.digest_every == 0:
             self._digests.append(digest_of(self._learner.variables()))

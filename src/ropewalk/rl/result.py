@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.policies.policy import Policy
+from ropewalk.rl.saved_policies import save_policy
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.variables import Variables
 
@@ -97,6 +99,18 @@ class ExperimentResult:
         policy = self.assembly.policy(self.assembly.spec(), 0)
         policy.load(self.variables)
         return policy
+
+    def save(self, path: Path | str) -> None:
+        """Write the trained policy to a file, which `rl.load_policy` reads and which nothing is unpickled from.
+
+        Args:
+            path: of the file, such as "walker.safetensors".
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        experiment = self.assembly.experiment
+        save_policy(path, experiment.agent, self.assembly.spec(), experiment.network, self.variables)
 
     def evaluate(self, episodes: int = 20, seed: int = 0) -> tuple[float, ...]:
         """Return the scores of new episodes of the greedy policy; equal for equal seeds.

@@ -21,7 +21,7 @@ from ropewalk.rl.learners.learner import Learner
 from ropewalk.rl.learners.portable_state import portable_state
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.tables import ReplayTables
-from ropewalk.rl.variables import Variables
+from ropewalk.rl.variables import Variables, lag_metrics
 
 
 class LimiterStuck(RopewalkError):
@@ -55,7 +55,7 @@ class RoundLearner:
         self.learner, self.tables, self.adders = learner, tables, list(adders)
         self.counters = Counters()
         self.metrics: dict[str, float] = {}
-        """Of the last update."""
+        """Of the last update, with the lag of its batch in rounds."""
         self.digests: list[str] = []
         """One of the weights after every `digest_every` updates."""
         self._table, self._batch_size, self._total_steps = table, batch_size, total_steps
@@ -134,7 +134,7 @@ class RoundLearner:
         update = self.learner.update(batch, self.progress)
         if update.priorities is not None:
             self.tables.update_priorities(self._table, batch.info.keys, update.priorities)
-        self.metrics = dict(update.metrics)
+        self.metrics = {**lag_metrics(self.version, batch.info.version), **update.metrics}
         self.counters.updates += 1
         if self._digest_every and self.counters.updates % self._digest_every == 0:
             self.digests.append(digest_of(self.learner.variables()))

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ropewalk.rl.environments.spec import Array
 
 
@@ -32,10 +35,34 @@ def numbered(epoch: int, updates: int) -> int:
     return epoch << _EPOCH_BITS | updates
 
 
+def epoch_of(version: int) -> int:
+    """Return the number of the learner's life that a version is of."""
+    return version >> _EPOCH_BITS
+
+
+def version_lags(newest: int, versions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return by how many updates each version is behind, at least; 0 for later updates of earlier lives.
+
+    Args:
+        newest: version of the newest weights.
+        versions: any shape.
+    """
+    mask = (1 << _EPOCH_BITS) - 1
+    return np.maximum(0, (newest & mask) - (versions & mask))
+
+
 def version_lag(newest: int, version: int) -> int:
     """Return by how many updates a version is behind, at least; 0 if it is of a later update of an earlier life."""
-    mask = (1 << _EPOCH_BITS) - 1
-    return max(0, (newest & mask) - (version & mask))
+    return int(version_lags(newest, np.array(version, np.int64)))
 
 
-__all__ = ["Variables", "numbered", "version_lag"]
+def lag_metrics(newest: int, versions: NDArray[np.int64]) -> dict[str, float]:
+    """Return the mean and the largest lag of the versions that chose the actions of a batch.
+
+    The unit is a version: a round in lock-step, an update otherwise.
+    """
+    lags = version_lags(newest, versions)
+    return {"policy_lag": float(lags.mean()), "policy_lag_max": float(lags.max())}
+
+
+__all__ = ["Variables", "epoch_of", "lag_metrics", "numbered", "version_lag", "version_lags"]

@@ -40,7 +40,7 @@ class Adder(GroupMember):
 def test_replicas_of_a_service_add_up_in_groups_that_follow_each_other() -> None:
     program = rw.Program("adders")
     adders = program.declare("adders")
-    program.add(rw.Service(Adder, adders), name="adders", replicas=3)
+    program.add(rw.Service(Adder, adders), name="adders", replicas=3, preload=["torch"])
     with program.launch() as running:
         client = running.client("adders")
         for epoch, (replicas, numel) in enumerate([([0, 1, 2], 10), ([0, 2], 50_000), ([2, 1, 0], 300_000)]):

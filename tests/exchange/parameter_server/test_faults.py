@@ -113,9 +113,11 @@ def node(running: RunningProgram, name: str) -> NodeStatus:
 
 def test_a_worker_is_killed_in_mid_push_and_later_a_shard_and_the_weights_are_those_of_an_undisturbed_run() -> None:
     program = rw.Program("faults")
-    shards = program.add(rw.Service(ParameterShard), name="servers", restart="on_failure", checkpoint_s=0.05)
+    shards = program.add(
+        rw.Service(ParameterShard), name="servers", restart="on_failure", checkpoint_s=0.05, preload=["torch"]
+    )
     trainer = rw.Service(Trainer, shards, {"optimizer": OPTIMIZER}, 4)
-    program.add(trainer, name="trainer", restart="on_failure")
+    program.add(trainer, name="trainer", restart="on_failure", preload=["torch"])
     mine = model()
     with program.launch("processes") as running:
         client = running.client("servers")

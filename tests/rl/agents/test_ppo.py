@@ -356,14 +356,16 @@ def test_acrobot_swings_up(seed: int) -> None:
 
 @pytest.mark.soak
 def test_lunar_lander_lands() -> None:
+    # Without normalised rewards the loss of the values outweighs that of the policy: -19 after 1,000,000 steps.
     agent = PPO(
-        unroll=1024,
+        unroll=512,
         envs=16,
-        minibatches=64,
-        optimizer=TorchAdam(3e-4, eps=1e-5),
+        minibatches=32,
+        optimizer=TorchAdam(1e-3, eps=1e-5),
         discount=0.999,
         lambda_=0.98,
-        separate_networks=True,
+        normalise_observations=True,
+        normalise_rewards=True,
     )
     lunar_lander = Gymnasium("LunarLander-v3")
-    assert score_of(train(agent, lunar_lander, steps=1_000_000), lunar_lander) >= 200
+    assert score_of(train(agent, lunar_lander, steps=600_000), lunar_lander) >= 200

@@ -63,9 +63,10 @@ QUICK: dict[str, Any] = {
 C51: dict[str, Any] = {"distributional": "c51", "return_bounds": (0.0, 1.0), "atoms": 21}
 EXPLORES = rl.LinearSchedule(1.0, 0.1, until=0.5)
 AGENTS: dict[str, rl.DQN] = {
-    "dqn": rl.DQN(**QUICK, epsilon=EXPLORES),
+    "dqn": rl.DQN(**QUICK, n_step=1, epsilon=EXPLORES),
     "quantile": rl.DQN(
         **QUICK,
+        n_step=1,
         distributional="quantile",
         quantiles=16,
         prioritized=True,
@@ -142,7 +143,7 @@ CARTPOLE = rl.DQN(
     batch_size=64,
     samples_per_insert=32.0,
     optimizer=rl.TorchAdam(2e-3),
-    anneal_learning_rate=True,
+    anneal_learning_rate=True,  # without it, scores fall and rise again to the end
     n_step=5,
     target=rl.TargetCopy(100),
     epsilon=rl.LinearSchedule(1.0, 0.04, until=0.16),

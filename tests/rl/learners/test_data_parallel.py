@@ -114,7 +114,7 @@ def test_what_is_not_finite_at_one_learner_stops_the_step_of_all(rule: str) -> N
 
 
 def test_all_learners_get_the_reports_of_all() -> None:
-    reports = [RankReport(120, 3, 7, scores=(1.5, -2.0)), RankReport(2**40, 0, 7, stopping=True)]
+    reports = [RankReport(120, 3, 16, 7, scores=(1.5, -2.0)), RankReport(2**40, 0, 0, 7, stopping=True)]
     told = run_members(ThreadGroup.make(2), lambda group: LearnerGroup(group).tell(reports[group.rank]))
     assert told == [reports, reports]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.exchange.kernels.compiling import compiled
+from ropewalk.compiling import compiled
 from ropewalk.exchange.kernels.selection import Bytes, Indices
 
 _Words = NDArray[np.uint32]

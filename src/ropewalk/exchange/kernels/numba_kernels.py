@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.exchange.kernels.compiling import compiled
+from ropewalk.compiling import compiled
 from ropewalk.exchange.kernels.selection import Floats, Indices, Rule, Selection
 
 CHUNK = 1 << 18

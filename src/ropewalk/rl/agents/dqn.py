@@ -35,7 +35,8 @@ from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
 from ropewalk.rl.agents.replay_ratio import ratio_limiter
-from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
+from ropewalk.rl.agents.transition_signature import transition_signature
+from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.dqn_learner import DQNLearner
 from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
@@ -55,6 +56,9 @@ Distributional: TypeAlias = Literal["none", "c51", "quantile"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DQN(Agent):
     """Settings of DQN; see the module for the papers and for the number of updates per step.
+
+    The defaults suit small problems such as CartPole, where learning is cheap; for images see `Rainbow`. The default
+    network is `rl.MLP((64, 64), "relu")`.
 
     Args:
         unroll: T, steps of a block.
@@ -87,15 +91,15 @@ class DQN(Agent):
         evaluation_epsilon: share of random actions of evaluators.
     """
 
-    unroll: int = 16
+    unroll: int = 64
     envs: int = 4
     batch_size: int | None = 64
-    optimizer: OptimizerFactory = TorchAdam(1e-3)
+    optimizer: OptimizerFactory = TorchAdam(2e-3)
     anneal_learning_rate: bool = False
     max_grad_norm: float | None = 10.0
     not_finite: NotFiniteRule = "raise"
     discount: float = 0.99
-    n_step: int = 1
+    n_step: int = 3
     double: bool = True
     dueling: bool = False
     noisy: bool = False
@@ -110,9 +114,9 @@ class DQN(Agent):
     beta: LinearSchedule = LinearSchedule(0.4, 1.0)
     target: TargetRule = TargetCopy(100)
     learning_starts: int = 1_000
-    samples_per_insert: float = 16.0
+    samples_per_insert: float = 32.0
     replay_size: int = 100_000
-    epsilon: LinearSchedule = LinearSchedule(1.0, 0.05, until=0.1)
+    epsilon: LinearSchedule = LinearSchedule(1.0, 0.05, until=0.16)
     evaluation_epsilon: float = 0.0
 
     def __post_init__(self) -> None:
@@ -151,7 +155,7 @@ class DQN(Agent):
         made = make_action_values(
             type(self).__name__,
             spec,
-            network or MLP((256, 256), "relu"),
+            network or MLP((64, 64), "relu"),
             seed,
             returns=self.returns(),
             dueling=self.dueling,
@@ -209,7 +213,7 @@ class DQN(Agent):
                 remover=Fifo(),
                 max_size=self.replay_size,
                 limiter=limiter,
-                signature=_transition(spec),
+                signature=transition_signature(spec),
                 seed=seed,
             )
         ]
@@ -218,18 +222,6 @@ class DQN(Agent):
         """Make what turns blocks into transitions of `n_step` steps."""
         del spec
         return NStepAdder(self.n_step, self.discount, self.table)
-
-
-def _transition(spec: EnvironmentSpec) -> dict[str, ArraySpec]:
-    """The columns of a transition."""
-    scalar = ArraySpec(())
-    return {
-        **spec.observation_columns,
-        **{f"next_{name}": array for name, array in spec.observation_columns.items()},
-        "action": spec.action_array,
-        "reward": scalar,
-        "discount": scalar,
-    }
 
 
 __all__ = ["DQN", "Distributional"]

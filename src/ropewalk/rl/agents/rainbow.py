@@ -15,9 +15,11 @@ class Rainbow(DQN):
     """`DQN` with the switches and numbers of Rainbow's table 1; the arguments are those of `DQN`.
 
     The paper counts frames, of which an agent's step has four: it learns after 80,000 frames, every 4 steps, from 32
-    transitions, and copies the target network every 32,000 frames, which are 2,000 updates.
+    transitions, and copies the target network every 32,000 frames, which are 2,000 updates. Give it a network for
+    images, such as `rl.NatureCNN()`.
     """
 
+    unroll: int = 16
     batch_size: int | None = 32
     optimizer: OptimizerFactory = TorchAdam(6.25e-5, eps=1.5e-4)
     n_step: int = 3

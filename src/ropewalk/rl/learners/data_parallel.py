@@ -26,6 +26,7 @@ class RankReport:
     Attributes:
         steps: environment steps that reached its replay.
         episodes: that ended in them.
+        stale_steps: environment steps that were too old to be learned from.
         updates: that it has done.
         stopping: whether it has to stop, so that the others do not wait for its next gradient.
         scores: of the episodes since its last report.
@@ -33,6 +34,7 @@ class RankReport:
 
     steps: int
     episodes: int
+    stale_steps: int
     updates: int
     stopping: bool = False
     scores: tuple[float, ...] = ()
@@ -66,11 +68,11 @@ class LearnerGroup:
 
     def tell(self, report: RankReport) -> list[RankReport]:
         """Tell the others about this learner, and return the reports of all by rank; the same on every member."""
-        facts = (report.steps, report.episodes, report.updates, int(report.stopping))
+        facts = (report.steps, report.episodes, report.stale_steps, report.updates, int(report.stopping))
         scores = memoryview(np.array(report.scores, np.float64).tobytes())
         return [
-            RankReport(steps, episodes, updates, bool(stopping), tuple(np.frombuffer(theirs, np.float64).tolist()))
-            for theirs, (steps, episodes, updates, stopping) in self._group.all_gather(scores, facts, "progress")
+            RankReport(steps, episodes, stale, updates, bool(stopping), tuple(np.frombuffer(theirs).tolist()))
+            for theirs, (steps, episodes, stale, updates, stopping) in self._group.all_gather(scores, facts, "progress")
         ]
 
 

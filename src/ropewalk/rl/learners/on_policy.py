@@ -30,6 +30,7 @@ from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.normalisation import NormalisedTorso, observe
 from ropewalk.rl.replay.batch import Batch, SampleInfo
+from ropewalk.rl.variables import lag_metrics, version_lags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +83,8 @@ class OnPolicyLearner(Learner):
 
     def update(self, batch: Batch, progress: float) -> Update:
         """See `Learner`."""
-        lags = self.version - batch.info.version
-        metrics = {"policy_lag": float(lags.mean()), "policy_lag_max": float(lags.max())}
+        lags = version_lags(self.version, batch.info.version)
+        metrics = lag_metrics(self.version, batch.info.version)
         batch = self._fresh(batch, lags)
         metrics["num_dropped"] = float(self.num_dropped)
         if len(batch) == 0:
@@ -99,7 +100,7 @@ class OnPolicyLearner(Learner):
 
     def usable(self, batch: Batch) -> Batch:
         """Return the batch without the blocks that are too old; see `Learner`."""
-        return self._fresh(batch, self.version - batch.info.version)
+        return self._fresh(batch, version_lags(self.version, batch.info.version))
 
     def gradient_steps(self) -> Sequence[GradientStep]:
         """See `Learner`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from ropewalk.rl.logs.terminal import TerminalLogger
@@ -11,7 +11,12 @@ LogRow: TypeAlias = Mapping[str, "float | int | str | None"]
 
 
 class Logger(Protocol):
-    """Anything that takes rows: `rl.CSVLogger(path)`, a function of label and row, the logger of a tracking service."""
+    """Anything that takes rows: `rl.CSVLogger(path)`, a function of label and row, the logger of a tracking service.
+
+    If it raises an `Exception`, as when a disk is full or a service does not answer, that is logged by `logging`, and
+    training goes on; the row is in the result's timeline all the same. `KeyboardInterrupt` and other exceptions that
+    are not an `Exception` end the run.
+    """
 
     def __call__(self, label: str, row: LogRow) -> None:
         """Take one row.
@@ -23,7 +28,11 @@ class Logger(Protocol):
         ...
 
 
-def as_logger(log: Logger | str | None) -> Logger:
+Log: TypeAlias = "Logger | str | Sequence[Logger | str] | None"
+"""Where progress goes: "terminal", "silent" or None, a logger, or several of these."""
+
+
+def as_logger(log: Log) -> Logger:
     """Return the logger that is meant.
 
     Raises:
@@ -35,6 +44,8 @@ def as_logger(log: Logger | str | None) -> Logger:
         return TerminalLogger()
     if isinstance(log, str):
         raise ValueError(f'log is "terminal", "silent" or a function of a label and a row, not {log!r}')
+    if isinstance(log, Sequence):
+        return several(*map(as_logger, log))
     return log
 
 
@@ -52,4 +63,4 @@ def _silent(label: str, row: LogRow) -> None:
     del label, row
 
 
-__all__ = ["LogRow", "Logger", "as_logger", "several"]
+__all__ = ["Log", "LogRow", "Logger", "as_logger", "several"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.environments.spec import EnvironmentSpec
@@ -12,6 +13,7 @@ from ropewalk.rl.offline.dataset import OfflineDataset
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.replay.limiters import MinSize
 from ropewalk.rl.replay.tables import ReplayTables
+from ropewalk.rl.saved_policies import save_policy
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
@@ -48,6 +50,10 @@ class OfflineResult:
         policy = self.agent.make_policy(self.spec, self.network)
         policy.load(self.variables)
         return policy
+
+    def save(self, path: Path | str) -> None:
+        """Write the trained policy to a file, which `rl.load_policy` reads; see `ExperimentResult.save`."""
+        save_policy(path, self.agent, self.spec, self.network, self.variables)
 
 
 def offline_tables(agent: Agent, dataset: OfflineDataset, *, seed: int) -> ReplayTables:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ropewalk.rl.replay.selectors.compiling import compiled
+from ropewalk.compiling import compiled
 from ropewalk.rl.replay.selectors.sum_tree_numpy import FAN_OUT
 
 _Floats = NDArray[np.float64]

@@ -1,0 +1,100 @@
+"""`Deliveries`: how old the blocks are that each actor delivers, and which are too old. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+
+from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.variables import version_lag
+
+_MOST_REFUSED = 5
+"""Blocks in a row of one group with values that are not finite, after which more of them are not waited for."""
+
+
+@dataclass(slots=True)
+class ActorFacts:
+    """What is known of the actors of one group of environments.
+
+    Attributes:
+        blocks: that came into replay.
+        stale: blocks that were dropped because they were too old.
+        refused: blocks that had values which are not finite.
+        lives: actors, one after the other, that have delivered.
+        lag: updates by which the weights of the last block were behind the newest ones when it came.
+        lag_max: the largest such number.
+    """
+
+    blocks: int = 0
+    stale: int = 0
+    refused: int = 0
+    lives: int = 0
+    lag: int = 0
+    lag_max: int = 0
+
+
+class Deliveries:
+    """Counts the blocks of each group.
+
+    Args:
+        max_lag: updates by which the weights of a block may be behind; None: any number.
+
+    Attributes:
+        lost_blocks: blocks that actors had delivered, or were about to, and that were lost with a learner.
+    """
+
+    def __init__(self, max_lag: int | None) -> None:
+        self._max_lag = max_lag
+        self._actors: dict[int, ActorFacts] = {}
+        self._refused_in_a_row: Counter[int] = Counter()
+        self._lost: dict[str, int] = {}
+        self._lost_before = 0
+
+    @property
+    def lost_blocks(self) -> int:
+        return self._lost_before + sum(self._lost.values())
+
+    @property
+    def actors(self) -> Mapping[int, ActorFacts]:
+        """Facts by group; a copy."""
+        return deepcopy(self._actors)
+
+    def is_stale(self, insertion: Insertion, newest: int) -> bool:
+        """Return whether a block is too old to be learned from."""
+        return self._max_lag is not None and version_lag(newest, insertion.version) > self._max_lag
+
+    def take(self, insertion: Insertion, newest: int, *, stale: bool) -> None:
+        """Note a block."""
+        facts = self._facts(insertion.run_id)
+        self._refused_in_a_row.pop(_group(insertion.run_id), None)
+        facts.lives += insertion.sequence == 0
+        facts.blocks += not stale
+        facts.stale += stale
+        facts.lag = version_lag(newest, insertion.version)
+        facts.lag_max = max(facts.lag_max, facts.lag)
+
+    def refuse(self, run_id: str) -> bool:
+        """Note a block with values that are not finite; returns False where all blocks of a group are like that."""
+        self._facts(run_id).refused += 1
+        self._refused_in_a_row[_group(run_id)] += 1
+        return self._refused_in_a_row[_group(run_id)] < _MOST_REFUSED
+
+    def _facts(self, run_id: str) -> ActorFacts:
+        return self._actors.setdefault(_group(run_id), ActorFacts())
+
+    def lose(self, run_id: str, num_blocks: int) -> None:
+        """Note that the last blocks of a stream are lost; of several notes of one stream the largest counts."""
+        self._lost[run_id] = max(num_blocks, self._lost.get(run_id, 0))
+
+    def load_lost(self, num_blocks: int) -> None:
+        """Go on from a number of lost blocks."""
+        self._lost_before, self._lost = num_blocks, {}
+
+
+def _group(run_id: str) -> int:
+    return int(run_id.partition("#")[0])
+
+
+__all__ = ["ActorFacts", "Deliveries"]
