@@ -157,7 +157,7 @@ def test_learners_that_wait_for_batches_are_saved_when_the_program_is_stopped(le
 @pytest.mark.parametrize(
     ("agent", "options", "complaint"),
     [
-        (rl.IMPALA(), {"learners": 2}, "learners=2 are processes of a program"),
+        (rl.IMPALA(), {"learners": 2}, "learners=2 and .* are processes of a program"),
         (rl.IMPALA(), {"actors": 2, "learners": 3}, "learners=3 and actors=2: there is at least one learner"),
         (rl.IMPALA(), {"actors": 2, "learners": 0}, "learners=0 and actors=2"),
         (rl.IMPALA(), {"actors": 2, "learners": 2, "mode": "lockstep"}, "learners=2: in lock-step one learner learns"),

@@ -132,7 +132,7 @@ class Experiment:
         if not actors:
             if inference or evaluators or learners != 1:
                 raise ValueError(
-                    f"inference={inference}, evaluators={evaluators} and learners={learners} are processes of a "
+                    f"inference={inference}, learners={learners} and evaluators={evaluators} are processes of a "
                     "program, and actors=0 runs everything in this one; say actors=1 or more"
                 )
             return run_in_process(assembly, logger)
