@@ -10,6 +10,7 @@ import dataclasses
 import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -34,27 +35,34 @@ GROUPS_OF_REMOTE_ACTOR = 2
 """Groups of environments of an actor that asks an inference server for actions."""
 
 
-def async_actor(learner: AsyncLearner, assembly: Assembly, inference: InferenceServer | None = None) -> None:
-    """Collect blocks for a learner until the program stops.
+def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference: InferenceServer | None = None) -> None:
+    """Collect blocks for learners until the program stops.
 
     Args:
-        learner: where they go.
+        learners: by rank; each gets the blocks of a share of the groups, and the first one gives the weights.
         assembly: makes the parts.
         inference: chooses the actions; None: a policy here does.
     """
     replica, spec = rw.current_node().replica, assembly.spec()
     with one_torch_thread():
         if inference is None:
-            _act(learner, assembly, _OwnPolicy(learner, assembly, spec, replica), spec, replica)
+            acting = _OwnPolicy(learners[0], assembly, spec, replica)
+            _act(_learner_of(replica, learners), assembly, acting, spec, replica)
             return
         groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
         with ThreadPoolExecutor(len(groups)) as threads:
-            acting = [
-                threads.submit(_act, learner, assembly, _CentralPolicy(inference, group), spec, group)
+            lives = [
+                threads.submit(
+                    _act, _learner_of(group, learners), assembly, _CentralPolicy(inference, group), spec, group
+                )
                 for group in groups
             ]
-            for each in acting:
+            for each in lives:
                 each.result()
+
+
+def _learner_of(group: int, learners: Sequence[AsyncLearner]) -> AsyncLearner:
+    return learners[group % len(learners)]
 
 
 class _Acting(Protocol):

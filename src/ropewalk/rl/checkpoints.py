@@ -28,12 +28,20 @@ class ExperimentCheckpoints:
     Args:
         folder: where; None: nothing is saved.
         every_s: seconds between checkpoints.
+        rank: of the learner whose checkpoints they are; those of several lie in one folder.
         clock: for tests.
     """
 
-    def __init__(self, folder: Path | str | None, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Path | str | None,
+        every_s: float,
+        rank: int = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folder = None if folder is None else Path(folder)
-        self._every_s, self._clock = every_s, clock
+        self._every_s, self._rank, self._clock = every_s, rank, clock
         self._saved = clock()
         self._writing: ForkedWork | None = None
 
@@ -46,7 +54,7 @@ class ExperimentCheckpoints:
         """
         if self._folder is None or not self._folder.exists():
             return None
-        restored = checkpoints.load(self._folder, _NAME, 0)
+        restored = checkpoints.load(self._folder, _NAME, self._rank)
         if restored is not None and restored.note:
             logger.warning("the experiment goes on from an older checkpoint: %s", restored.note)
         return restored and restored.state
@@ -57,11 +65,11 @@ class ExperimentCheckpoints:
             return False
         self.finish()
         self._saved = self._clock()
-        folder, taken = self._folder, state()
+        folder, rank, taken = self._folder, self._rank, state()
 
         def write(alive: Callable[[], None]) -> bytes:
             del alive
-            return str(checkpoints.save(folder, _NAME, 0, dumps(taken), {})).encode()
+            return str(checkpoints.save(folder, _NAME, rank, dumps(taken), {})).encode()
 
         self._writing = ForkedWork(write)
         return True
@@ -74,7 +82,7 @@ class ExperimentCheckpoints:
         """
         if self._folder is not None:
             self.finish()
-            checkpoints.save(self._folder, _NAME, 0, dumps(state()), {})
+            checkpoints.save(self._folder, _NAME, self._rank, dumps(state()), {})
             self._saved = self._clock()
 
     def finish(self) -> None:

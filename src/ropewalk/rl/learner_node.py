@@ -80,9 +80,10 @@ class LearnerNode(ABC):
     Args:
         assembly: makes the parts.
         hold: stay after the end until the program is stopped, so that the script can ask for the outcome.
+        rank: which of several learners this is; each has a checkpoint of its own.
     """
 
-    def __init__(self, assembly: Assembly, *, hold: bool) -> None:
+    def __init__(self, assembly: Assembly, *, hold: bool, rank: int = 0) -> None:
         experiment = assembly.experiment
         self.assembly = assembly
         self.times = TimeShares()
@@ -94,7 +95,7 @@ class LearnerNode(ABC):
         self._problems: list[str] = []
         self._frozen: rw.Frozen[Variables] | None = None
         """The newest weights that were asked for, pickled once."""
-        self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s)
+        self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s, rank)
 
     @property
     @abstractmethod
@@ -220,10 +221,15 @@ class LearnerNode(ABC):
             logger.error("the last checkpoint of the experiment was not saved: %s", error)
         if rw.stopping():
             return
+        ends_program = self.settle()
         self._ended = True
-        if not self._hold:
+        if ends_program and not self._hold:
             rw.stop(f"the experiment has done its {self.assembly.experiment.steps:,} steps")
         rw.wait_for_stop()
+
+    def settle(self) -> bool:
+        """Wait, after this learner has saved the end, for others that have to; returns whether it ends the program."""
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the evaluations; subclasses add everything that they depend on."""
