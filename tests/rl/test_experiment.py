@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from ropewalk import rl
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.logs.memory import MemoryLogger
+from ropewalk.rl.seeds import derived_seed
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -187,6 +189,17 @@ def test_an_actor_that_fails_for_good_ends_the_program_with_its_error() -> None:
     assert "the motor burned" in "".join(str(error) for error in causes(raised.value))
 
 
+def test_one_group_that_fails_ends_an_actor_with_two_groups() -> None:
+    experiment = dataclasses.replace(SMALL, environment=failing_second_group, groups=None, steps=10_000_000)
+    program = build_program(Assembly(experiment, 2, 0), ProcessCounts(1, "async", inference=1), hold=True)
+    restarts, deadline = 0, time.monotonic() + 30
+    with program.launch() as running:
+        while not restarts and time.monotonic() < deadline:
+            threading.Event().wait(0.1)
+            (restarts,) = (node.restarts for node in running.status().nodes if node.name == "actors")
+    assert restarts, "an actor with half of its environments would not be noticed"
+
+
 def causes(error: BaseException | None) -> list[BaseException]:
     return list(itertools.takewhile(bool, _chain(error)))
 
@@ -195,6 +208,11 @@ def _chain(error: BaseException | None) -> Any:
     while error is not None:
         yield error
         error = error.__cause__
+
+
+def failing_second_group(seed: int) -> Any:
+    of_second_group = [derived_seed(SMALL.seed, "environment", 1, env) for env in range(SMALL.agent.envs)]
+    return failing_environment(seed) if seed in of_second_group else CARTPOLE(seed)
 
 
 def failing_environment(seed: int) -> Any:
