@@ -192,7 +192,7 @@ def test_an_actor_that_fails_for_good_ends_the_program_with_its_error() -> None:
 def test_one_group_that_fails_ends_an_actor_with_two_groups() -> None:
     experiment = dataclasses.replace(SMALL, environment=failing_second_group, groups=None, steps=10_000_000)
     program = build_program(Assembly(experiment, 2, 0), ProcessCounts(1, "async", inference=1), hold=True)
-    restarts, deadline = 0, time.monotonic() + 30
+    restarts, deadline = 0, time.monotonic() + 120
     with program.launch() as running:
         while not restarts and time.monotonic() < deadline:
             threading.Event().wait(0.1)

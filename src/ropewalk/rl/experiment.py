@@ -166,9 +166,14 @@ class Experiment:
         distribution = ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators)
         return build_program(assembly, distribution)
 
-    def in_words(self) -> str:
-        """Return what is trained, on what, with which seed: equal for experiments that compute the same."""
-        words = f"{self.agent} on {self.environment}, network {self.network}, {self.steps} steps, seed {self.seed}"
+    def in_words(self, *, with_steps: bool = True) -> str:
+        """Return what is trained, on what, with which seed: equal for experiments that compute the same.
+
+        Args:
+            with_steps: and for how long.
+        """
+        steps = f" {self.steps} steps," if with_steps else ""
+        words = f"{self.agent} on {self.environment}, network {self.network},{steps} seed {self.seed}"
         return re.sub(r" at 0x[0-9a-f]+", "", words)
 
     def _mode(self, mode: RunMode | None) -> RunMode:
