@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import ropewalk as rw
 from ropewalk import rl
@@ -168,6 +169,7 @@ def test_evaluations_do_not_change_what_is_learned() -> None:
         ({"actors": -1}, "actors is a number of processes, not -1"),
         ({"evaluators": 1}, "evaluators=1 are processes of a program"),
         ({"lag": 2}, "lag is 0 or 1"),
+        ({"mode": "asynchronous"}, "mode is 'lockstep', 'async', or None .* not 'asynchronous'"),
         ({"actors": 1, "mode": "lockstep", "inference": 1}, "in lock-step every actor has the weights"),
         ({"log": "loud"}, "log is .* not 'loud'"),
     ],
@@ -175,6 +177,35 @@ def test_evaluations_do_not_change_what_is_learned() -> None:
 def test_what_does_not_fit_is_said_before_anything_starts(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         SMALL.run(**options)
+
+
+@pytest.mark.parametrize(
+    ("part", "complaint"),
+    [
+        ({"agent": rl.PPO}, "agent is settings of a method"),
+        ({"environment": "CartPole-v1"}, "it is 'CartPole-v1'"),
+        ({"network": torch.nn.Linear(4, 8)}, r"called with the spec; it is Linear\("),
+        ({"network": (64, 64)}, r"it is \(64, 64\)"),
+        ({"steps": 1e6}, "steps is an integer, not 1000000.0"),
+        ({"seed": None}, "seed is an integer, not None"),
+    ],
+)
+def test_parts_of_another_kind_are_refused_where_they_are_given(part: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        dataclasses.replace(SMALL, **part)
+
+
+def test_a_network_may_be_a_class_that_is_called_with_the_spec() -> None:
+    class Network(torch.nn.Linear):
+        def __init__(self, spec: rl.EnvironmentSpec) -> None:
+            super().__init__(spec.observation.shape[0], 8)  # type: ignore[union-attr]
+
+    dataclasses.replace(SMALL, network=Network, steps=16).run(log="silent")
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(ValueError, match="seed is an integer, at least 0, not -1"):
+        dataclasses.replace(SMALL, seed=-1)
 
 
 def test_synchronous_agents_refuse_to_run_asynchronously() -> None:

@@ -56,8 +56,8 @@ class ExperimentCheckpoints:
             logger.warning("the experiment goes on from an older checkpoint: %s", restored.note)
         if restored is not None and (before := restored.state["experiment"]) != self._experiment:
             logger.warning(
-                "the checkpoint in %s is of another experiment:\n  %s\nand this one is\n  %s\nIt goes on from there; take "
-                "another folder to begin anew",
+                "the checkpoint in %s is of another experiment:\n  %s\nand this one is\n  %s\nIt goes on from there; "
+                "take another folder to begin anew",
                 self._folder,
                 before,
                 self._experiment,
