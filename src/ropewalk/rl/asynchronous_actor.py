@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -47,17 +48,19 @@ def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference:
     with one_torch_thread():
         if inference is None:
             acting = _OwnPolicy(learners[0], assembly, spec, replica)
-            _act(_learner_of(replica, learners), assembly, acting, spec, replica)
+            _act(_learner_of(replica, learners), assembly, acting, spec, replica, threading.Event())
             return
         groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
+        over = threading.Event()
+
+        def act(group: int) -> None:
+            try:
+                _act(_learner_of(group, learners), assembly, _CentralPolicy(inference, group), spec, group, over)
+            finally:
+                over.set()  # an actor with half of its environments would not be noticed
+
         with ThreadPoolExecutor(len(groups)) as threads:
-            lives = [
-                threads.submit(
-                    _act, _learner_of(group, learners), assembly, _CentralPolicy(inference, group), spec, group
-                )
-                for group in groups
-            ]
-            for each in lives:
+            for each in [threads.submit(act, group) for group in groups]:
                 each.result()
 
 
@@ -117,11 +120,18 @@ class _CentralPolicy:
         return dataclasses.replace(block, version=self._policy.take_version())
 
 
-def _act(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: EnvironmentSpec, group: int) -> None:
-    """Collect blocks of one group, in one life after the other, until the program stops."""
-    while not rw.stopping():
+def _act(
+    learner: AsyncLearner,
+    assembly: Assembly,
+    acting: _Acting,
+    spec: EnvironmentSpec,
+    group: int,
+    over: threading.Event,
+) -> None:
+    """Collect blocks of one group, in one life after the other, until the program stops or `over` is set."""
+    while not (rw.stopping() or over.is_set()):
         try:
-            _live(learner, assembly, acting, spec, group)
+            _live(learner, assembly, acting, spec, group, over)
         except StreamLost:
             continue  # replay has lost blocks of this life: with new environments, and a new number
         except NotFinite as error:
@@ -130,14 +140,21 @@ def _act(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: Envir
                 raise
 
 
-def _live(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: EnvironmentSpec, group: int) -> None:
+def _live(
+    learner: AsyncLearner,
+    assembly: Assembly,
+    acting: _Acting,
+    spec: EnvironmentSpec,
+    group: int,
+    over: threading.Event,
+) -> None:
     life = learner.enter()
     agent = assembly.experiment.agent
     collector, adder = assembly.collector(acting.begin(life), group, life=life), agent.make_adder(spec)
     in_flight: deque[Future[bool]] = deque()
     acknowledged = 0
     try:
-        while not rw.stopping():
+        while not (rw.stopping() or over.is_set()):
             block = acting.collect(collector, agent.unroll)
             began = time.perf_counter()
             while len(in_flight) >= _IN_FLIGHT:

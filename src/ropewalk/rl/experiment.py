@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,9 @@ class Experiment:
     digest_every: int = 0
 
     def __post_init__(self) -> None:
+        self._check_parts()
+        if self.seed < 0:
+            raise ValueError(f"seed is an integer, at least 0, not {self.seed}")
         if self.steps < 1:
             raise ValueError(f"an experiment needs at least one step, not {self.steps}")
         if self.groups is not None and self.groups < 1:
@@ -92,6 +96,25 @@ class Experiment:
             raise ValueError(f"max_lag is a number of updates, at least 0, or None, not {self.max_lag}")
         if self.checkpoint_s <= 0:
             raise ValueError(f"checkpoint_s must be positive, not {self.checkpoint_s}")
+
+    def _check_parts(self) -> None:
+        """Refuse what is of another kind, before a message from the depths does."""
+        if not isinstance(self.agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"agent is settings of a method, such as rl.PPO(), not {self.agent!r}")
+        if not callable(self.environment):
+            raise TypeError(
+                "environment makes an environment from a seed: rl.Gymnasium('CartPole-v1'), or a function such as "
+                f"`lambda seed: MyEnv()`; it is {self.environment!r}"
+            )
+        is_made = hasattr(self.network, "state_dict") and not isinstance(self.network, type)
+        if self.network is not None and (not callable(self.network) or is_made):
+            raise TypeError(
+                "network makes a network from the environment's spec: rl.MLP((64, 64)), or a function or a class that "
+                f"is called with the spec; it is {self.network!r}"
+            )
+        for name in ("steps", "seed"):
+            if not isinstance(number := getattr(self, name), numbers.Integral):
+                raise TypeError(f"{name} is an integer, not {number!r}")
 
     def run(
         self,
@@ -175,9 +198,14 @@ class Experiment:
         assembly = self._assembly(actors, mode, lag, inference)
         return build_program(assembly, self._processes(actors, mode, inference, evaluators, learners))
 
-    def in_words(self) -> str:
-        """Return what is trained, on what, with which seed: equal for experiments that compute the same."""
-        words = f"{self.agent} on {self.environment}, network {self.network}, {self.steps} steps, seed {self.seed}"
+    def in_words(self, *, with_steps: bool = True) -> str:
+        """Return what is trained, on what, with which seed: equal for experiments that compute the same.
+
+        Args:
+            with_steps: and for how long.
+        """
+        steps = f" {self.steps} steps," if with_steps else ""
+        words = f"{self.agent} on {self.environment}, network {self.network},{steps} seed {self.seed}"
         return re.sub(r" at 0x[0-9a-f]+", "", words)
 
     def _mode(self, mode: RunMode | None) -> RunMode:
@@ -196,6 +224,8 @@ class Experiment:
     def _assembly(self, actors: int, mode: RunMode | None, lag: int, inference: int) -> Assembly:
         if actors < 0:
             raise ValueError(f"actors is a number of processes, not {actors}")
+        if mode not in (None, "lockstep", "async"):
+            raise ValueError(f"mode is 'lockstep', 'async', or None for what suits the agent, not {mode!r}")
         if mode == "async" and self.agent.synchronous:
             raise ValueError(
                 f"{type(self.agent).__name__} learns from the weights that its actors act with, so it always runs in "

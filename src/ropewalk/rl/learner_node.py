@@ -12,7 +12,7 @@ from typing import Any, cast
 import ropewalk as rw
 from ropewalk.errors import LimiterDeadlock, NotFinite
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.checkpoints import ExperimentCheckpoints
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, tell_if_done
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.logs.where_time_goes import TimeShares
@@ -95,7 +95,9 @@ class LearnerNode(ABC):
         self._problems: list[str] = []
         self._frozen: rw.Frozen[Variables] | None = None
         """The newest weights that were asked for, pickled once."""
-        self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s, rank)
+        self._checkpoints = ExperimentCheckpoints(
+            experiment.checkpoint, experiment.checkpoint_s, experiment.in_words(with_steps=False), rank
+        )
 
     @property
     @abstractmethod
@@ -205,6 +207,8 @@ class LearnerNode(ABC):
         state = self._checkpoints.load()
         if state is not None:
             self.load_state_dict(state)
+            experiment = self.assembly.experiment
+            tell_if_done(self.counters.steps, experiment.steps, experiment.checkpoint)
 
     def saved_here(self) -> None:
         """Save what is due, between two steps of the learner."""
