@@ -48,12 +48,14 @@ class ActorCriticsLearner(Learner):
     def __init__(
         self, actor: nn.Module, critics: Critics, scaling: ActionScaling, noise_seed: int, device: str
     ) -> None:
-        self.device = torch.device(device)
-        self.actor, self.critics = actor.to(self.device), critics.to(self.device)
-        self.fixed_critics, self.target_critics = _view_of(self.critics), target_of(self.critics)
-        self.generator = torch.Generator(self.device)
+        self.device: torch.device = torch.device(device)
+        self.actor: nn.Module = actor.to(self.device)
+        self.critics: Critics = critics.to(self.device)
+        self.fixed_critics: Critics = _view_of(self.critics)
+        self.target_critics: Critics = target_of(self.critics)
+        self.generator: torch.Generator = torch.Generator(self.device)
         self.generator.manual_seed(noise_seed)
-        self.num_updates = 0
+        self.num_updates: int = 0
         self._scaling = scaling
 
     @abstractmethod

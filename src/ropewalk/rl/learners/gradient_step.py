@@ -48,7 +48,7 @@ class GradientStep:
         # Kept here, because the optimizer's own state says what the last step used.
         self._learning_rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self._skipped_in_a_row = 0
-        self.num_skipped = 0
+        self.num_skipped: int = 0
 
     def scale_learning_rate(self, factor: float) -> None:
         """Use `factor` times the learning rate that the optimizer was made with, from the next step on."""

@@ -61,15 +61,16 @@ class OnPolicyLearner(Learner):
     """
 
     def __init__(self, model: ActorCritic, distribution: ActionDistribution, settings: OnPolicySettings) -> None:
-        self.model, self.distribution = model, distribution
+        self.model: ActorCritic = model
+        self.distribution: ActionDistribution = distribution
         self._settings = settings
         self._device = next(model.parameters()).device
         self._rewards = RewardScaling(settings.discount) if settings.normalise_rewards else None
-        self.gradient_step = GradientStep(
+        self.gradient_step: GradientStep = GradientStep(
             model.parameters(), settings.optimizer, max_norm=settings.max_grad_norm, not_finite=settings.not_finite
         )
-        self.num_updates = 0
-        self.num_dropped = 0
+        self.num_updates: int = 0
+        self.num_dropped: int = 0
 
     @abstractmethod
     def learn(self, unrolls: Unrolls, info: SampleInfo) -> dict[str, float]:
@@ -137,7 +138,7 @@ class OnPolicyLearner(Learner):
         self.model.load_state_dict(state["model"])
         self.gradient_step.load_state_dict(state["gradient_step"])
         self.num_updates, self.num_dropped = state["num_updates"], state["num_dropped"]
-        self.version = state["version"]
+        self.version: int = state["version"]
         if self._rewards:
             self._rewards.load_state_dict(state["rewards"])
 

@@ -75,8 +75,9 @@ class ValueLearner(Learner):
         seed: int,
         anneal: bool = False,
     ) -> None:
-        self.network, self.target_network = network, target_of(network)
-        self.num_updates = 0
+        self.network: ActionValueNetwork = network
+        self.target_network: ActionValueNetwork = target_of(network)
+        self.num_updates: int = 0
         self._step, self._target, self._beta, self._seed = step, target, beta, seed
         self._anneal = anneal
         self._noisy = any(isinstance(layer, NoisyLinear) for layer in network.modules())
@@ -140,7 +141,8 @@ class ValueLearner(Learner):
         self.network.load_state_dict(state["network"])
         self.target_network.load_state_dict(state["target"])
         self._step.load_state_dict(copy.deepcopy(state["step"]))
-        self.num_updates, self.version = state["num_updates"], state["version"]
+        self.num_updates = state["num_updates"]
+        self.version: int = state["version"]
 
     def tensor(self, array: Array) -> Tensor:
         """Return a copy of an array on the learner's device."""
