@@ -53,6 +53,7 @@ def test_a_learner_that_dies_before_it_has_done_anything_leaves_the_record_as_it
     late = first.position()
     first.insert(insertion(2))
     first.close()
+    log = first
     for _ in range(2):  # each of them dies after it has loaded its state, the second one twice: from both checkpoints
         log = log_at(path)
         log.go_back(early)

@@ -119,7 +119,7 @@ def test_learners_stop_after_the_same_update_and_go_on_from_it(tmp_path: Path) -
         while learner.status().counters.updates < 10:
             threading.Event().wait(0.02)
         running.stop()
-    states = [ExperimentCheckpoints(tmp_path / "run", 60.0, rank).load() for rank in range(2)]
+    states = [ExperimentCheckpoints(tmp_path / "run", 60.0, "", rank).load() for rank in range(2)]
     assert states[0] is not None and states[1] is not None
     assert states[0]["counters"] == states[1]["counters"] and states[0]["digests"] == states[1]["digests"]
     updates = states[0]["counters"]["updates"]
@@ -149,7 +149,7 @@ def test_learners_that_wait_for_batches_are_saved_when_the_program_is_stopped(le
         wait_until(have_blocks, what="blocks in all replays")
         running.stop()
     for rank in range(learners):
-        state = ExperimentCheckpoints(tmp_path / "run", 60.0, rank).load()
+        state = ExperimentCheckpoints(tmp_path / "run", 60.0, "", rank).load()
         assert state is not None and state["counters"]["updates"] == 0
         assert state["arrived"]["steps"] > 0
 

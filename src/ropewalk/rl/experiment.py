@@ -32,10 +32,13 @@ class Evaluation:
         every_steps: environment steps between evaluations in one process; evaluators of a program evaluate the newest
             weights all the time.
         episodes: of an evaluation.
+        stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
+            None: it does not. In a program the steps until then depend on when evaluators find the time.
     """
 
     every_steps: int
     episodes: int = 20
+    stop_at: float | None = None
 
     def __post_init__(self) -> None:
         if self.every_steps < 1 or self.episodes < 1:
