@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ropewalk.rl.blocks import EpisodeEnd
@@ -44,6 +44,10 @@ class Counters:
         for episode in episodes:
             self.episodes += 1
             self.recent.append(episode.score)
+
+    def copied(self) -> Counters:
+        """Return a copy that does not change any more; may be called while another thread counts."""
+        return replace(self, recent=self.recent.copy())  # in one step, where `deepcopy` is interrupted by an append
 
     def state_dict(self) -> dict[str, Any]:
         """Return all counts."""

@@ -10,7 +10,7 @@ from typing import Any
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_kind
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_rounds, tell_if_done
 from ropewalk.rl.evaluation_record import EvaluationRecord
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.logs.logger import Logger
@@ -20,7 +20,6 @@ from ropewalk.rl.result import EvaluationScores, ExperimentResult, TrainingOutco
 from ropewalk.rl.round_learner import RoundLearner
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
-from ropewalk.rl.variables import Variables
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +52,9 @@ class _InProcessRun:
         """Where the collectors begin."""
         evaluation = self._experiment.evaluation
         self._evaluations = EvaluationRecord(evaluation.stop_at if evaluation else None)
-        self._checkpoints = ExperimentCheckpoints(self._experiment.checkpoint, self._experiment.checkpoint_s)
+        self._checkpoints = ExperimentCheckpoints(
+            self._experiment.checkpoint, self._experiment.checkpoint_s, self._experiment.in_words(with_steps=False)
+        )
         state = self._checkpoints.load()
         if state is not None:
             self._load(state)
@@ -144,11 +145,12 @@ class _InProcessRun:
         }
 
     def _load(self, state: dict[str, Any]) -> None:
-        check_kind(state, "rounds", self._experiment.checkpoint)
+        assembly, folder = self._assembly, self._experiment.checkpoint
+        self._published = check_rounds(state, assembly.groups, assembly.lag, folder)
         self._rounds.load_state_dict(state["rounds"])
         self._histories = list(state["histories"])
-        self._published: list[Variables] = list(state["published"])
         self._evaluations.load_state_dict(state["evaluations"])
+        tell_if_done(self._rounds.counters.steps, self._experiment.steps, folder)
 
 
 __all__ = ["run_in_process"]

@@ -6,14 +6,13 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import ropewalk as rw
 from ropewalk.errors import LimiterDeadlock, NotFinite
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.checkpoints import ExperimentCheckpoints
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, tell_if_done
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.evaluation_record import EvaluationRecord
@@ -82,9 +81,10 @@ class LearnerNode(ABC):
     Args:
         assembly: makes the parts.
         hold: stay after the end until the program is stopped, so that the script can ask for the outcome.
+        rank: which of several learners this is; each has a checkpoint of its own.
     """
 
-    def __init__(self, assembly: Assembly, *, hold: bool) -> None:
+    def __init__(self, assembly: Assembly, *, hold: bool, rank: int = 0) -> None:
         experiment = assembly.experiment
         self.assembly = assembly
         self.times = TimeShares()
@@ -96,7 +96,9 @@ class LearnerNode(ABC):
         self._problems: list[str] = []
         self._frozen: rw.Frozen[Variables] | None = None
         """The newest weights that were asked for, pickled once."""
-        self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s)
+        self._checkpoints = ExperimentCheckpoints(
+            experiment.checkpoint, experiment.checkpoint_s, experiment.in_words(with_steps=False), rank
+        )
 
     @property
     @abstractmethod
@@ -128,7 +130,7 @@ class LearnerNode(ABC):
             problems = tuple(self._problems[problems_from:])
         actors, lost_blocks = self.delivered()
         return LearnerStatus(
-            deepcopy(view.counters),
+            view.counters.copied(),
             dict(view.metrics),
             self.times.limit(),
             self._ended,
@@ -189,7 +191,7 @@ class LearnerNode(ABC):
         with self._evaluations_lock:
             record = self._evaluations
             evaluations = tuple(record.evaluations)
-            return TrainingOutcome(view.variables, deepcopy(view.counters), view.digests, evaluations, record.best)
+            return TrainingOutcome(view.variables, view.counters.copied(), view.digests, evaluations, record.best)
 
     @abstractmethod
     def train(self) -> None:
@@ -218,6 +220,8 @@ class LearnerNode(ABC):
         state = self._checkpoints.load()
         if state is not None:
             self.load_state_dict(state)
+            experiment = self.assembly.experiment
+            tell_if_done(self.counters.steps, experiment.steps, experiment.checkpoint)
 
     def saved_here(self) -> None:
         """Save what is due, between two steps of the learner."""
@@ -234,10 +238,15 @@ class LearnerNode(ABC):
             logger.error("the last checkpoint of the experiment was not saved: %s", error)
         if rw.stopping():
             return
+        ends_program = self.settle()
         self._ended = True
-        if not self._hold:
+        if ends_program and not self._hold:
             rw.stop(f"the experiment has ended after {self.counters.steps:,} steps")
         rw.wait_for_stop()
+
+    def settle(self) -> bool:
+        """Wait, after this learner has saved the end, for others that have to; returns whether it ends the program."""
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the evaluations; subclasses add everything that they depend on."""
