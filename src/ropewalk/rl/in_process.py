@@ -87,7 +87,7 @@ class _InProcessRun:
         outcome = TrainingOutcome(
             self._rounds.variables(), self._rounds.counters, tuple(self._rounds.digests), tuple(self._evaluations)
         )
-        return ExperimentResult(outcome, tuple(self._log.rows), self._log.seconds, self._assembly)
+        return ExperimentResult(outcome, self._log.rows, self._log.seconds, self._assembly)
 
     def close(self) -> None:
         """Close the environments."""
