@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import gymnasium
-import gymnasium.vector
 import numpy as np
 from exchange_bench import Bench, Row
 from pool_rows import Line

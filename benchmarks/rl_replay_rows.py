@@ -95,12 +95,11 @@ def rows(bench: Bench) -> Iterator[Line]:
         # As large as the table, so that rows come from memory and not from a cache.
         source, target = np.ones((num_items, size), np.uint8), np.ones((32, size), np.uint8)
         places = itertools.cycle(range(0, num_items - 31, 32))
-        out = {"x": target}
         times = cpu_times(
             bench,
             {
                 "insert": repeated(calls, lambda: writer.insert(new)),  # noqa: B023
-                "sample": repeated(calls, lambda: writer.replay.sample("t", 32, out)),  # noqa: B023
+                "sample": repeated(calls, lambda: writer.replay.sample("t", 32, lambda shape, dtype: target)),  # noqa: B023
                 "copy": repeated(calls, lambda: np.copyto(target, source[(place := next(places)) : place + 32])),  # noqa: B023
             },
         )

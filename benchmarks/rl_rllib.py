@@ -10,11 +10,14 @@ import sys
 import time
 
 import probes
+import ray
 from ray.rllib.algorithms.impala import IMPALAConfig
 from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 
 
 def main(duration_s: float) -> None:
+    # It reserves a core for each runner, and waits for ever where there are fewer.
+    ray.init(num_cpus=8, include_dashboard=False, log_to_driver=False)
     config = (
         IMPALAConfig()
         .environment("CartPole-v1")

@@ -11,7 +11,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 
-class SharedMLP(BaseFeaturesExtractor):
+class SharedMLP(BaseFeaturesExtractor):  # type: ignore[misc]
     """64 x 64 with tanh, for policy and values together; the built-in networks are apart, which costs twice as much."""
 
     def __init__(self, observation_space: Any) -> None:

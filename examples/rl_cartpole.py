@@ -1,4 +1,4 @@
-"""Balance a pole with IMPALA: two actors collect experience, and a learner learns from it, without waiting for each other.
+"""Balance a pole with IMPALA: two actors collect experience, a learner learns from it, and none waits for another.
 
     pip install 'ropewalk[rl]' matplotlib
     python examples/rl_cartpole.py                # half a minute on two cores

@@ -6,10 +6,12 @@
     python examples/rl_lunar_lander.py --steps 40000 --actors 2         # with this one
     python examples/rl_lunar_lander.py --checkpoint runs/lander         # stop it, start it again: it goes on
 
-    round 7:   group 0 ─ block ─┐                      which actor collects which group, does not matter: a block
-               group 1 ─ block ─┼─▶ learner ─▶ weights 8      follows from the seed, the group, the round and the weights
+    round 7:   group 0 ─ block ─┐
+               group 1 ─ block ─┼─▶ learner ─▶ weights 8
                group 2 ─ block ─┤
                group 3 ─ block ─┘
+
+Which actor collects which group does not matter: a block follows from seed, group, round and weights.
 
 (Schulman et al., Proximal Policy Optimization, 2017, https://arxiv.org/abs/1707.06347)
 """
@@ -22,7 +24,7 @@ from ropewalk import rl
 
 
 def main(
-    steps: int = 500_000,
+    steps: int = 400_000,
     actors: int = 2,
     seed: int = 0,
     checkpoint: str | None = None,
@@ -32,10 +34,13 @@ def main(
         unroll=256,
         envs=4,
         epochs=4,
-        minibatches=16,
-        optimizer=rl.TorchAdam(1e-3, eps=1e-5),
+        minibatches=64,
+        optimizer=rl.TorchAdam(3e-4, eps=1e-5),
+        anneal_learning_rate=False,
         discount=0.999,
         lambda_=0.98,
+        normalise_rewards=True,
+        separate_networks=True,  # or the error of the values, which are in the hundreds, dominates the policy
     )
     experiment = rl.Experiment(
         agent,
@@ -62,7 +67,7 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="PPO on LunarLander.")
-    parser.add_argument("--steps", type=int, default=500_000)
+    parser.add_argument("--steps", type=int, default=400_000)
     parser.add_argument("--actors", type=int, default=2, help="processes that collect; 0: all in this process")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", help="a folder to save the run in, and to go on from")

@@ -59,9 +59,7 @@ def main(blanks: int = 8, steps: int = 60_000, seed: int = 0, picture: str = "me
         from ropewalk.rl.pictures import draw_learning_curves
 
         title = f"Recall after {blanks} blank steps, share of right answers"
-        draw_learning_curves(
-            results, picture, title=title, spread=False, threshold=0.5, threshold_name="guessing"
-        )
+        draw_learning_curves(results, picture, title=title, spread=False, threshold=0.5, threshold_name="guessing")
         print(f"learning curves: {picture}")
     return shares
 

@@ -16,6 +16,7 @@ import os
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import minari
@@ -32,7 +33,7 @@ LANDER = rl.Gymnasium("LunarLander-v3")
 def fly(env: gymnasium.Env, number: int, seed: int) -> EpisodeBuffer:
     """One flight of the controller."""
     observation, _ = env.reset(seed=seed)
-    flight = EpisodeBuffer(id=number, seed=seed, observations=[observation], actions=[], infos={})
+    flight: Any = EpisodeBuffer(id=number, seed=seed, observations=[observation], actions=[], infos={})
     over = False
     while not over:
         action = heuristic(env.unwrapped, observation)
@@ -71,9 +72,7 @@ def draw(path: str, result: rl.OfflineResult, scores: dict[str, np.ndarray]) -> 
     figure.savefig(path, dpi=120)
 
 
-def main(
-    flights: int = 50, updates: int = 4_000, seed: int = 0, picture: str = "offline.png"
-) -> dict[str, np.ndarray]:
+def main(flights: int = 50, updates: int = 4_000, seed: int = 0, picture: str = "offline.png") -> dict[str, np.ndarray]:
     """Returns the scores of the recorded flights, of the clone, and of a policy that has learned nothing."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("MINARI_DATASETS_PATH", folder)

@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import json
 import platform
 import re
 import subprocess
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk
-from ropewalk import errors
+from ropewalk import errors, rl
 from ropewalk.engines import ENGINES
 from ropewalk.errors import CallError
 from ropewalk.exchange.compressors import COMPRESSORS
@@ -201,6 +202,62 @@ def test_the_program_of_the_page_on_populations_runs(tmp_path: Path) -> None:
         r"OpenAIES: best test -0\.0\d+, best evaluation -\d.*, \d+ generations, .* ms of the launcher for each\)", first
     )
     assert re.fullmatch(r"best \[(0\.[456] ?){4}\]", second)
+
+
+RL_PAGE = (ROOT / "docs" / "reinforcement-learning.md").read_text()
+#: Each program of the page, with what the page says that it prints.
+RL_PROGRAMS = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", RL_PAGE, re.DOTALL)
+ALL_OF_A_PAGE = """
+import json, sys
+for number, program in enumerate(json.load(open("programs.json"))):
+    print(f"--- {number}", flush=True)
+    exec(compile(program, f"program {number}", "exec"), {"__name__": "__main__"})
+"""
+
+
+@pytest.fixture(scope="module")
+def said_by_the_rl_page(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the programs of the page on reinforcement learning print: in one process, which imports torch once."""
+    pytest.importorskip("gymnasium", reason="the programs need environments: pip install 'ropewalk[rl]'")
+    pytest.importorskip("torch", reason="agents need torch: pip install 'ropewalk[rl]'")
+    folder = tmp_path_factory.mktemp("page")
+    # Those that learn something show that they run; what is learned, tests of agents show.
+    programs = [re.sub(r"(?<!every_)steps=(20|8)_000", "steps=1_000", program) for program, _ in RL_PROGRAMS]
+    (folder / "programs.json").write_text(json.dumps(programs))
+    (folder / "page.py").write_text(ALL_OF_A_PAGE)
+    done = subprocess.run([sys.executable, "page.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return re.split(r"^--- \d+\n", done.stdout, flags=re.MULTILINE)[1:]
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_the_programs_of_the_page_on_reinforcement_learning_print_what_it_says(
+    said_by_the_rl_page: list[str], number: int
+) -> None:
+    """All words, and numbers wherever the page has them."""
+    host = platform.node().partition(".")[0]
+    printed, says = said_by_the_rl_page[number].replace(f"@{host}]", "@laptop]"), RL_PROGRAMS[number][1]
+    assert re.sub(r"-?\d[\d,]*(\.\d+)?", "N", printed) == re.sub(r"-?\d[\d,]*(\.\d+)?", "N", says)
+
+
+def test_every_program_of_the_page_on_reinforcement_learning_is_followed_by_what_it_prints() -> None:
+    assert len(RL_PROGRAMS) == RL_PAGE.count("```python") == 10
+
+
+def test_the_page_on_reinforcement_learning_names_all_that_is_public_and_nothing_that_is_not_there() -> None:
+    pytest.importorskip("gymnasium", reason="agents are made: pip install 'ropewalk[rl]'")
+    pytest.importorskip("torch", reason="agents are made: pip install 'ropewalk[rl]'")
+    from ropewalk.rl.settings_text import AGENTS
+
+    code = " ".join(re.findall(r"```python\n.*?```|`[^`\n]+`", RL_PAGE, re.DOTALL))
+    unknown = {name for name in re.findall(r"\brl\.(\w+)", code) if not hasattr(rl, name)} - {"pictures"}
+    assert not unknown, f"docs/reinforcement-learning.md speaks of {sorted(unknown)}, which ropewalk.rl does not have"
+    names = {agent.__name__ for agent in AGENTS}
+    names |= {field.name for agent in AGENTS for field in dataclasses.fields(agent)}
+    names |= {field.name for field in dataclasses.fields(rl.Experiment)}
+    names |= set(inspect.signature(rl.Experiment.run).parameters) - {"self"}
+    missing = names - set(re.findall(r"\w+", code))
+    assert not missing, f"docs/reinforcement-learning.md says nothing of {sorted(missing)}"
 
 
 def test_the_page_on_populations_names_every_algorithm_and_option() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-PACKAGES = ["", ".exchange", ".pipeline", ".pool", ".population", ".population.pictures", ".training"]
+PACKAGES = ["", ".exchange", ".pipeline", ".pool", ".population", ".population.pictures", ".rl", ".training"]
 SOURCE = """
 from ropewalk.lazy_names import LazyNames
 _lazy = LazyNames(globals(), {"no_such_package": "knots"})

@@ -12,10 +12,13 @@ import gymnasium
 
 import ropewalk as rw
 from ropewalk import rl
+from ropewalk.rl.adders.adder import Adder
+from ropewalk.rl.adders.stream_adder import Added
+from ropewalk.rl.adders.unroll import UnrollAdder
 from ropewalk.rl.agents.impala import IMPALALearner
+from ropewalk.rl.blocks import Block
 from ropewalk.rl.learners.unrolls import Unrolls
 from ropewalk.rl.replay.batch import SampleInfo
-from ropewalk.rl.replay.limiters import RateLimiter
 from ropewalk.rl.replay.table import ReplayTable
 
 
@@ -38,12 +41,21 @@ class PausedLearner(IMPALALearner):
 
 
 class StuckIMPALA(rl.IMPALA):
-    """IMPALA whose table has no room for a second block, and gives none away before there are three."""
+    """IMPALA whose blocks also go into a queue for one, from which nobody takes them."""
 
     def make_tables(self, spec: Any, *, groups: int, seed: int) -> list[ReplayTable]:
-        (table,) = super().make_tables(spec, groups=groups, seed=seed)
-        limiter = RateLimiter(4.0, 3, 4.0, 12.0)
-        return [ReplayTable("replay", sampler=table.sampler, remover=table.remover, max_size=9, limiter=limiter)]
+        return [*super().make_tables(spec, groups=groups, seed=seed), ReplayTable.queue("forgotten", 1)]
+
+    def make_adder(self, spec: Any) -> Adder:
+        del spec
+        return TwiceAdder()
+
+
+class TwiceAdder(UnrollAdder):
+    def _add(self, block: Block) -> Added:
+        added = super()._add(block)
+        (items,) = added.items.values()
+        return Added(added.rows, {"replay": items, "forgotten": items})
 
 
 class Changed(gymnasium.Wrapper[Any, Any, Any, Any]):

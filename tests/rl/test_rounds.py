@@ -74,7 +74,8 @@ def test_whatever_dies_every_block_counts_once_and_in_order(
     groups: int, lag: int, events: list[tuple[str, int]]
 ) -> None:
     book, now = RoundBook(groups, lag), 0.0
-    lives, held = [0] * 4, dict.fromkeys(range(4), ())
+    lives = [0] * 4
+    held: dict[int, tuple[RoundTask, ...]] = dict.fromkeys(range(4), ())
     counted: list[tuple[int, int]] = []
     for event, actor in [*events, *[(kind, actor) for _ in range(6) for actor in range(4) for kind in _GOES_ON]]:
         now += 1.0

@@ -31,7 +31,7 @@ def test_other_values_than_the_defaults_come_back() -> None:
 
 
 def test_all_public_agents_and_networks_are_known() -> None:
-    public = [getattr(rl, name) for name in rl.__all__]
+    public = [getattr(rl, name) for name in dir(rl)]
     agents = {each for each in public if inspect.isclass(each) and issubclass(each, rl.Agent) and each is not rl.Agent}
     assert agents == set(AGENTS)
     makers = {

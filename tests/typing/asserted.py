@@ -7,13 +7,14 @@ Each mistake is marked as one for both checkers, and a mark where a checker sees
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, assert_type
 
 import numpy as np
 
 import ropewalk as rw
+from ropewalk import rl
 from ropewalk.managers import DictProxy, ListProxy, SyncManager, ValueProxy
 from ropewalk.pool import AsyncResult, IMapIterator, MapResult
 from ropewalk.population import SNES, RunResult, evaluate
@@ -94,6 +95,33 @@ def runs_of_population_methods(pool: rw.Pool) -> None:
     evaluate(SNES(np.zeros(3)), fitness, mode="forever")  # pyright: ignore  # pyrefly: ignore[no-matching-overload]
 
 
+def loggers(label: str, row: Mapping[str, float | int | str | None]) -> None:
+    print(label, row["steps"])
+
+
+def experiments() -> None:
+    experiment = rl.Experiment(rl.DQN(), rl.Gymnasium("CartPole-v1"), rl.MLP((64,)), steps=1000)
+    result = experiment.run(actors=2, mode="lockstep", log=loggers)
+    assert_type(result, rl.ExperimentResult)
+    assert_type(result.score, float | None)
+    assert_type(result.policy(), rl.Policy)
+    assert_type(result.evaluate(episodes=10), tuple[float, ...])
+    assert_type(rl.load_policy("policy.rl"), rl.Policy)
+    experiment.run(mode="parallel")  # pyright: ignore[reportArgumentType]  # pyrefly: ignore[bad-argument-type]
+    rl.Experiment(rl.PPO, rl.Gymnasium("CartPole-v1"))  # pyright: ignore  # pyrefly: ignore[bad-argument-type]
+    rl.DQN(batch=32)  # pyright: ignore[reportCallIssue]  # pyrefly: ignore[unexpected-keyword]
+
+
+def recorded(dataset: rl.OfflineDataset) -> None:
+    assert_type(rl.train_offline(rl.BC(), dataset, updates=10), rl.OfflineResult)
+
+
+def sampled(replay: rl.ReplayServer) -> rl.Batch:
+    """Inside a node: a client of replay."""
+    assert_type(replay.sample.future("table", 32), Future[rl.Batch])
+    return replay.sample("table", 32)
+
+
 class Counter:
     @rw.method
     def add(self, number: int) -> int:
@@ -117,4 +145,8 @@ def programs() -> None:
     program = rw.Program("typed")
     handle = program.add(rw.Service(Counter))
     assert_type(handle, rw.Handle[Counter])
+    replay = program.add(
+        rl.Replay([rl.ReplayTable("table", sampler=rl.Uniform(), remover=rl.Fifo(), max_size=9, limiter=rl.MinSize(1))])
+    )
+    assert_type(replay, rw.Handle[rl.ReplayServer])
     assert_type(program.add(rw.Worker(clients, handle), replicas=2), rw.Handle[Any])

@@ -31,6 +31,7 @@ PUBLIC_MODULES = frozenset(
         "ropewalk.exchange.presets",
         "ropewalk.pipeline",
         "ropewalk.population",
+        "ropewalk.rl",
         "ropewalk.training",
         # For those that write engines, algorithms, compressors, partitioners and schedules.
         "ropewalk.testing",

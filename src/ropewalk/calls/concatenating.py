@@ -50,22 +50,27 @@ class Concatenating(Merging):
 
     def size(self, call: Arguments) -> int:
         """The number of rows of a call; see `Merging`."""
+        lengths = {array.shape[:1] for array in _arrays_of(call)}
+        if len(lengths) == 1 and (length := lengths.pop()):
+            return length[0]
+        raise self._without_rows(call)
+
+    def _without_rows(self, call: Arguments) -> ValueError:
+        """The error of a call whose arrays have no common number of rows, or that has none."""
         first: tuple[str, Any] | None = None
         for path, array in itertools.chain(_arrays(call[0], "args"), _arrays(call[1], "kwargs")):
             if not array.shape:
-                raise ValueError(f"{path} is {words_of(array)}, and has no rows; give it a first axis, as in x[None]")
+                return ValueError(f"{path} is {words_of(array)}, and has no rows; give it a first axis, as in x[None]")
             if first is None:
                 first = path, array
             elif array.shape[0] != first[1].shape[0]:
-                raise ValueError(
+                return ValueError(
                     f"the arrays of a call need one number of rows, but {first[0]} is {words_of(first[1])} and {path} "
                     f"is {words_of(array)}"
                 )
-        if first is None:
-            raise ValueError(
-                "a call of a method that joins rows needs an array among its arguments, whose first axis are the rows"
-            )
-        return first[1].shape[0]
+        return ValueError(
+            "a call of a method that joins rows needs an array among its arguments, whose first axis are the rows"
+        )
 
     def merge(self, calls: Sequence[Arguments]) -> Arguments:
         """See `Merging`."""
@@ -84,6 +89,15 @@ class Concatenating(Merging):
 
 
 # Values belong to the user, so they are Any from here on.
+
+
+def _arrays_of(value: Any) -> Iterator[Any]:
+    """As `_arrays`, without the paths, which take most of its time and are for errors only."""
+    if library_of(value) is not None:
+        yield value
+    elif parts := parts_of(value):
+        for part in parts.values():
+            yield from _arrays_of(part)
 
 
 def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:

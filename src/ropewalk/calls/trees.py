@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any, cast
@@ -16,9 +17,15 @@ from typing import Any, cast
 
 def library_of(value: Any) -> Any:
     """The library that an array belongs to; None if the value is not an array."""
-    for name, kind in (("numpy", "ndarray"), ("torch", "Tensor")):
+    return _library_of_kind(type(value))
+
+
+@functools.lru_cache(256)
+def _library_of_kind(kind: type[Any]) -> Any:
+    """See `library_of`. A type of arrays exists after its library only, so what is found stays true."""
+    for name, base in (("numpy", "ndarray"), ("torch", "Tensor")):
         library = sys.modules.get(name)
-        if isinstance(value, getattr(library, kind, ())):
+        if issubclass(kind, getattr(library, base, ())):
             return library
     return None
 

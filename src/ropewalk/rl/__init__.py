@@ -47,6 +47,9 @@ with _lazy:
     from ropewalk.rl.environments.spec import MultiDiscreteAction as MultiDiscreteAction
     from ropewalk.rl.environments.vector import make_vector as make_vector
     from ropewalk.rl.environments.wrappers.fire_reset import FireReset as FireReset
+    from ropewalk.rl.environments.wrappers.observation_action_reward import (
+        ObservationActionReward as ObservationActionReward,
+    )
     from ropewalk.rl.experiment import Evaluation as Evaluation
     from ropewalk.rl.experiment import Experiment as Experiment
     from ropewalk.rl.inference.remote_policy import RemotePolicy as RemotePolicy
@@ -98,6 +101,3 @@ with _lazy:
     from ropewalk.rl.saved_policies import load_policy as load_policy
     from ropewalk.rl.schedules import LinearSchedule as LinearSchedule
     from ropewalk.rl.variables import Variables as Variables
-    from ropewalk.rl.environments.wrappers.observation_action_reward import (
-        ObservationActionReward as ObservationActionReward,
-    )

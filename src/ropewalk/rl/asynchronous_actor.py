@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -35,31 +36,36 @@ GROUPS_OF_REMOTE_ACTOR = 2
 """Groups of environments of an actor that asks an inference server for actions."""
 
 
-def async_actor(learner: AsyncLearner, assembly: Assembly, inference: InferenceServer | None = None) -> None:
-    """Collect blocks for a learner until the program stops.
+def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference: InferenceServer | None = None) -> None:
+    """Collect blocks for learners until the program stops.
 
     Args:
-        learner: where they go.
+        learners: by rank; each gets the blocks of a share of the groups, and the first one gives the weights.
         assembly: makes the parts.
         inference: chooses the actions; None: a policy here does.
     """
     replica, spec = rw.current_node().replica, assembly.spec()
     with one_torch_thread():
         if inference is None:
-            _act(learner, assembly, _OwnPolicy(learner, assembly, spec, replica), spec, replica, threading.Event())
+            acting = _OwnPolicy(learners[0], assembly, spec, replica)
+            _act(_learner_of(replica, learners), assembly, acting, spec, replica, threading.Event())
             return
         groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
         over = threading.Event()
 
         def act(group: int) -> None:
             try:
-                _act(learner, assembly, _CentralPolicy(inference, group), spec, group, over)
+                _act(_learner_of(group, learners), assembly, _CentralPolicy(inference, group), spec, group, over)
             finally:
                 over.set()  # an actor with half of its environments would not be noticed
 
         with ThreadPoolExecutor(len(groups)) as threads:
             for each in [threads.submit(act, group) for group in groups]:
                 each.result()
+
+
+def _learner_of(group: int, learners: Sequence[AsyncLearner]) -> AsyncLearner:
+    return learners[group % len(learners)]
 
 
 class _Acting(Protocol):

@@ -29,16 +29,23 @@ class ExperimentCheckpoints:
     Args:
         folder: where; None: nothing is saved.
         every_s: seconds between checkpoints.
+        rank: of the learner whose checkpoints they are; those of several lie in one folder.
         experiment: what is trained, in words; a checkpoint of another experiment is told.
         clock: for tests.
     """
 
     def __init__(
-        self, folder: Path | str | None, every_s: float, experiment: str, clock: Callable[[], float] = time.monotonic
+        self,
+        folder: Path | str | None,
+        every_s: float,
+        experiment: str,
+        rank: int = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = None if folder is None else Path(folder)
         self._experiment = experiment
-        self._every_s, self._clock = every_s, clock
+        self._every_s, self._rank, self._clock = every_s, rank, clock
         self._saved = clock()
         self._writing: ForkedWork | None = None
 
@@ -51,7 +58,7 @@ class ExperimentCheckpoints:
         """
         if self._folder is None or not self._folder.exists():
             return None
-        restored = checkpoints.load(self._folder, _NAME, 0)
+        restored = checkpoints.load(self._folder, _NAME, self._rank)
         if restored is not None and restored.note:
             logger.warning("the experiment goes on from an older checkpoint: %s", restored.note)
         if restored is not None and (before := restored.state["experiment"]) != self._experiment:
@@ -70,11 +77,11 @@ class ExperimentCheckpoints:
             return False
         self.finish()
         self._saved = self._clock()
-        folder, taken = self._folder, self._noted(state)
+        folder, rank, taken = self._folder, self._rank, self._noted(state)
 
         def write(alive: Callable[[], None]) -> bytes:
             del alive
-            return str(checkpoints.save(folder, _NAME, 0, dumps(taken), {})).encode()
+            return str(checkpoints.save(folder, _NAME, rank, dumps(taken), {})).encode()
 
         self._writing = ForkedWork(write)
         return True
@@ -87,7 +94,7 @@ class ExperimentCheckpoints:
         """
         if self._folder is not None:
             self.finish()
-            checkpoints.save(self._folder, _NAME, 0, dumps(self._noted(state)), {})
+            checkpoints.save(self._folder, _NAME, self._rank, dumps(self._noted(state)), {})
             self._saved = self._clock()
 
     def _noted(self, state: Callable[[], dict[str, Any]]) -> dict[str, Any]:

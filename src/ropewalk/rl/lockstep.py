@@ -191,7 +191,7 @@ class LockstepLearner(LearnerNode):
         began = time.perf_counter()
         with self._changed:
             while not self._book.round_is_complete:
-                if rw.stopping():
+                if rw.stopping() or self.is_done:
                     return None
                 self._changed.wait(_ASK_AGAIN_S)
             self.times.learner["wait"] += time.perf_counter() - began

@@ -52,8 +52,10 @@ class RoundLearner:
         total_steps: int,
         digest_every: int = 0,
     ) -> None:
-        self.learner, self.tables, self.adders = learner, tables, list(adders)
-        self.counters = Counters()
+        self.learner: Learner = learner
+        self.tables: ReplayTables = tables
+        self.adders: list[Adder] = list(adders)
+        self.counters: Counters = Counters()
         self.metrics: dict[str, float] = {}
         """Of the last update, with the lag of its batch in rounds."""
         self.digests: list[str] = []

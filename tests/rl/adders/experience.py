@@ -55,7 +55,7 @@ def blocks_of(envs: Sequence[Sequence[Step]], lengths: Sequence[int], run_id: st
     at = 0
     for number, length in enumerate(lengths):
 
-        def column(name: str, dtype: Any, more: int = 0, at: int = at, length: int = length) -> Array:
+        def column(name: str, dtype: Any, more: int = 0, at: int = at, length: int = length) -> Any:
             return np.array([[getattr(env[at + t], name) for env in envs] for t in range(length + more)], dtype)
 
         columns = {
@@ -90,7 +90,7 @@ class StoredStream:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.num = 0
 
-    def add(self, insertion: Insertion, table: str = "replay") -> list[dict[str, Array]]:
+    def add(self, insertion: Insertion, table: str = "replay") -> list[dict[str, Any]]:
         """Store an insertion and return its items."""
         assert insertion.sequence == self.num
         self.num += 1

@@ -105,7 +105,7 @@ def test_a_missing_block_is_refused() -> None:
 def test_priorities_are_computed_from_the_columns_of_the_new_items() -> None:
     def of_rewards(columns: Mapping[str, Array]) -> NDArray[np.float64]:
         assert columns.keys() == {"reward", "discount", "action", "value"}
-        return np.abs(columns["reward"]).astype(np.float64) + columns["value"]
+        return np.abs(columns["reward"]).astype(np.float64) + columns["value"].astype(np.float64)
 
     _, blocks = experience(5, 2, [3, 4])
     adder, stored = NStepAdder(2, 0.9, priorities=of_rewards), StoredStream()

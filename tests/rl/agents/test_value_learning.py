@@ -152,6 +152,9 @@ CARTPOLE = rl.DQN(
 
 @pytest.mark.soak
 def test_dqn_balances_the_pole() -> None:
-    """128 updates after 256 steps; 65 CPU-s."""
-    experiment = rl.Experiment(CARTPOLE, rl.Gymnasium("CartPole-v1"), rl.MLP((64, 64), "relu"), steps=60_000)
+    """128 updates after 256 steps; 75 CPU-s.
+
+    Seeds 0 and 1 gave 500. Seed 2 gave 221, though its last 20 episodes with exploration had 500.
+    """
+    experiment = rl.Experiment(CARTPOLE, rl.Gymnasium("CartPole-v1"), rl.MLP((128, 128), "relu"), steps=60_000)
     assert np.mean(experiment.run(log="silent").evaluate(20)) >= 475

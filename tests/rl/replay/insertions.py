@@ -13,7 +13,7 @@ from ropewalk.rl.replay.table import ReplayTable
 
 
 def table(name: str = "t", **changes: Any) -> ReplayTable:
-    settings = {"sampler": UniformSelector(), "remover": Fifo(), "max_size": 100, "limiter": MinSize(1)}
+    settings: dict[str, Any] = {"sampler": UniformSelector(), "remover": Fifo(), "max_size": 100, "limiter": MinSize(1)}
     return ReplayTable(name, **{**settings, **changes})
 
 

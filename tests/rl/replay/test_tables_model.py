@@ -34,6 +34,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         self.value = 0.0
         self.streams = {run_id: PlainStream() for run_id in STREAMS}
         self.life = 0
+        self.ended: list[tuple[str, PlainStream]] = []
 
     @initialize(data=st.data())
     def make(self, data: st.DataObject) -> None:
@@ -182,10 +183,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
 
     @property
     def every_row(self) -> dict[str, dict[str, list[np.ndarray]]]:
-        return {run_id: stream.rows for run_id, stream in [*self.ended(), *self.streams.items()]}
-
-    def ended(self) -> list[tuple[str, PlainStream]]:
-        return self.__dict__.setdefault("_ended", [])
+        return {run_id: stream.rows for run_id, stream in [*self.ended, *self.streams.items()]}
 
     @rule(data=st.data(), name=st.sampled_from(["steps", "runs"]))
     def update(self, data: st.DataObject, name: str) -> None:
@@ -221,7 +219,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         run_id = list(self.streams)[run]
         self.replay.end_stream(run_id)
         self.life += 1
-        self.ended().append((run_id, self.streams[run_id]))
+        self.ended.append((run_id, self.streams[run_id]))
         lives = {f"{run}#{self.life}" if i == run else name: of for i, (name, of) in enumerate(self.streams.items())}
         self.streams = {name: PlainStream() if name.endswith(f"#{self.life}") else of for name, of in lives.items()}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -124,5 +126,6 @@ def test_each_writer_has_a_stream_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", ["keep", "num_items"])
 def test_numbers_below_one_are_refused(name: str) -> None:
+    arguments: dict[str, Any] = {"keep": 1, name: 0}
     with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
-        TrajectoryWriter(ReplayServer([queue(1)]), **({"keep": 1} | {name: 0}))
+        TrajectoryWriter(ReplayServer([queue(1)]), **arguments)

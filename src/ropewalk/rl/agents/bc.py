@@ -132,7 +132,7 @@ class BCLearner(Learner):
     def __init__(
         self, settings: BC, spec: EnvironmentSpec, network: NetworkFactory | None, *, seed: int, device: str = "cpu"
     ) -> None:
-        self.num_updates = 0
+        self.num_updates: int = 0
         self._device = torch.device(device)
         self._scaling: ActionScaling | None = None
         self._distribution: ActionDistribution | None = None

@@ -25,7 +25,7 @@ def advanced(history: EnvironmentHistory, block: Block) -> EnvironmentHistory:
 
 
 def _one(history: EnvironmentHistory, block: Block, env: int) -> tuple[int, Array, bool]:
-    resets = np.flatnonzero(~np.asarray(block.columns["mask"][:, env]))
+    resets = np.flatnonzero(np.logical_not(block.columns["mask"][:, env]))
     action = block.columns["action"][:, env]
     ended = bool(block.columns["terminated"][-1, env] or block.columns["truncated"][-1, env])
     if len(resets):

@@ -71,7 +71,7 @@ class RemotePolicy(Policy):
         self._names: tuple[str, ...] | None = None
         self._kept_to: tuple[int, InferenceServer] | None = None
         self._oldest: int | None = None
-        self.num_forgotten = 0
+        self.num_forgotten: int = 0
 
     def initial_state(self, num_envs: int) -> dict[str, Array]:
         """See `Policy`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,12 +48,14 @@ class ActorCriticsLearner(Learner):
     def __init__(
         self, actor: nn.Module, critics: Critics, scaling: ActionScaling, noise_seed: int, device: str
     ) -> None:
-        self.device = torch.device(device)
-        self.actor, self.critics = actor.to(self.device), critics.to(self.device)
-        self.fixed_critics, self.target_critics = _view_of(self.critics), target_of(self.critics)
-        self.generator = torch.Generator(self.device)
+        self.device: torch.device = torch.device(device)
+        self.actor: nn.Module = actor.to(self.device)
+        self.critics: Critics = critics.to(self.device)
+        self.fixed_critics: Critics = _view_of(self.critics)
+        self.target_critics: Critics = target_of(self.critics)
+        self.generator: torch.Generator = torch.Generator(self.device)
         self.generator.manual_seed(noise_seed)
-        self.num_updates = 0
+        self.num_updates: int = 0
         self._scaling = scaling
 
     @abstractmethod
@@ -79,6 +81,10 @@ class ActorCriticsLearner(Learner):
         metrics = self.train(transitions_of(batch.columns, self._scaling, self.device), batch.info)
         skipped = sum(step.num_skipped for step in self.steps().values())
         return Update(metrics | {"skipped": float(skipped)} if skipped else metrics)
+
+    def gradient_steps(self) -> Sequence[GradientStep]:
+        """See `Learner`."""
+        return list(self.steps().values())
 
     def variables(self) -> dict[str, Array]:
         """Return copies of the weights of the actor, and the number of updates: policies explore until the first."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,9 @@ class ValueLearner(Learner):
         seed: int,
         anneal: bool = False,
     ) -> None:
-        self.network, self.target_network = network, target_of(network)
-        self.num_updates = 0
+        self.network: ActionValueNetwork = network
+        self.target_network: ActionValueNetwork = target_of(network)
+        self.num_updates: int = 0
         self._step, self._target, self._beta, self._seed = step, target, beta, seed
         self._anneal = anneal
         self._noisy = any(isinstance(layer, NoisyLinear) for layer in network.modules())
@@ -119,6 +120,10 @@ class ValueLearner(Learner):
             return Update(metrics)
         return Update(metrics, evaluated.priorities.cpu().numpy().astype(np.float64) + LEAST_PRIORITY)
 
+    def gradient_steps(self) -> Sequence[GradientStep]:
+        """See `Learner`."""
+        return [self._step]
+
     def variables(self) -> dict[str, Array]:
         """Return copies of the network's weights by name."""
         return arrays_of(self.network)
@@ -140,7 +145,8 @@ class ValueLearner(Learner):
         self.network.load_state_dict(state["network"])
         self.target_network.load_state_dict(state["target"])
         self._step.load_state_dict(copy.deepcopy(state["step"]))
-        self.num_updates, self.version = state["num_updates"], state["version"]
+        self.num_updates = state["num_updates"]
+        self.version: int = state["version"]
 
     def tensor(self, array: Array) -> Tensor:
         """Return a copy of an array on the learner's device."""

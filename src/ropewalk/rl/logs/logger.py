@@ -18,7 +18,7 @@ class Logger(Protocol):
     are not an `Exception` end the run.
     """
 
-    def __call__(self, label: str, row: LogRow) -> None:
+    def __call__(self, label: str, row: LogRow, /) -> None:
         """Take one row.
 
         Args:

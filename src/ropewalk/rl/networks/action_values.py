@@ -39,7 +39,9 @@ class ActionValueNetwork(nn.Module):
         super().__init__()
         self.torso = torso
         self.returns: ReturnKind = ScalarReturn() if returns is None else returns
-        self.head = QHead(torso.features, num_actions, self.returns.size, dueling=dueling, noisy=noisy, hidden=hidden)
+        self.head: QHead = QHead(
+            torso.features, num_actions, self.returns.size, dueling=dueling, noisy=noisy, hidden=hidden
+        )
 
     def initial_state(self, batch: int) -> State:
         """Return the torso's recurrent state at the first step of an episode, shape (batch, ...) each."""

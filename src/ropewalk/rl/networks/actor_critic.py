@@ -34,9 +34,9 @@ class ActorCritic(nn.Module):
     ) -> None:
         super().__init__()
         self.torso: Torso = as_torso(network(spec), spec)
-        self.policy = policy_head(self.torso.features, distribution)
+        self.policy: nn.Module = policy_head(self.torso.features, distribution)
         self.value_torso: Torso | None = as_torso(network(spec), spec) if separate else None
-        self.value = ValueHead(self.torso.features)
+        self.value: ValueHead = ValueHead(self.torso.features)
 
     def initial_state(self, batch: int) -> State:
         """Return the recurrent state at the first step of an episode, shape (batch, ...) each."""

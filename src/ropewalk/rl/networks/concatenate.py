@@ -39,9 +39,9 @@ class ConcatenateTorso(Torso):
 
     def __init__(self, torsos: Mapping[str, Torso]) -> None:
         super().__init__()
-        self.torsos = nn.ModuleList(torsos.values())
+        self.torsos: nn.ModuleList = nn.ModuleList(torsos.values())
         self._parts = dict(torsos)
-        self.features = sum(torso.features for torso in torsos.values())
+        self.features: int = sum(torso.features for torso in torsos.values())
 
     def initial_state(self, batch: int) -> State:
         """See `Torso`."""

@@ -21,7 +21,7 @@ class PolicyHead(nn.Module):
 
     def __init__(self, features: int, distribution: ActionDistribution, gain: float = POLICY_GAIN) -> None:
         super().__init__()
-        self.linear = orthogonal(nn.Linear(features, distribution.size), gain)
+        self.linear: nn.Linear = orthogonal(nn.Linear(features, distribution.size), gain)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return parameters, shape (..., P), of features, shape (..., F)."""
@@ -40,7 +40,7 @@ class GaussianHead(nn.Module):
 
     def __init__(self, features: int, num: int, log_std: float = 0.0, gain: float = POLICY_GAIN) -> None:
         super().__init__()
-        self.linear = orthogonal(nn.Linear(features, num), gain)
+        self.linear: nn.Linear = orthogonal(nn.Linear(features, num), gain)
         self.log_std = nn.Parameter(torch.full((num,), log_std))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class ValueHead(nn.Module):
 
     def __init__(self, features: int, gain: float = VALUE_GAIN) -> None:
         super().__init__()
-        self.linear = orthogonal(nn.Linear(features, 1), gain)
+        self.linear: nn.Linear = orthogonal(nn.Linear(features, 1), gain)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return values, shape (...), of features, shape (..., F)."""
@@ -89,9 +89,10 @@ class QHead(nn.Module):
         sigma: float = 0.5,
     ) -> None:
         super().__init__()
-        self.num_actions, self.num_atoms = num_actions, num_atoms
-        self.advantage = _stream(features, num_actions * num_atoms, noisy, hidden, sigma)
-        self.value = _stream(features, num_atoms, noisy, hidden, sigma) if dueling else None
+        self.num_actions: int = num_actions
+        self.num_atoms: int = num_atoms
+        self.advantage: nn.Module = _stream(features, num_actions * num_atoms, noisy, hidden, sigma)
+        self.value: nn.Module | None = _stream(features, num_atoms, noisy, hidden, sigma) if dueling else None
 
     def forward(self, features: Tensor) -> Tensor:
         """Return values, shape (..., A), or (..., A, Z) with several atoms, of features, shape (..., F)."""

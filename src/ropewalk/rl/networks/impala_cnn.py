@@ -47,9 +47,9 @@ class ImpalaCNNTorso(FeedForwardTorso):
         for depth in settings.depths:
             stages += [_Stage(planes, depth)]
             planes, height, width = depth, (height + 1) // 2, (width + 1) // 2
-        self.stages = nn.Sequential(*stages)
-        self.head = orthogonal(nn.Linear(planes * height * width, settings.features))
-        self.features = settings.features
+        self.stages: nn.Sequential = nn.Sequential(*stages)
+        self.head: nn.Linear = orthogonal(nn.Linear(planes * height * width, settings.features))
+        self.features: int = settings.features
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return features, shape (B, F), of images, shape (B, ...)."""

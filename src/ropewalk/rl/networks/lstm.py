@@ -44,7 +44,7 @@ class LSTMTorso(Torso):
     def __init__(self, inner: Torso, units: int) -> None:
         super().__init__()
         self.inner = inner
-        self.memory = nn.LSTM(inner.features, units)
+        self.memory: nn.LSTM = nn.LSTM(inner.features, units)
         for name, parameter in self.memory.named_parameters():
             if name.startswith("weight"):
                 nn.init.orthogonal_(parameter, 1.0)

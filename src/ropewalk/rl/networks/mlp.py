@@ -55,7 +55,7 @@ class MLPTorso(FeedForwardTorso):
                 layers.append(nn.LayerNorm(units))
             layers.append(activation(settings.activation))
             size = units
-        self.body = nn.Sequential(*layers)
+        self.body: nn.Sequential = nn.Sequential(*layers)
         self.features = size
 
     def forward(self, observation: ObservationTensor) -> Tensor:

@@ -49,7 +49,7 @@ class NatureCNNTorso(FeedForwardTorso):
                 "takes images of any size, or a network of your own"
             )
         rows, columns = (((side - 8) // 4 + 1 - 4) // 2 + 1 - 2 for side in (height, width))
-        self.body = nn.Sequential(
+        self.body: nn.Sequential = nn.Sequential(
             orthogonal(nn.Conv2d(planes, 32, 8, 4)),
             nn.ReLU(),
             orthogonal(nn.Conv2d(32, 64, 4, 2)),
@@ -60,7 +60,7 @@ class NatureCNNTorso(FeedForwardTorso):
             orthogonal(nn.Linear(64 * rows * columns, settings.features)),
             nn.ReLU(),
         )
-        self.features = settings.features
+        self.features: int = settings.features
 
     def forward(self, observation: Tensor) -> Tensor:
         """Return features, shape (B, F), of images, shape (B, ...)."""

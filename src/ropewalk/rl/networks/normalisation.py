@@ -103,9 +103,11 @@ class NormalisedTorso(Torso):
                 "only observations of floating-point numbers are normalised, but these have dtype "
                 f"{', '.join(entry.dtype for entry in entries.values())}; leave out rl.Normalised"
             )
-        self.moments = nn.ModuleList(RunningMoments(entries[name].shape, settings.clip) for name in self._names)
-        self.inner = as_torso(settings.inner(spec), spec)
-        self.features = self.inner.features
+        self.moments: nn.ModuleList = nn.ModuleList(
+            RunningMoments(entries[name].shape, settings.clip) for name in self._names
+        )
+        self.inner: Torso = as_torso(settings.inner(spec), spec)
+        self.features: int = self.inner.features
 
     @property
     def parts(self) -> dict[str, RunningMoments]:

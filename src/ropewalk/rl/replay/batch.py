@@ -54,6 +54,7 @@ class Batch:
     def take(self, rows: NDArray[np.int64]) -> Batch:
         """Return the items at these positions of the batch, in this order."""
         info = self.info
+        positions: list[int] = rows.tolist()
         return Batch(
             {name: array[rows] for name, array in self.columns.items()},
             SampleInfo(
@@ -64,7 +65,7 @@ class Batch:
                 version=info.version[rows],
                 inserted=info.inserted[rows],
                 table_size=info.table_size,
-                run_ids=tuple(info.run_ids[row] for row in rows.tolist()),
+                run_ids=tuple(info.run_ids[row] for row in positions),
             ),
         )
 

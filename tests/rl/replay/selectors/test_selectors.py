@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -208,7 +209,7 @@ def test_no_item_is_drawn_beyond_its_limit(name: str) -> None:
 
 
 def test_the_line_of_a_fifo_does_not_grow_with_the_number_of_insertions() -> None:
-    state = made(Fifo())
+    state: Any = made(Fifo())
     state.insert(np.arange(100), np.ones(100))
     for _ in range(1000):
         oldest = state.select(10, np.ones(200, np.int64))[0]
@@ -220,7 +221,7 @@ def test_the_line_of_a_fifo_does_not_grow_with_the_number_of_insertions() -> Non
 @pytest.mark.parametrize("selector", [Fifo(), Lifo()], ids=str)
 def test_entries_of_keys_that_left_are_passed_only_once(selector: Selector) -> None:
     """Otherwise each choice would search through all that left, up to half of a table."""
-    state = made(selector)
+    state: Any = made(selector)
     state.insert(np.arange(100), np.ones(100))
     gone = np.arange(40) if isinstance(selector, Fifo) else np.arange(60, 100)
     state.delete(gone)
@@ -231,7 +232,7 @@ def test_entries_of_keys_that_left_are_passed_only_once(selector: Selector) -> N
 
 
 def test_the_heap_does_not_grow_with_the_number_of_updates() -> None:
-    state = made(MinHeap())
+    state: Any = made(MinHeap())
     state.insert(np.arange(100), np.ones(100))
     for i in range(500):
         state.update(np.arange(50), np.full(50, float(i)))

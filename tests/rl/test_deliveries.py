@@ -1,0 +1,55 @@
+"""The age of blocks: what is counted, and what is too old."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ropewalk.rl.deliveries import Deliveries
+from ropewalk.rl.replay.insertion import Insertion
+from ropewalk.rl.variables import epoch_of, lag_metrics, numbered, version_lag
+
+
+def block(run_id: str, sequence: int, version: int) -> Insertion:
+    return Insertion(run_id, sequence, {}, {}, version=version)
+
+
+def test_the_lag_over_lives_of_the_learner_is_one_of_updates() -> None:
+    assert version_lag(numbered(0, 9), numbered(0, 4)) == 5
+    assert version_lag(numbered(3, 9), numbered(1, 4)) == 5
+    assert version_lag(numbered(3, 4), numbered(1, 9)) == 0, "of an update that was lost"
+    assert epoch_of(numbered(3, 4)) == 3 and numbered(2, 0) > numbered(1, 10**9)
+    versions = np.array([numbered(1, 4), numbered(2, 9)])
+    assert lag_metrics(numbered(2, 10), versions) == {"policy_lag": 3.5, "policy_lag_max": 6.0}
+
+
+def test_blocks_are_stale_from_one_update_more_than_the_bound_on() -> None:
+    bounded, unbounded = Deliveries(3), Deliveries(None)
+    assert not bounded.is_stale(block("0#0", 0, 7), 10)
+    assert bounded.is_stale(block("0#0", 0, 6), 10)
+    assert not unbounded.is_stale(block("0#0", 0, 0), 10**9)
+
+
+def test_facts_are_kept_for_each_group_over_its_lives() -> None:
+    deliveries = Deliveries(3)
+    deliveries.take(block("4#0", 0, 10), 10, stale=False)
+    deliveries.take(block("4#0", 1, 2), 10, stale=True)
+    deliveries.take(block("4#65536", 0, 9), 10, stale=False)
+    facts = deliveries.actors[4]
+    assert (facts.blocks, facts.stale, facts.lives, facts.lag, facts.lag_max) == (2, 1, 2, 1, 8)
+
+
+def test_a_group_whose_blocks_are_all_refused_is_given_up() -> None:
+    deliveries = Deliveries(None)
+    assert [deliveries.refuse(f"0#{life}") for life in range(3)] == [True] * 3
+    deliveries.take(block("0#3", 0, 0), 0, stale=False)
+    assert [deliveries.refuse(f"0#{life}") for life in range(4, 9)] == [True] * 4 + [False]
+    assert deliveries.refuse("1#9") and deliveries.actors[0].refused == 8
+
+
+def test_what_is_lost_of_a_stream_is_counted_once() -> None:
+    deliveries = Deliveries(None)
+    deliveries.load_lost(10)
+    for num_blocks in (1, 3, 2):
+        deliveries.lose("0#0", num_blocks)
+    deliveries.lose("1#0", 1)
+    assert deliveries.lost_blocks == 14
