@@ -111,9 +111,7 @@ def test_lines_are_json_that_anybody_can_read(tmp_path: Path) -> None:
     assert [json.loads(line)[0] for line in lines] == ["begin", "publish", "sample"]
 
 
-def test_a_line_that_a_killed_run_left_unfinished_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_line_that_a_killed_run_left_unfinished_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "record"
     log = log_at(path)
     log.sample(1)
