@@ -16,6 +16,7 @@ import os
 import tempfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import minari
@@ -32,7 +33,7 @@ LANDER = rl.Gymnasium("LunarLander-v3")
 def fly(env: gymnasium.Env, number: int, seed: int) -> EpisodeBuffer:
     """One flight of the controller."""
     observation, _ = env.reset(seed=seed)
-    flight = EpisodeBuffer(id=number, seed=seed, observations=[observation], actions=[], infos={})
+    flight: Any = EpisodeBuffer(id=number, seed=seed, observations=[observation], actions=[], infos={})
     over = False
     while not over:
         action = heuristic(env.unwrapped, observation)

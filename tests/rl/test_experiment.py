@@ -5,17 +5,20 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import ropewalk as rw
 from ropewalk import rl
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.distributed import ProcessCounts, build_program
 from ropewalk.rl.logs.memory import MemoryLogger
+from ropewalk.rl.seeds import derived_seed
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -166,6 +169,7 @@ def test_evaluations_do_not_change_what_is_learned() -> None:
         ({"actors": -1}, "actors is a number of processes, not -1"),
         ({"evaluators": 1}, "evaluators=1 are processes of a program"),
         ({"lag": 2}, "lag is 0 or 1"),
+        ({"mode": "asynchronous"}, "mode is 'lockstep', 'async', or None .* not 'asynchronous'"),
         ({"actors": 1, "mode": "lockstep", "inference": 1}, "in lock-step every actor has the weights"),
         ({"log": "loud"}, "log is .* not 'loud'"),
     ],
@@ -173,6 +177,35 @@ def test_evaluations_do_not_change_what_is_learned() -> None:
 def test_what_does_not_fit_is_said_before_anything_starts(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         SMALL.run(**options)
+
+
+@pytest.mark.parametrize(
+    ("part", "complaint"),
+    [
+        ({"agent": rl.PPO}, "agent is settings of a method"),
+        ({"environment": "CartPole-v1"}, "it is 'CartPole-v1'"),
+        ({"network": torch.nn.Linear(4, 8)}, r"called with the spec; it is Linear\("),
+        ({"network": (64, 64)}, r"it is \(64, 64\)"),
+        ({"steps": 1e6}, "steps is an integer, not 1000000.0"),
+        ({"seed": None}, "seed is an integer, not None"),
+    ],
+)
+def test_parts_of_another_kind_are_refused_where_they_are_given(part: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(TypeError, match=complaint):
+        dataclasses.replace(SMALL, **part)
+
+
+def test_a_network_may_be_a_class_that_is_called_with_the_spec() -> None:
+    class Network(torch.nn.Linear):
+        def __init__(self, spec: rl.EnvironmentSpec) -> None:
+            super().__init__(spec.observation.shape[0], 8)  # type: ignore[union-attr]
+
+    dataclasses.replace(SMALL, network=Network, steps=16).run(log="silent")
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(ValueError, match="seed is an integer, at least 0, not -1"):
+        dataclasses.replace(SMALL, seed=-1)
 
 
 def test_synchronous_agents_refuse_to_run_asynchronously() -> None:
@@ -187,6 +220,17 @@ def test_an_actor_that_fails_for_good_ends_the_program_with_its_error() -> None:
     assert "the motor burned" in "".join(str(error) for error in causes(raised.value))
 
 
+def test_one_group_that_fails_ends_an_actor_with_two_groups() -> None:
+    experiment = dataclasses.replace(SMALL, environment=failing_second_group, groups=None, steps=10_000_000)
+    program = build_program(Assembly(experiment, 2, 0), ProcessCounts(1, "async", inference=1), hold=True)
+    restarts, deadline = 0, time.monotonic() + 120
+    with program.launch() as running:
+        while not restarts and time.monotonic() < deadline:
+            threading.Event().wait(0.1)
+            (restarts,) = (node.restarts for node in running.status().nodes if node.name == "actors")
+    assert restarts, "an actor with half of its environments would not be noticed"
+
+
 def causes(error: BaseException | None) -> list[BaseException]:
     return list(itertools.takewhile(bool, _chain(error)))
 
@@ -195,6 +239,11 @@ def _chain(error: BaseException | None) -> Any:
     while error is not None:
         yield error
         error = error.__cause__
+
+
+def failing_second_group(seed: int) -> Any:
+    of_second_group = [derived_seed(SMALL.seed, "environment", 1, env) for env in range(SMALL.agent.envs)]
+    return failing_environment(seed) if seed in of_second_group else CARTPOLE(seed)
 
 
 def failing_environment(seed: int) -> Any:

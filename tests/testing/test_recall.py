@@ -8,7 +8,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ropewalk.rl.actors.evaluator import evaluate_policy
-from ropewalk.rl.policies.policy import Choice, Policy
+from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
 from ropewalk.testing.recall import RecallTask
 
@@ -57,9 +57,9 @@ class Remembers(Policy):
     def initial_state(self, num_envs: int) -> dict[str, Any]:
         return {"cue": np.zeros(num_envs, np.int64)}
 
-    def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> Choice:
+    def act(self, observation: Any, first: Any, state: Any, rng: Any, *, greedy: bool = False) -> ActionChoice:
         cue = np.where(first, observation[:, :-1].argmax(-1), state["cue"])
-        return Choice(np.zeros_like(cue) if self.forgets else cue, state={"cue": cue})
+        return ActionChoice(np.zeros_like(cue) if self.forgets else cue, state={"cue": cue})
 
     def load(self, variables: Variables) -> None:
         del variables

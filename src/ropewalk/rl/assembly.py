@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,11 +30,17 @@ class Assembly:
         experiment: the settings.
         groups: number of groups of environments.
         lag: rounds by which the weights of actors are behind in lock-step.
+        rank: of the learner for which these are, if there are several.
     """
 
     experiment: Experiment
     groups: int
     lag: int = 0
+    rank: int = 0
+
+    def share(self, rank: int, num_ranks: int) -> Assembly:
+        """Return the assembly of one of several learners, whose replay gets the groups rank, rank + num_ranks, ..."""
+        return replace(self, groups=len(range(rank, self.groups, num_ranks)), rank=rank)
 
     def spec(self) -> EnvironmentSpec:
         """Return the environment's spec, after checking that the agent can be used with it.
@@ -62,7 +68,7 @@ class Assembly:
 
     def tables(self, spec: EnvironmentSpec) -> ReplayTables:
         """Make the tables of replay."""
-        seed = derived_seed(self.experiment.seed, "replay")
+        seed = derived_seed(self.experiment.seed, "replay", *([self.rank] if self.rank else []))
         return ReplayTables(self.experiment.agent.make_tables(spec, groups=self.groups, seed=seed))
 
     @property

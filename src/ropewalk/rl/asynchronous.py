@@ -103,16 +103,32 @@ class _WatchedTables(ReplayTables):
         return super().update_priorities(table, keys, priorities)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """What an update learns from.
+
+    Attributes:
+        batch: what was sampled.
+        progress: share of the experiment's steps that are done, 0 to 1.
+    """
+
+    batch: Batch
+    progress: float
+
+
 class AsyncLearner(LearnerNode):
     """The service that holds replay and learns from it.
 
     Args:
         assembly: makes the parts.
         hold: stay after the end until the program is stopped, so that the script can ask for the outcome.
+        rank: see `LearnerNode`.
+        num_ranks: number of learners of the experiment.
     """
 
-    def __init__(self, assembly: Assembly, *, hold: bool) -> None:
-        super().__init__(assembly, hold=hold)
+    def __init__(self, assembly: Assembly, *, hold: bool, rank: int = 0, num_ranks: int = 1) -> None:
+        super().__init__(assembly, hold=hold, rank=rank)
+        self._num_ranks = num_ranks
         spec = assembly.spec()
         experiment = assembly.experiment
         self._generation = self._epoch = rw.current_node().generation
@@ -123,6 +139,8 @@ class AsyncLearner(LearnerNode):
         self._digests: list[str] = []
         self._finished = False
         self._counters = Counters()
+        self._arrived = self._counters if num_ranks == 1 else Counters()
+        """What came into the replay of this learner."""
         self._counting = threading.Lock()
         self._deliveries = Deliveries(experiment.max_lag)
         tables = _WatchedTables(assembly.tables(spec).tables, self._is_stale, self._count, self._log)
@@ -200,17 +218,14 @@ class AsyncLearner(LearnerNode):
 
     def train(self) -> None:
         """See `LearnerNode`."""
-        experiment, num_items = self.assembly.experiment, self.assembly.batch_size
-        while not self.is_done and not rw.stopping():
+        rw.on_stop(self._replay.end_sampling)
+        while not self.is_done:
             began = time.perf_counter()
-            try:
-                with self._replay.lock:  # so that the steps are those of the moment of the draw
-                    batch = self._replay.sample(experiment.agent.table, num_items, at_least=num_items)
-                    steps = self._counters.steps
-            except rw.CallCancelled:
+            drawn = self.draw()
+            if drawn is None:
                 break
             sampled = time.perf_counter()
-            self._update(batch, min(1.0, steps / experiment.steps))
+            self._update(drawn)
             self.times.learner["wait"] += sampled - began
             self.times.learner["update"] += time.perf_counter() - sampled
             with self._replay.lock:  # no insertion comes between the two parts of the state
@@ -226,6 +241,24 @@ class AsyncLearner(LearnerNode):
         with self._replay.lock:
             return self._deliveries.actors, self._deliveries.lost_blocks
 
+    def draw(self) -> Drawn | None:
+        """Wait for what the next update learns from; None if there will be no more, as the program stops."""
+        num_items = self.assembly.batch_size
+        if rw.stopping():
+            return None
+        self._learner.version = self._newest.version
+        try:
+            with self._replay.lock:  # so that the steps are those of the moment of the draw
+                batch = self._replay.sample(self.assembly.experiment.agent.table, num_items, at_least=num_items)
+                return Drawn(batch, self.progress)
+        except rw.CallCancelled:
+            return None
+
+    @property
+    def progress(self) -> float:
+        """Share of the experiment's steps that are done, 0 to 1."""
+        return min(1.0, self._counters.steps / self.assembly.experiment.steps)
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later updates depend on."""
         with self._replay.lock:
@@ -237,17 +270,29 @@ class AsyncLearner(LearnerNode):
                 "version": self._newest.version,
                 "digests": list(self._digests),
                 "logged": self._log.position() if self._log else 0,
+                "arrived": self._arrived.state_dict(),
+                "num_ranks": self._num_ranks,
                 "lost_blocks": self._deliveries.lost_blocks,
                 **super().state_dict(),
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; streams of actors that are not whole in it are broken."""
+        """Go on from a state; streams of actors that are not whole in it are broken.
+
+        Raises:
+            ValueError: it is of another number of learners.
+        """
         check_kind(state, "replay", self.assembly.experiment.checkpoint)
+        if state["num_ranks"] != self._num_ranks:
+            raise ValueError(
+                f"the checkpoint is of a run with learners={state['num_ranks']}, each of which has a part of replay, "
+                f"and this run has learners={self._num_ranks}; to go on from it, say learners={state['num_ranks']}"
+            )
         super().load_state_dict(state)
         self._learner.load_state_dict(state["learner"])
         self._replay.load_state_dict(state["replay"])
         self._counters.load_state_dict(state["counters"])
+        self._arrived.load_state_dict(state["arrived"])
         self._deliveries.load_lost(state["lost_blocks"])
         # Those of this program and of the one before, from whose checkpoint it may go on, come earlier.
         self._epoch = epoch_of(state["version"]) + 1 + self._generation
@@ -258,10 +303,9 @@ class AsyncLearner(LearnerNode):
             self._log.go_back(state["logged"])
         self._publish()
 
-    def _update(self, batch: Batch, progress: float) -> None:
-        experiment = self.assembly.experiment
-        self._learner.version = self._newest.version
-        update = self._learner.update(batch, progress)
+    def _update(self, drawn: Drawn) -> None:
+        experiment, batch = self.assembly.experiment, drawn.batch
+        update = self._learner.update(batch, drawn.progress)
         if update.priorities is not None:
             self._replay.update_priorities(experiment.agent.table, batch.info.keys, update.priorities)
         self._metrics = {**lag_metrics(self._newest.version, batch.info.version), **update.metrics}
@@ -291,16 +335,16 @@ class AsyncLearner(LearnerNode):
         self._deliveries.take(insertion, self._newest.version, stale=stale)
         with self._counting:
             if stale:
-                self._counters.stale_steps += insertion.steps
+                self._arrived.stale_steps += insertion.steps
             else:
-                self._counters.add(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
+                self._arrived.add(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
         return True
 
     def _publish(self) -> None:
         arrays = self._learner.variables()
         with self._replay.lock:
             version, steps = numbered(self._epoch, self._counters.updates), self._counters.steps
-            self._newest = Variables(version, min(1.0, steps / self.assembly.experiment.steps), arrays)
+            self._newest = Variables(version, self.progress, arrays)
             if self._log:
                 self._log.publish(version, steps)
         self._published_at = time.perf_counter()

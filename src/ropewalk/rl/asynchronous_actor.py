@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -34,27 +36,36 @@ GROUPS_OF_REMOTE_ACTOR = 2
 """Groups of environments of an actor that asks an inference server for actions."""
 
 
-def async_actor(learner: AsyncLearner, assembly: Assembly, inference: InferenceServer | None = None) -> None:
-    """Collect blocks for a learner until the program stops.
+def async_actor(learners: Sequence[AsyncLearner], assembly: Assembly, inference: InferenceServer | None = None) -> None:
+    """Collect blocks for learners until the program stops.
 
     Args:
-        learner: where they go.
+        learners: by rank; each gets the blocks of a share of the groups, and the first one gives the weights.
         assembly: makes the parts.
         inference: chooses the actions; None: a policy here does.
     """
     replica, spec = rw.current_node().replica, assembly.spec()
     with one_torch_thread():
         if inference is None:
-            _act(learner, assembly, _OwnPolicy(learner, assembly, spec, replica), spec, replica)
+            acting = _OwnPolicy(learners[0], assembly, spec, replica)
+            _act(_learner_of(replica, learners), assembly, acting, spec, replica, threading.Event())
             return
         groups = [replica * GROUPS_OF_REMOTE_ACTOR + index for index in range(GROUPS_OF_REMOTE_ACTOR)]
+        over = threading.Event()
+
+        def act(group: int) -> None:
+            try:
+                _act(_learner_of(group, learners), assembly, _CentralPolicy(inference, group), spec, group, over)
+            finally:
+                over.set()  # an actor with half of its environments would not be noticed
+
         with ThreadPoolExecutor(len(groups)) as threads:
-            acting = [
-                threads.submit(_act, learner, assembly, _CentralPolicy(inference, group), spec, group)
-                for group in groups
-            ]
-            for each in acting:
+            for each in [threads.submit(act, group) for group in groups]:
                 each.result()
+
+
+def _learner_of(group: int, learners: Sequence[AsyncLearner]) -> AsyncLearner:
+    return learners[group % len(learners)]
 
 
 class _Acting(Protocol):
@@ -109,11 +120,18 @@ class _CentralPolicy:
         return dataclasses.replace(block, version=self._policy.take_version())
 
 
-def _act(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: EnvironmentSpec, group: int) -> None:
-    """Collect blocks of one group, in one life after the other, until the program stops."""
-    while not rw.stopping():
+def _act(
+    learner: AsyncLearner,
+    assembly: Assembly,
+    acting: _Acting,
+    spec: EnvironmentSpec,
+    group: int,
+    over: threading.Event,
+) -> None:
+    """Collect blocks of one group, in one life after the other, until the program stops or `over` is set."""
+    while not (rw.stopping() or over.is_set()):
         try:
-            _live(learner, assembly, acting, spec, group)
+            _live(learner, assembly, acting, spec, group, over)
         except StreamLost:
             continue  # replay has lost blocks of this life: with new environments, and a new number
         except NotFinite as error:
@@ -122,14 +140,21 @@ def _act(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: Envir
                 raise
 
 
-def _live(learner: AsyncLearner, assembly: Assembly, acting: _Acting, spec: EnvironmentSpec, group: int) -> None:
+def _live(
+    learner: AsyncLearner,
+    assembly: Assembly,
+    acting: _Acting,
+    spec: EnvironmentSpec,
+    group: int,
+    over: threading.Event,
+) -> None:
     life = learner.enter()
     agent = assembly.experiment.agent
     collector, adder = assembly.collector(acting.begin(life), group, life=life), agent.make_adder(spec)
     in_flight: deque[Future[bool]] = deque()
     acknowledged = 0
     try:
-        while not rw.stopping():
+        while not (rw.stopping() or over.is_set()):
             block = acting.collect(collector, agent.unroll)
             began = time.perf_counter()
             while len(in_flight) >= _IN_FLIGHT:

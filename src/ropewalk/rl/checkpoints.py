@@ -13,6 +13,7 @@ from typing import Any
 
 from ropewalk.program import checkpoints
 from ropewalk.program.forked_work import ForkedWork, ForkedWorkFailed
+from ropewalk.rl.variables import Variables
 from ropewalk.transport.serialization import dumps
 
 logger = logging.getLogger(__name__)
@@ -28,12 +29,23 @@ class ExperimentCheckpoints:
     Args:
         folder: where; None: nothing is saved.
         every_s: seconds between checkpoints.
+        rank: of the learner whose checkpoints they are; those of several lie in one folder.
+        experiment: what is trained, in words; a checkpoint of another experiment is told.
         clock: for tests.
     """
 
-    def __init__(self, folder: Path | str | None, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        folder: Path | str | None,
+        every_s: float,
+        experiment: str,
+        rank: int = 0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._folder = None if folder is None else Path(folder)
-        self._every_s, self._clock = every_s, clock
+        self._experiment = experiment
+        self._every_s, self._rank, self._clock = every_s, rank, clock
         self._saved = clock()
         self._writing: ForkedWork | None = None
 
@@ -46,9 +58,17 @@ class ExperimentCheckpoints:
         """
         if self._folder is None or not self._folder.exists():
             return None
-        restored = checkpoints.load(self._folder, _NAME, 0)
+        restored = checkpoints.load(self._folder, _NAME, self._rank)
         if restored is not None and restored.note:
             logger.warning("the experiment goes on from an older checkpoint: %s", restored.note)
+        if restored is not None and (before := restored.state["experiment"]) != self._experiment:
+            logger.warning(
+                "the checkpoint in %s is of another experiment:\n  %s\nand this one is\n  %s\nIt goes on from there; "
+                "take another folder to begin anew",
+                self._folder,
+                before,
+                self._experiment,
+            )
         return restored and restored.state
 
     def save_if_due(self, state: Callable[[], dict[str, Any]]) -> bool:
@@ -57,11 +77,11 @@ class ExperimentCheckpoints:
             return False
         self.finish()
         self._saved = self._clock()
-        folder, taken = self._folder, state()
+        folder, rank, taken = self._folder, self._rank, self._noted(state)
 
         def write(alive: Callable[[], None]) -> bytes:
             del alive
-            return str(checkpoints.save(folder, _NAME, 0, dumps(taken), {})).encode()
+            return str(checkpoints.save(folder, _NAME, rank, dumps(taken), {})).encode()
 
         self._writing = ForkedWork(write)
         return True
@@ -74,8 +94,11 @@ class ExperimentCheckpoints:
         """
         if self._folder is not None:
             self.finish()
-            checkpoints.save(self._folder, _NAME, 0, dumps(state()), {})
+            checkpoints.save(self._folder, _NAME, self._rank, dumps(self._noted(state)), {})
             self._saved = self._clock()
+
+    def _noted(self, state: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        return {**state(), "experiment": self._experiment}
 
     def finish(self) -> None:
         """Wait for a checkpoint that is being written; a failure is logged, and training goes on."""
@@ -106,4 +129,48 @@ def check_kind(state: Mapping[str, Any], key: str, folder: Path | str | None) ->
         )
 
 
-__all__ = ["ExperimentCheckpoints", "check_kind"]
+def check_rounds(state: Mapping[str, Any], groups: int, lag: int, folder: Path | str | None) -> list[Variables]:
+    """Refuse the state of a run in lock-step that this one cannot go on from.
+
+    Args:
+        state: that was loaded.
+        groups: of this run.
+        lag: of this run.
+        folder: for the message.
+
+    Returns:
+        The weights of the last lag + 1 rounds, the newest last; those of round 0 stand for earlier ones.
+
+    Raises:
+        ValueError: it is of an asynchronous run, or of another number of groups, or of another lag.
+    """
+    check_kind(state, "rounds", folder)
+    saved = len(state["histories"])
+    if saved != groups:
+        raise ValueError(
+            f"the checkpoint in {folder} has {saved} group(s) of environments, and this run has {groups}; say "
+            f"groups={saved} in the experiment, which may have fewer actors, or take another folder"
+        )
+    published = {variables.version: variables for variables in state["published"]}
+    newest, oldest = max(published), min(published)
+    if newest - oldest != min(lag, newest):
+        raise ValueError(
+            f"the checkpoint in {folder} is of a run with lag={newest - oldest}, and this one has lag={lag}; say "
+            f"lag={newest - oldest}, or take another folder"
+        )
+    return [published[max(0, version)] for version in range(newest - lag, newest + 1)]
+
+
+def tell_if_done(steps: int, total_steps: int, folder: Path | str | None) -> None:
+    """Say where nothing is left to do, since nothing else would be seen of it."""
+    if steps >= total_steps:
+        logger.warning(
+            "the checkpoint in %s has done %s of %s steps: nothing is left to do. Give the experiment more steps to go "
+            "on, or another folder to begin anew",
+            folder,
+            f"{steps:,}",
+            f"{total_steps:,}",
+        )
+
+
+__all__ = ["ExperimentCheckpoints", "check_kind", "check_rounds", "tell_if_done"]

@@ -17,6 +17,7 @@ from ropewalk.rl.evaluators import evaluate_forever
 from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.learner_node import LearnerStatus
+from ropewalk.rl.learner_rank import LearnerRank
 from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
@@ -41,14 +42,26 @@ class ProcessCounts:
         mode: "lockstep" or "async".
         inference: that choose actions for the actors.
         evaluators: that evaluate the newest weights.
+        learners: that average their gradients.
     """
 
     actors: int
     mode: Literal["lockstep", "async"]
     inference: int = 0
     evaluators: int = 0
+    learners: int = 1
 
     def __post_init__(self) -> None:
+        if not 1 <= self.learners <= max(1, self.actors):
+            raise ValueError(
+                f"learners={self.learners} and actors={self.actors}: there is at least one learner, and each of them "
+                "learns from actors of its own; use fewer learners or more actors"
+            )
+        if self.learners > 1 and self.mode == "lockstep":
+            raise ValueError(
+                f"learners={self.learners}: in lock-step one learner learns from the blocks of all actors; say "
+                'mode="async" with an agent that can, such as rl.IMPALA, or leave out learners'
+            )
         if self.inference and self.mode == "lockstep":
             raise ValueError(
                 "in lock-step every actor has the weights of its round, so inference servers have nothing to do; leave "
@@ -65,25 +78,25 @@ def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool
         hold: whether the learner stays after the end, until the script has its outcome.
 
     Raises:
-        ValueError: the agent cannot be used with this environment or network.
+        ValueError: the agent cannot be used with this environment or network, or not with several learners.
     """
     spec = assembly.spec()
     assembly.policy(spec, 0)  # so that a network or limits that do not fit are refused here
     assembly.tables(spec)
+    if distribution.learners > 1:
+        agent, network = assembly.experiment.agent, assembly.experiment.network
+        agent.make_learner(spec, network, seed=0).gradient_steps()  # raises if they cannot be averaged
     program = rw.Program("rl")
     options: dict[str, Any] = {"restart": "on_failure", "preload": _PRELOAD}
-    learner_class, actor = (
-        (LockstepLearner, lockstep_actor) if distribution.mode == "lockstep" else (AsyncLearner, async_actor)
-    )
-    learner = program.add(
-        rw.Service(learner_class, assembly, hold=hold), name="learner", checkpoint_s=_CHECKPOINT_S, **options
-    )
-    client = learner.client(on_lost="retry")
-    arguments: list[Any] = [client, assembly]
+    clients = _add_learners(program, assembly, distribution, options, hold=hold)
+    client = clients[0]
+    in_lockstep = distribution.mode == "lockstep"
+    arguments: list[Any] = [client if in_lockstep else clients, assembly]
     if distribution.inference:
         server = rw.Service(InferenceServer, assembly.policy_of, client)
         inference = program.add(server, name="inference", replicas=distribution.inference, **options)
         arguments.append(inference.client(on_lost="retry"))
+    actor = lockstep_actor if in_lockstep else async_actor
     program.add(rw.Worker(actor, *arguments), name="actors", replicas=distribution.actors, **options)
     if distribution.evaluators:
         program.add(
@@ -94,6 +107,22 @@ def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool
             **options,
         )
     return program
+
+
+def _add_learners(
+    program: rw.Program, assembly: Assembly, distribution: ProcessCounts, options: dict[str, Any], *, hold: bool
+) -> list[Any]:
+    """Add the learners, and return their clients by rank."""
+    num = distribution.learners
+    options = {**options, "name": "learner", "checkpoint_s": _CHECKPOINT_S}
+    if num == 1:
+        learner_class = LockstepLearner if distribution.mode == "lockstep" else AsyncLearner
+        learner = program.add(rw.Service(learner_class, assembly, hold=hold), **options)
+        return [learner.client(on_lost="retry")]
+    rank = rw.Service(LearnerRank, assembly, program.declare("learner"), hold=hold)
+    options |= {"restart": rw.Restart(strategy="together"), "replicas": num}
+    ranks = program.add(rank, **options)
+    return [ranks.client(on_lost="retry")[number] for number in range(num)]
 
 
 def drive_program(
@@ -109,7 +138,7 @@ def drive_program(
     program = build_program(assembly, distribution, hold=True)
     progress = ProgressLog(log, assembly.experiment.steps)
     with Interruptions(deferred=False), program.launch(engine=engine) as running, _patient(running):
-        learner = running.client("learner", on_lost="retry")
+        learner = running.client("learner", on_lost="retry")[0]
         try:
             num_problems = 0
             while not (status := _shown(learner.status(len(progress.evaluations), num_problems), progress)).done:
@@ -121,7 +150,7 @@ def drive_program(
         except rw.CallError:
             running.wait()  # raises what ended the program
             raise
-    return ExperimentResult(outcome, tuple(progress.rows), progress.seconds, assembly)
+    return ExperimentResult(outcome, progress.rows, progress.seconds, assembly)
 
 
 @contextlib.contextmanager

@@ -38,7 +38,9 @@ def evaluate_forever(learner: LearnerNode, assembly: Assembly) -> None:
                     learner.report_problem(f"an evaluation failed with {type(error).__name__}: {error}")
                 else:
                     steps = round(variables.progress * experiment.steps)
-                    learner.report_evaluation(EvaluationScores(steps, version, tuple(scores)))
+                    evaluated = EvaluationScores(steps, version, tuple(scores))
+                    if learner.report_evaluation(evaluated):
+                        learner.keep_best(evaluated, variables)
             if rw.wait_for_stop(_PAUSE_S):
                 return
 

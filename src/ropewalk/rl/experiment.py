@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +32,13 @@ class Evaluation:
         every_steps: environment steps between evaluations in one process; evaluators of a program evaluate the newest
             weights all the time.
         episodes: of an evaluation.
+        stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
+            None: it does not. In a program the steps until then depend on when evaluators find the time.
     """
 
     every_steps: int
     episodes: int = 20
+    stop_at: float | None = None
 
     def __post_init__(self) -> None:
         if self.every_steps < 1 or self.episodes < 1:
@@ -84,6 +88,9 @@ class Experiment:
     digest_every: int = 0
 
     def __post_init__(self) -> None:
+        self._check_parts()
+        if self.seed < 0:
+            raise ValueError(f"seed is an integer, at least 0, not {self.seed}")
         if self.steps < 1:
             raise ValueError(f"an experiment needs at least one step, not {self.steps}")
         if self.groups is not None and self.groups < 1:
@@ -93,6 +100,25 @@ class Experiment:
         if self.checkpoint_s <= 0:
             raise ValueError(f"checkpoint_s must be positive, not {self.checkpoint_s}")
 
+    def _check_parts(self) -> None:
+        """Refuse what is of another kind, before a message from the depths does."""
+        if not isinstance(self.agent, Agent):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"agent is settings of a method, such as rl.PPO(), not {self.agent!r}")
+        if not callable(self.environment):
+            raise TypeError(
+                "environment makes an environment from a seed: rl.Gymnasium('CartPole-v1'), or a function such as "
+                f"`lambda seed: MyEnv()`; it is {self.environment!r}"
+            )
+        is_made = hasattr(self.network, "state_dict") and not isinstance(self.network, type)
+        if self.network is not None and (not callable(self.network) or is_made):
+            raise TypeError(
+                "network makes a network from the environment's spec: rl.MLP((64, 64)), or a function or a class that "
+                f"is called with the spec; it is {self.network!r}"
+            )
+        for name in ("steps", "seed"):
+            if not isinstance(number := getattr(self, name), numbers.Integral):
+                raise TypeError(f"{name} is an integer, not {number!r}")
+
     def run(
         self,
         actors: int = 0,
@@ -101,6 +127,7 @@ class Experiment:
         lag: int = 0,
         inference: int = 0,
         evaluators: int = 0,
+        learners: int = 1,
         engine: str | None = None,
         log: Log = "terminal",
     ) -> ExperimentResult:
@@ -115,6 +142,8 @@ class Experiment:
             lag: in lock-step, 1 lets actors collect a round while the learner learns from the last one.
             inference: processes that choose actions for all actors, which then hold no network (SEED RL).
             evaluators: processes that evaluate the newest weights.
+            learners: processes that learn, each from a share of the actors with a replay of its own; they average their
+                gradients, so an update is worth `learners` batches, and have equal weights. Only with "async".
             engine: where the processes run, such as "slurm"; None: as the settings say.
             log: where progress goes: "terminal", "silent", a `Logger`, or a list of these.
 
@@ -127,14 +156,14 @@ class Experiment:
         assembly = self._assembly(actors, mode, lag, inference)
         logger = as_logger(log)
         if not actors:
-            if inference or evaluators:
+            if inference or evaluators or learners != 1:
                 raise ValueError(
-                    f"inference={inference} and evaluators={evaluators} are processes of a program, and actors=0 runs "
-                    "everything in this one; say actors=1 or more"
+                    f"inference={inference}, learners={learners} and evaluators={evaluators} are processes of a "
+                    "program, and actors=0 runs everything in this one; say actors=1 or more"
                 )
             return run_in_process(assembly, logger)
-        distribution = ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators)
-        return drive_program(assembly, distribution, logger, engine=engine)
+        processes = self._processes(actors, mode, inference, evaluators, learners)
+        return drive_program(assembly, processes, logger, engine=engine)
 
     def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:
         """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.
@@ -149,7 +178,14 @@ class Experiment:
         return repeat(self, record, as_logger(log))
 
     def program(
-        self, actors: int, *, mode: RunMode | None = None, lag: int = 0, inference: int = 0, evaluators: int = 0
+        self,
+        actors: int,
+        *,
+        mode: RunMode | None = None,
+        lag: int = 0,
+        inference: int = 0,
+        evaluators: int = 0,
+        learners: int = 1,
     ) -> Program:
         """Return the program that `run` would launch, to be extended: nodes "learner", "actors", and so on.
 
@@ -163,20 +199,36 @@ class Experiment:
                 "the result of a program that ends by itself would be lost; give the experiment a checkpoint"
             )
         assembly = self._assembly(actors, mode, lag, inference)
-        distribution = ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators)
-        return build_program(assembly, distribution)
+        return build_program(assembly, self._processes(actors, mode, inference, evaluators, learners))
 
-    def in_words(self) -> str:
-        """Return what is trained, on what, with which seed: equal for experiments that compute the same."""
-        words = f"{self.agent} on {self.environment}, network {self.network}, {self.steps} steps, seed {self.seed}"
+    def in_words(self, *, with_steps: bool = True) -> str:
+        """Return what is trained, on what, with which seed: equal for experiments that compute the same.
+
+        Args:
+            with_steps: and for how long.
+        """
+        steps = f" {self.steps} steps," if with_steps else ""
+        words = f"{self.agent} on {self.environment}, network {self.network},{steps} seed {self.seed}"
         return re.sub(r" at 0x[0-9a-f]+", "", words)
 
     def _mode(self, mode: RunMode | None) -> RunMode:
         return mode or ("lockstep" if self.agent.synchronous else "async")
 
+    def _processes(
+        self, actors: int, mode: RunMode | None, inference: int, evaluators: int, learners: int
+    ) -> ProcessCounts:
+        if learners > 1 and self.record is not None:
+            raise ValueError(
+                f"a run with learners={learners} cannot be repeated, as each of them decides by itself what it learns "
+                "from; leave out record or learners"
+            )
+        return ProcessCounts(actors, self._mode(mode), inference=inference, evaluators=evaluators, learners=learners)
+
     def _assembly(self, actors: int, mode: RunMode | None, lag: int, inference: int) -> Assembly:
         if actors < 0:
             raise ValueError(f"actors is a number of processes, not {actors}")
+        if mode not in (None, "lockstep", "async"):
+            raise ValueError(f"mode is 'lockstep', 'async', or None for what suits the agent, not {mode!r}")
         if mode == "async" and self.agent.synchronous:
             raise ValueError(
                 f"{type(self.agent).__name__} learns from the weights that its actors act with, so it always runs in "

@@ -10,7 +10,8 @@ from typing import Any
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_kind
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_rounds, tell_if_done
+from ropewalk.rl.evaluation_record import EvaluationRecord
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.logs.where_time_goes import TimeShares
@@ -19,7 +20,6 @@ from ropewalk.rl.result import EvaluationScores, ExperimentResult, TrainingOutco
 from ropewalk.rl.round_learner import RoundLearner
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
-from ropewalk.rl.variables import Variables
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +50,11 @@ class _InProcessRun:
         self._evaluated = assembly.policy(spec, 0)
         self._histories = [assembly.beginning(policy) for policy in self._policies]
         """Where the collectors begin."""
-        self._evaluations: list[EvaluationScores] = []
-        self._checkpoints = ExperimentCheckpoints(self._experiment.checkpoint, self._experiment.checkpoint_s)
+        evaluation = self._experiment.evaluation
+        self._evaluations = EvaluationRecord(evaluation.stop_at if evaluation else None)
+        self._checkpoints = ExperimentCheckpoints(
+            self._experiment.checkpoint, self._experiment.checkpoint_s, self._experiment.in_words(with_steps=False)
+        )
         state = self._checkpoints.load()
         if state is not None:
             self._load(state)
@@ -65,7 +68,7 @@ class _InProcessRun:
     def train(self, interruptions: Interruptions) -> None:
         """Collect and learn, round after round; an interruption ends it after a round."""
         counters, experiment = self._rounds.counters, self._experiment
-        while counters.steps < experiment.steps and not interruptions.came:
+        while counters.steps < experiment.steps and not self._evaluations.is_good_enough and not interruptions.came:
             began = time.perf_counter()
             blocks = [self._collect(group) for group in range(self._assembly.groups)]
             collected = time.perf_counter()
@@ -84,9 +87,13 @@ class _InProcessRun:
     def result(self) -> ExperimentResult:
         """Return what came of it."""
         outcome = TrainingOutcome(
-            self._rounds.variables(), self._rounds.counters, tuple(self._rounds.digests), tuple(self._evaluations)
+            self._rounds.variables(),
+            self._rounds.counters,
+            tuple(self._rounds.digests),
+            tuple(self._evaluations.evaluations),
+            self._evaluations.best,
         )
-        return ExperimentResult(outcome, tuple(self._log.rows), self._log.seconds, self._assembly)
+        return ExperimentResult(outcome, self._log.rows, self._log.seconds, self._assembly)
 
     def close(self) -> None:
         """Close the environments."""
@@ -124,23 +131,26 @@ class _InProcessRun:
         steps, variables = self._rounds.counters.steps, self._rounds.variables()
         seed = derived_seed(self._experiment.seed, "evaluation")
         scores = self._assembly.evaluate(self._evaluated, variables, evaluation.episodes, seed)
-        self._evaluations.append(EvaluationScores(steps, variables.version, tuple(scores)))
-        self._log.evaluation(self._evaluations[-1])
+        evaluated = EvaluationScores(steps, variables.version, tuple(scores))
+        if self._evaluations.add(evaluated):
+            self._evaluations.keep(evaluated, variables)
+        self._log.evaluation(evaluated)
 
     def _state(self) -> dict[str, Any]:
         return {
             "rounds": self._rounds.state_dict(),
             "histories": [collector.history() for collector in self._collectors],
             "published": list(self._published),
-            "evaluations": list(self._evaluations),
+            "evaluations": self._evaluations.state_dict(),
         }
 
     def _load(self, state: dict[str, Any]) -> None:
-        check_kind(state, "rounds", self._experiment.checkpoint)
+        assembly, folder = self._assembly, self._experiment.checkpoint
+        self._published = check_rounds(state, assembly.groups, assembly.lag, folder)
         self._rounds.load_state_dict(state["rounds"])
         self._histories = list(state["histories"])
-        self._published: list[Variables] = list(state["published"])
-        self._evaluations = list(state["evaluations"])
+        self._evaluations.load_state_dict(state["evaluations"])
+        tell_if_done(self._rounds.counters.steps, self._experiment.steps, folder)
 
 
 __all__ = ["run_in_process"]

@@ -12,9 +12,10 @@ from typing import Any, cast
 import ropewalk as rw
 from ropewalk.errors import LimiterDeadlock, NotFinite
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.checkpoints import ExperimentCheckpoints
+from ropewalk.rl.checkpoints import ExperimentCheckpoints, tell_if_done
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.deliveries import ActorFacts
+from ropewalk.rl.evaluation_record import EvaluationRecord
 from ropewalk.rl.logs.where_time_goes import TimeShares
 from ropewalk.rl.result import EvaluationScores, TrainingOutcome
 from ropewalk.rl.round_learner import LimiterStuck
@@ -80,21 +81,24 @@ class LearnerNode(ABC):
     Args:
         assembly: makes the parts.
         hold: stay after the end until the program is stopped, so that the script can ask for the outcome.
+        rank: which of several learners this is; each has a checkpoint of its own.
     """
 
-    def __init__(self, assembly: Assembly, *, hold: bool) -> None:
+    def __init__(self, assembly: Assembly, *, hold: bool, rank: int = 0) -> None:
         experiment = assembly.experiment
         self.assembly = assembly
         self.times = TimeShares()
         self._hold = hold
-        self._evaluations: list[EvaluationScores] = []
+        self._evaluations = EvaluationRecord(experiment.evaluation.stop_at if experiment.evaluation else None)
         self._evaluations_lock = threading.Lock()
         self._ended = False
         self._failure: Exception | None = None
         self._problems: list[str] = []
         self._frozen: rw.Frozen[Variables] | None = None
         """The newest weights that were asked for, pickled once."""
-        self._checkpoints = ExperimentCheckpoints(experiment.checkpoint, experiment.checkpoint_s)
+        self._checkpoints = ExperimentCheckpoints(
+            experiment.checkpoint, experiment.checkpoint_s, experiment.in_words(with_steps=False), rank
+        )
 
     @property
     @abstractmethod
@@ -103,8 +107,8 @@ class LearnerNode(ABC):
 
     @property
     def is_done(self) -> bool:
-        """Whether all steps of the experiment were done."""
-        return self.counters.steps >= self.assembly.experiment.steps
+        """Whether all steps of the experiment were done, or an evaluation was good enough."""
+        return self.counters.steps >= self.assembly.experiment.steps or self._evaluations.is_good_enough
 
     @property
     @abstractmethod
@@ -122,7 +126,7 @@ class LearnerNode(ABC):
         """
         view = self.view
         with self._evaluations_lock:
-            evaluations = tuple(self._evaluations[evaluations_from:])
+            evaluations = tuple(self._evaluations.evaluations[evaluations_from:])
             problems = tuple(self._problems[problems_from:])
         actors, lost_blocks = self.delivered()
         return LearnerStatus(
@@ -154,11 +158,21 @@ class LearnerNode(ABC):
 
     @rw.concurrent(64)
     @rw.idempotent
-    def report_evaluation(self, scores: EvaluationScores) -> None:
-        """Keep the scores of an evaluator; one that comes again is dropped."""
+    def report_evaluation(self, scores: EvaluationScores) -> bool:
+        """Keep the scores of an evaluator; one that comes again is dropped.
+
+        Returns:
+            Whether the weights are the best so far, and are to be sent by `keep_best`.
+        """
         with self._evaluations_lock:
-            if all(scores.version != known.version for known in self._evaluations):
-                self._evaluations.append(scores)
+            return self._evaluations.add(scores)
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def keep_best(self, scores: EvaluationScores, variables: Variables) -> None:
+        """Keep the weights of an evaluation, if it is still the best."""
+        with self._evaluations_lock:
+            self._evaluations.keep(scores, variables)
 
     @rw.concurrent(64)
     @rw.idempotent
@@ -175,7 +189,9 @@ class LearnerNode(ABC):
         """Return what was learned so far."""
         view = self.view
         with self._evaluations_lock:
-            return TrainingOutcome(view.variables, view.counters.copied(), view.digests, tuple(self._evaluations))
+            record = self._evaluations
+            evaluations = tuple(record.evaluations)
+            return TrainingOutcome(view.variables, view.counters.copied(), view.digests, evaluations, record.best)
 
     @abstractmethod
     def train(self) -> None:
@@ -204,6 +220,8 @@ class LearnerNode(ABC):
         state = self._checkpoints.load()
         if state is not None:
             self.load_state_dict(state)
+            experiment = self.assembly.experiment
+            tell_if_done(self.counters.steps, experiment.steps, experiment.checkpoint)
 
     def saved_here(self) -> None:
         """Save what is due, between two steps of the learner."""
@@ -220,20 +238,25 @@ class LearnerNode(ABC):
             logger.error("the last checkpoint of the experiment was not saved: %s", error)
         if rw.stopping():
             return
+        ends_program = self.settle()
         self._ended = True
-        if not self._hold:
-            rw.stop(f"the experiment has done its {self.assembly.experiment.steps:,} steps")
+        if ends_program and not self._hold:
+            rw.stop(f"the experiment has ended after {self.counters.steps:,} steps")
         rw.wait_for_stop()
+
+    def settle(self) -> bool:
+        """Wait, after this learner has saved the end, for others that have to; returns whether it ends the program."""
+        return True
 
     def state_dict(self) -> dict[str, Any]:
         """Return the evaluations; subclasses add everything that they depend on."""
         with self._evaluations_lock:
-            return {"evaluations": list(self._evaluations)}
+            return {"evaluations": self._evaluations.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         with self._evaluations_lock:
-            self._evaluations = list(state["evaluations"])
+            self._evaluations.load_state_dict(state["evaluations"])
 
 
 __all__ = ["LearnerNode", "LearnerStatus", "LearnerView"]

@@ -26,7 +26,7 @@ import ropewalk as rw
 from ropewalk.rl.actors.collector import Collector, CollectorHistory
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.checkpoints import check_kind
+from ropewalk.rl.checkpoints import check_rounds
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.environments.histories import advanced
 from ropewalk.rl.environments.spec import Array
@@ -158,11 +158,12 @@ class LockstepLearner(LearnerNode):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the last learned round of this state; blocks of later rounds are collected anew."""
-        check_kind(state, "rounds", self.assembly.experiment.checkpoint)
+        assembly = self.assembly
+        published = check_rounds(state, assembly.groups, assembly.lag, assembly.experiment.checkpoint)
         super().load_state_dict(state)
         with self._changed:
             self._rounds.load_state_dict(state["rounds"])
-            self._begin(state["histories"], state["published"])
+            self._begin(state["histories"], published)
 
     def _begin(self, histories: Sequence[CollectorHistory], published: Collection[Variables]) -> None:
         learned = self._rounds.counters.rounds
@@ -190,7 +191,7 @@ class LockstepLearner(LearnerNode):
         began = time.perf_counter()
         with self._changed:
             while not self._book.round_is_complete:
-                if rw.stopping():
+                if rw.stopping() or self.is_done:
                     return None
                 self._changed.wait(_ASK_AGAIN_S)
             self.times.learner["wait"] += time.perf_counter() - began

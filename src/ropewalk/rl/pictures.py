@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
 
 from ropewalk.rl.result import ExperimentResult
 
@@ -31,7 +30,7 @@ def draw_learning_curves(
         threshold: a score that is drawn as a dotted line; None: no line.
         threshold_name: what the legend calls it.
     """
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    figure: Any = Figure(figsize=(8, 4.5), layout="constrained")  # Any: matplotlib is only partly typed
     axes = figure.subplots()
     for number, (name, result) in enumerate(results.items()):
         colour = f"C{number}"
@@ -41,14 +40,14 @@ def draw_learning_curves(
         _draw_evaluations(axes, name, result, colour, spread)
     if threshold is not None:
         axes.axhline(threshold, color="grey", linewidth=1, linestyle=":", label=f"{threshold_name}: {threshold:g}")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set(xlabel="environment steps", ylabel="score of an episode", title=title)
     axes.legend(loc="best", fontsize="small")
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120)
 
 
-def _draw_evaluations(axes: Axes, name: str, result: ExperimentResult, colour: str, spread: bool) -> None:
+def _draw_evaluations(axes: Any, name: str, result: ExperimentResult, colour: str, spread: bool) -> None:
     evaluations = result.evaluations
     if not evaluations:
         return

@@ -46,12 +46,14 @@ class TrainingOutcome:
         counters: what was done.
         digests: of the weights, one for every `Experiment.digest_every` updates.
         evaluations: in their order.
+        best: the weights of the evaluation with the best mean score; None without evaluations.
     """
 
     variables: Variables
     counters: Counters
     digests: tuple[str, ...] = ()
     evaluations: tuple[EvaluationScores, ...] = ()
+    best: Variables | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class ExperimentResult:
 
     Attributes:
         outcome: weights, counters, digests and evaluations.
-        timeline: rows of progress: steps, seconds, score and the learner's metrics.
+        timeline: rows of progress: steps, seconds, score and the learner's metrics; of long runs, about 10,000 rows at
+            equal distances, and the last.
         seconds: wall time of this run.
     """
 
@@ -94,23 +97,42 @@ class ExperimentResult:
         """Evaluations during the run."""
         return self.outcome.evaluations
 
-    def policy(self) -> Policy:
-        """Return the trained policy."""
+    def policy(self, *, best: bool = False) -> Policy:
+        """Return the trained policy.
+
+        Args:
+            best: with the weights of the best evaluation, instead of the last ones.
+
+        Raises:
+            ValueError: there were no evaluations, of which one could be the best.
+        """
         policy = self.assembly.policy(self.assembly.spec(), 0)
-        policy.load(self.variables)
+        policy.load(self._weights(best))
         return policy
 
-    def save(self, path: Path | str) -> None:
+    def save(self, path: Path | str, *, best: bool = False) -> None:
         """Write the trained policy to a file, which `rl.load_policy` reads and which nothing is unpickled from.
 
         Args:
             path: of the file, such as "walker.safetensors".
+            best: with the weights of the best evaluation, instead of the last ones.
 
         Raises:
             OSError: the file cannot be written.
+            ValueError: there were no evaluations, of which one could be the best.
         """
         experiment = self.assembly.experiment
-        save_policy(path, experiment.agent, self.assembly.spec(), experiment.network, self.variables)
+        save_policy(path, experiment.agent, self.assembly.spec(), experiment.network, self._weights(best))
+
+    def _weights(self, best: bool) -> Variables:
+        if not best:
+            return self.variables
+        if self.outcome.best is None:
+            raise ValueError(
+                "no evaluation says which weights are the best; give the experiment an evaluation (and a program "
+                "evaluators), or take the last weights with best=False"
+            )
+        return self.outcome.best
 
     def evaluate(self, episodes: int = 20, seed: int = 0) -> tuple[float, ...]:
         """Return the scores of new episodes of the greedy policy; equal for equal seeds.

@@ -140,6 +140,13 @@ def test_a_temperature_that_is_given_stays_as_it_is() -> None:
         assert learner.update(random_batch(seed=number), 0.0).metrics["temperature"] == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize("name", ["temperature", "initial_temperature"])
+@pytest.mark.parametrize("value", [0.0, -1.0])
+def test_a_temperature_that_has_no_logarithm_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name}={value} must be positive"):
+        SAC(**{name: value})
+
+
 def test_the_default_target_entropy_is_minus_the_number_of_entries() -> None:
     def weights(settings: SAC) -> dict[str, Any]:
         learner = SACLearner(settings, SPEC, NETWORK, seed=0)

@@ -128,6 +128,19 @@ def test_the_deadline_of_a_sampler_gives_what_there_is_or_says_what_is_missing()
     assert len(other.sample("queue", 64, deadline_s=0.01, at_least=64)) == 3
 
 
+def test_samplers_that_wait_or_would_have_to_are_ended_and_what_is_there_can_still_be_taken() -> None:
+    server = ReplayServer([queue(2)])
+    waiting = Waiting(lambda: server.sample("queue", 1))
+    wait_for_calls(server, sample=1)
+    server.end_sampling()
+    with pytest.raises(CallCancelled, match="no batch will come any more"):
+        waiting.join()
+    with pytest.raises(CallCancelled, match="no batch will come any more"):
+        server.sample("queue", 1)
+    assert server.insert(insertion(0))
+    assert values(server.sample("queue", 1)) == [0.0]
+
+
 def test_another_limiter_frees_those_who_wait() -> None:
     server = ReplayServer([fifo(limiter=SampleToInsertRatio(1, min_size=3))])
     sampler = Waiting(lambda: values(server.sample("fifo", 1)))

@@ -16,13 +16,14 @@ LSTM        1 orthogonal weights, 2 zero state, 3 resets, 4 minibatches of whole
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ropewalk.rl.agents.on_policy import OnPolicyAgent
-from ropewalk.rl.learners.gradient_step import NotFiniteRule
+from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
 from ropewalk.rl.learners.metrics import MetricMeans
 from ropewalk.rl.learners.minibatches import Minibatch, minibatches
 from ropewalk.rl.learners.on_policy import OnPolicyLearner
@@ -144,6 +145,22 @@ class PPOLearner(OnPolicyLearner):
                 break
         explained = explained_variance(first.values, first.returns, unrolls.mask)
         return {**metrics.means(), "explained_variance": float(explained), "num_epochs": epoch + 1.0}
+
+    def gradient_steps(self) -> Sequence[GradientStep]:
+        """See `Learner`."""
+        agent = self._agent
+        if agent.target_kl is not None:
+            raise ValueError(
+                f"{type(agent).__name__} ends an update at target_kl={agent.target_kl}, which several learners would "
+                "not reach at the same step; leave out target_kl, or use learners=1"
+            )
+        if self.model.initial_state(1) and agent.minibatches > agent.envs:
+            raise ValueError(
+                f"{type(agent).__name__} makes minibatches={agent.minibatches} of the environments of a batch, as the "
+                f"network has memory, and a batch may have only {agent.envs}: several learners would take different "
+                f"numbers of steps. Say minibatches={agent.envs}, or more envs, or use learners=1"
+            )
+        return super().gradient_steps()
 
     def targets(self, unrolls: Unrolls) -> Targets:
         """Return advantages and returns by generalised advantage estimation."""

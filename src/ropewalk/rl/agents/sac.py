@@ -55,6 +55,17 @@ class SAC(ContinuousAgent):
     min_log_std: float = -20.0
     max_log_std: float = 2.0
 
+    def __post_init__(self) -> None:
+        """Refuse settings that cannot work."""
+        super().__post_init__()
+        for name in ("temperature", "initial_temperature"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(
+                    f"{name}={value} must be positive, as its logarithm is what is learned; without a weight of the "
+                    "entropy, use TD3"
+                )
+
     @property
     def name(self) -> str:
         """What messages call the agent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -81,6 +81,10 @@ class ActorCriticsLearner(Learner):
         metrics = self.train(transitions_of(batch.columns, self._scaling, self.device), batch.info)
         skipped = sum(step.num_skipped for step in self.steps().values())
         return Update(metrics | {"skipped": float(skipped)} if skipped else metrics)
+
+    def gradient_steps(self) -> Sequence[GradientStep]:
+        """See `Learner`."""
+        return list(self.steps().values())
 
     def variables(self) -> dict[str, Array]:
         """Return copies of the weights of the actor, and the number of updates: policies explore until the first."""

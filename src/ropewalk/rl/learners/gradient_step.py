@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -30,6 +30,8 @@ class GradientStep:
 
     Attributes:
         num_skipped: steps that were skipped because the gradient was not finite.
+        average: replaces a vector by its mean over several learners, all of which take the same steps; None: there is
+            one learner.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class GradientStep:
         self._learning_rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self._skipped_in_a_row = 0
         self.num_skipped: int = 0
+        self.average: Callable[[Tensor], None] | None = None
 
     def scale_learning_rate(self, factor: float) -> None:
         """Use `factor` times the learning rate that the optimizer was made with, from the next step on."""
@@ -62,6 +65,8 @@ class GradientStep:
             loss: a scalar.
             info: the batch that it was computed from, for the message if it is not finite.
 
+        With several learners, loss and gradient are means over all of them before anything is decided by them.
+
         Raises:
             NotFinite: the loss or its gradient is NaN or infinite, under "raise" or for the tenth time in a row.
         """
@@ -70,9 +75,10 @@ class GradientStep:
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         # One vector: 10 us for a 64x64 actor-critic, where `clip_grad_norm_` takes 75 us.
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        cost = float(loss.detach()) if self.average is None else self._mean_over_learners(loss, flat, gradients)
         norm = float(torch.linalg.vector_norm(flat))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        if not (_is_finite(norm) and _is_finite(float(loss.detach()))):
-            self._refuse(float(loss.detach()), norm, info)
+        if not (_is_finite(norm) and _is_finite(cost)):
+            self._refuse(cost, norm, info)
             return norm
         if self._max_norm is not None and norm > self._max_norm:
             for gradient in gradients:
@@ -80,6 +86,19 @@ class GradientStep:
         self._optimizer.step()  # pyright: ignore[reportUnknownMemberType]
         self._skipped_in_a_row = 0
         return norm
+
+    def _mean_over_learners(self, loss: Tensor, flat: Tensor, gradients: list[Tensor]) -> float:
+        """Replace the gradients, and `flat`, by their means over all learners; returns the mean loss."""
+        assert self.average is not None
+        means = torch.cat([flat, loss.detach().reshape(1).to(flat.dtype)])
+        self.average(means)
+        flat.copy_(means[:-1])
+        start = 0
+        for gradient in gradients:
+            end = start + gradient.numel()
+            gradient.copy_(flat[start:end].view_as(gradient))
+            start = end
+        return float(means[-1])
 
     def _refuse(self, loss: float, norm: float, info: SampleInfo) -> None:
         self.num_skipped += 1

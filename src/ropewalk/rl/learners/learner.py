@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
+
+if TYPE_CHECKING:
+    from ropewalk.rl.learners.gradient_step import GradientStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,21 @@ class Learner(ABC):
         Raises:
             NotFinite: the loss or a gradient is NaN or infinite, and the policy for that is "raise".
         """
+
+    def usable(self, batch: Batch) -> Batch:
+        """Return the items that `update` would learn from; those that it would drop are counted as dropped."""
+        return batch
+
+    def gradient_steps(self) -> Sequence[GradientStep]:
+        """Return the optimizers whose gradients several learners can average, to have equal weights at all times.
+
+        Raises:
+            ValueError: weights would differ, as updates depend on the batch in other ways too.
+        """
+        raise ValueError(
+            f"{type(self).__name__} does not say by which optimizers it learns, so its gradients cannot be averaged "
+            "over several learners; implement gradient_steps, or use learners=1"
+        )
 
     @abstractmethod
     def variables(self) -> dict[str, Array]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
@@ -27,7 +28,7 @@ from ropewalk.rl.learners.reward_scaling import RewardScaling
 from ropewalk.rl.learners.unrolls import Unrolls, map_tensors, unrolls_of
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
-from ropewalk.rl.networks.normalisation import observe
+from ropewalk.rl.networks.normalisation import NormalisedTorso, observe
 from ropewalk.rl.replay.batch import Batch, SampleInfo
 from ropewalk.rl.variables import lag_metrics, version_lags
 
@@ -97,6 +98,23 @@ class OnPolicyLearner(Learner):
         observe(self.model, map_tensors(unrolls.observation, lambda tensor: tensor[:-1]), unrolls.mask)
         self.num_updates += 1
         return Update(metrics)
+
+    def usable(self, batch: Batch) -> Batch:
+        """Return the batch without the blocks that are too old; see `Learner`."""
+        return self._fresh(batch, version_lags(self.version, batch.info.version))
+
+    def gradient_steps(self) -> Sequence[GradientStep]:
+        """See `Learner`."""
+        normalises = [name for name, does in (("rewards", self._rewards), ("observations", self._moments())) if does]
+        if normalises:
+            raise ValueError(
+                f"{type(self).__name__} normalises {' and '.join(normalises)} by statistics of what it has seen, which "
+                "several learners would not have in common; scale them in the environment, or use learners=1"
+            )
+        return [self.gradient_step]
+
+    def _moments(self) -> list[nn.Module]:
+        return [module for module in self.model.modules() if isinstance(module, NormalisedTorso)]
 
     def _fresh(self, batch: Batch, lags: NDArray[np.int64]) -> Batch:
         """Return the batch without the blocks that are too old."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,6 +119,10 @@ class ValueLearner(Learner):
         if self._step.num_skipped > skipped:
             return Update(metrics)
         return Update(metrics, evaluated.priorities.cpu().numpy().astype(np.float64) + LEAST_PRIORITY)
+
+    def gradient_steps(self) -> Sequence[GradientStep]:
+        """See `Learner`."""
+        return [self._step]
 
     def variables(self) -> dict[str, Array]:
         """Return copies of the network's weights by name."""

@@ -21,7 +21,7 @@ class PolicyHead(nn.Module):
 
     def __init__(self, features: int, distribution: ActionDistribution, gain: float = POLICY_GAIN) -> None:
         super().__init__()
-        self.linear = orthogonal(nn.Linear(features, distribution.size), gain)
+        self.linear: nn.Linear = orthogonal(nn.Linear(features, distribution.size), gain)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return parameters, shape (..., P), of features, shape (..., F)."""
@@ -40,7 +40,7 @@ class GaussianHead(nn.Module):
 
     def __init__(self, features: int, num: int, log_std: float = 0.0, gain: float = POLICY_GAIN) -> None:
         super().__init__()
-        self.linear = orthogonal(nn.Linear(features, num), gain)
+        self.linear: nn.Linear = orthogonal(nn.Linear(features, num), gain)
         self.log_std = nn.Parameter(torch.full((num,), log_std))
 
     def forward(self, features: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import ropewalk as rw
-from ropewalk.errors import DeadlineExceeded, LimiterDeadlock, StreamLost
+from ropewalk.errors import CallCancelled, DeadlineExceeded, LimiterDeadlock, StreamLost
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
@@ -69,6 +69,7 @@ class ReplayServer:
         self._in_order: WeakValueDictionary[str, threading.Condition] = WeakValueDictionary()
         """By run id, told when an insertion of the stream was done; only where a later one waits for it."""
         self._snapshot: ReplaySnapshot | None = None
+        self._sampling_has_ended = False
         self._lives: dict[str, str] = {}
         """By group, the run id of its present life."""
         self._changed = dict.fromkeys(self._names, time.monotonic())
@@ -234,6 +235,16 @@ class ReplayServer:
             self._progressed((table,))
             return batch
 
+    def end_sampling(self) -> None:
+        """Raise `CallCancelled` in samplers that wait, and in those that would have to wait from now on.
+
+        It is for a sampler in the server's own process, whose wait does not end when the process is asked to stop.
+        """
+        with self._lock:
+            self._sampling_has_ended = True
+            for wait in self._lines.all_of("sample"):
+                wait.woken.notify_all()
+
     # Changing
 
     @rw.method
@@ -353,6 +364,8 @@ class ReplayServer:
         def may_go() -> Any:
             if wait.error:
                 raise wait.error
+            if side == "sample" and self._sampling_has_ended:
+                raise CallCancelled("no batch will come any more, as sampling was ended", reason="sampling was ended")
             return self._lines.is_first(wait) and ready()
 
         self._lines.join(wait)

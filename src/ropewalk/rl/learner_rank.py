@@ -1,0 +1,195 @@
+"""`LearnerRank`: one of several learners of an asynchronous program.
+
+    actors of groups 0, 2, ...  ──▶  replay and learner of rank 0  ──▶ weights, status, checkpoint, the end
+                                           │ mean of gradients
+    actors of groups 1, 3, ...  ──▶  replay and learner of rank 1
+
+A rank without a batch waits for its actors, and the others wait for it. When a rank dies, all of them start again: each
+with its own replay, and with the weights of the rank whose checkpoint is the newest.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import ropewalk as rw
+from ropewalk.calls.client import Client
+from ropewalk.errors import ExchangeAborted
+from ropewalk.exchange.groups.inbox import Inbox, Packet
+from ropewalk.exchange.groups.link_group import LinkGroup
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.asynchronous import AsyncLearner, Drawn
+from ropewalk.rl.deliveries import ActorFacts
+from ropewalk.rl.learners.data_parallel import LearnerGroup, RankReport
+from ropewalk.rl.learners.portable_state import portable_state
+
+_FOR_EVER_S = 1e8
+"""Seconds for which a rank waits for the others: they may have no batch, and a dead one ends this rank as well."""
+_PATIENCE_S = 0.5
+"""Seconds after a request to stop for which a rank waits for the others, so that all end after the same update."""
+_FACTS_S = 1.0
+"""Seconds between the times at which rank 0 is told of the actors of the others."""
+
+
+class LearnerRank(AsyncLearner):
+    """A learner that averages its gradients with its replicas. Rank 0 is the one to ask for weights and progress.
+
+    Args:
+        assembly: makes the parts of the whole experiment.
+        peers: the client of this node itself.
+        hold: see `AsyncLearner`.
+    """
+
+    def __init__(self, assembly: Assembly, peers: Client, *, hold: bool) -> None:
+        node = rw.current_node()
+        self._peers, self._rank = peers, node.replica
+        self._inbox = Inbox()
+        self._told_episodes = 0
+        """Episodes of this rank of which the others know."""
+        self._facts: dict[int, tuple[Mapping[int, ActorFacts], int]] = {}
+        """By rank, what the others say of their actors."""
+        self._facts_told_at = 0.0
+        self._loop_is_over = threading.Event()
+        sends = [peers[rank].receive for rank in range(node.replicas)]
+        names = [f"{node.name}.{rank}" for rank in range(node.replicas)]
+        self._links = LinkGroup(
+            node.replica,
+            names,
+            node.generation,
+            # A future, as a call that waits would wait for a rank that is being started again.
+            [lambda packet, receive=receive: receive.future(packet) for receive in sends],
+            self._inbox,
+            timeout_s=_FOR_EVER_S,
+        )
+        self._ranks = LearnerGroup(self._links)
+        share = assembly.share(node.replica, node.replicas)
+        super().__init__(share, hold=hold, rank=node.replica, num_ranks=node.replicas)
+        self._told_episodes = self._arrived.episodes
+        self._ranks.join(self._learner)
+
+    @rw.method
+    def receive(self, packet: Packet) -> None:
+        """Take a packet of another rank."""
+        self._inbox.deliver(packet)
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def learned(self) -> dict[str, Any]:
+        """Return what all ranks have in common, for ranks that go on from it; before the first update of this life."""
+        return {
+            "learner": portable_state(self._learner),
+            "updates": self._counters.updates,
+            "recent": list(self._counters.recent),
+            "digests": list(self._digests),
+            "version": self._restored_version,
+            "epoch": self._epoch,
+        }
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def hear(self, rank: int, actors: Mapping[int, ActorFacts], lost_blocks: int) -> None:
+        """Note what another rank says of its actors."""
+        self._facts[rank] = actors, lost_blocks
+
+    def delivered(self) -> tuple[Mapping[int, ActorFacts], int]:
+        """See `LearnerNode`; rank 0 knows, a second later, of those of all ranks."""
+        own, lost_blocks = super().delivered()
+        others = list(self._facts.values())
+        actors = {group: facts for of, _ in others for group, facts in of.items()}
+        return {**actors, **own}, lost_blocks + sum(lost for _, lost in others)
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def report_problem(self, problem: str) -> None:
+        """See `LearnerNode`; rank 0 is told too."""
+        super().report_problem(problem)
+        if self._rank:
+            self._peers[0].report_problem.future(problem)
+
+    def fail(self, error: Exception) -> None:
+        """See `LearnerNode`; rank 0, which the script asks, is told too."""
+        super().fail(error)
+        if self._rank:
+            self._peers[0].fail.future(error)
+
+    def run(self) -> None:
+        """See `LearnerNode`."""
+        rw.on_stop(self._give_up)
+        try:
+            super().run()
+        except ExchangeAborted:
+            if not rw.stopping():
+                raise
+            # Another rank is gone, and this one may be in the middle of an update: nothing is saved.
+        finally:
+            self._loop_is_over.set()
+
+    def train(self) -> None:
+        """See `LearnerNode`."""
+        self._begin_alike()
+        super().train()
+
+    def draw(self) -> Drawn | None:
+        """See `AsyncLearner`; returns None for all ranks if one of them has to stop."""
+        drawn = super().draw()
+        while drawn is not None and not len(self._learner.usable(drawn.batch)):
+            drawn = super().draw()  # all of it was too old, and an update would have no gradient
+        reports = self._tell(stopping=drawn is None)
+        if drawn is None or any(report.stopping for report in reports):
+            return None
+        return Drawn(drawn.batch, self.progress)  # the progress that all of them know
+
+    def settle(self) -> bool:
+        """See `LearnerNode`; rank 0 ends the program, when all ranks are saved."""
+        if self._rank:
+            self._peers[0].hear(self._rank, *super().delivered())
+        self._tell(stopping=False)
+        return self._rank == 0
+
+    def _begin_alike(self) -> None:
+        """Take over what the rank with the newest checkpoint has learned."""
+        updates = [report.updates for report in self._tell(stopping=False)]
+        if newest := max(updates):
+            source = updates.index(newest)
+            if source != self._rank:
+                learned = self._peers[source].learned()
+                self._learner.load_state_dict(learned["learner"])
+                self._counters.load_state_dict({"updates": learned["updates"], "recent": learned["recent"]})
+                self._digests = list(learned["digests"])
+                self._restored_version, self._epoch = learned["version"], learned["epoch"]
+            self._publish()
+        self._tell(stopping=False)  # the source has not gone on before all have its state
+
+    def _tell(self, *, stopping: bool) -> list[RankReport]:
+        with self._counting:
+            own = self._arrived
+            scores = list(own.recent)[max(0, len(own.recent) - own.episodes + self._told_episodes) :]
+            self._told_episodes = own.episodes
+            report = RankReport(
+                own.steps, own.episodes, own.stale_steps, self._counters.updates, stopping, tuple(scores)
+            )
+        reports = self._ranks.tell(report)
+        with self._counting:
+            self._counters.steps = sum(each.steps for each in reports)
+            self._counters.episodes = sum(each.episodes for each in reports)
+            self._counters.stale_steps = sum(each.stale_steps for each in reports)
+            for each in reports:
+                self._counters.recent.extend(each.scores)
+        self._tell_facts()
+        return reports
+
+    def _tell_facts(self) -> None:
+        if self._rank and time.monotonic() - self._facts_told_at > _FACTS_S:
+            self._facts_told_at = time.monotonic()
+            self._peers[0].hear.future(self._rank, *super().delivered())
+
+    def _give_up(self) -> None:
+        """End the waits for other ranks, which may be gone, soon after this one was asked to stop."""
+        self._loop_is_over.wait(_PATIENCE_S)
+        self._links.abort()
+
+
+__all__ = ["LearnerRank"]
