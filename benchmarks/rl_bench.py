@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -45,7 +46,7 @@ class Readings:
     """
 
     warm_up: int
-    _seen: list[tuple[int, float, float]] = field(default_factory=list[tuple[int, float, float]])
+    _seen: list[tuple[int, float, dict[int, float]]] = field(default_factory=list[tuple[int, float, dict[int, float]]])
     _pids: list[int] = field(default_factory=list[int])
 
     def __call__(self, label: str, row: LogRow) -> None:
@@ -58,14 +59,24 @@ class Readings:
             self._pids = probes.family()
         elif time.perf_counter() - self._seen[-1][1] < _READ_S:
             return
-        self._seen.append((steps, time.perf_counter(), probes.cpu_s(self._pids)))
+        self._seen.append((steps, time.perf_counter(), cpu_times(self._pids)))
 
     @property
     def rate(self) -> Rate:
         if len(self._seen) < 2:
             raise RuntimeError(f"training ended within {_READ_S} s after its first {self.warm_up:,} steps")
         first, last = self._seen[0], self._seen[-1]
-        return Rate(last[0] - first[0], last[1] - first[1], last[2] - first[2])
+        cpu_s = sum(after - first[2][pid] for pid, after in last[2].items())
+        return Rate(last[0] - first[0], last[1] - first[1], cpu_s)
+
+
+def cpu_times(pids: Sequence[int]) -> dict[int, float]:
+    """Processor time by process, of those that have not ended: some only helped to start others."""
+    times: dict[int, float] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            times[pid] = probes.cpu_s([pid])
+    return times
 
 
 Training = Callable[[], Rate]

@@ -30,7 +30,9 @@ def restart(bench: Bench) -> Iterator[Line]:
     with program_of(1).launch() as running:
         learner = running.client("learner")
         wait_for_steps(learner, 5_000)
-        gaps = [longest_gap_s(running, learner) for _ in range(2 if bench.quick else 7)]
+        gaps = [
+            longest_gap_s(running, learner) for _ in range(2 if bench.quick else 4)
+        ]  # no more restarts than are allowed
     yield Line(
         "an actor killed, until the first block of the new one arrives at the learner, median",
         "< 0.5 s",
