@@ -25,11 +25,12 @@ def main(duration_s: float) -> None:
         .learners(num_learners=0)
         .rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64], fcnet_activation="tanh"))
         .training(train_batch_size_per_learner=640, lr=1e-3)
+        .reporting(min_time_s_per_iteration=1)
     )
     algorithm = config.build_algo()
     try:
         sampled = 0.0
-        for _ in range(2):
+        while sampled < 5_000:
             sampled = sampled_by(algorithm.train())
         pids = probes.family()
         first, wall_s, cpu_s = sampled, time.perf_counter(), probes.cpu_s(pids)
@@ -49,7 +50,7 @@ def main(duration_s: float) -> None:
 
 
 def sampled_by(result: dict[str, dict[str, float]]) -> float:
-    return float(result["env_runners"]["num_env_steps_sampled_lifetime"])
+    return float(result.get("env_runners", {}).get("num_env_steps_sampled_lifetime", 0))
 
 
 if __name__ == "__main__":

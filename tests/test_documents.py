@@ -208,36 +208,33 @@ RL_PAGE = (ROOT / "docs" / "reinforcement-learning.md").read_text()
 #: Each program of the page, with what the page says that it prints.
 RL_PROGRAMS = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", RL_PAGE, re.DOTALL)
 ALL_OF_A_PAGE = """
-import json, sys
+import json
 for number, program in enumerate(json.load(open("programs.json"))):
     print(f"--- {number}", flush=True)
     exec(compile(program, f"program {number}", "exec"), {"__name__": "__main__"})
 """
 
 
-@pytest.fixture(scope="module")
-def said_by_the_rl_page(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the programs of the page on reinforcement learning print: in one process, which imports torch once."""
+# Each of the two processes imports torch once; programs of the second have processes of their own.
+@pytest.mark.parametrize("numbers", [(0, 2, 3, 4, 8, 9), (1, 5, 6, 7)], ids=["in one process", "in several"])
+def test_the_programs_of_the_page_on_reinforcement_learning_print_what_it_says(
+    numbers: tuple[int, ...], tmp_path: Path
+) -> None:
+    """All words, and numbers wherever the page has them: what is learned in more steps, tests of agents show."""
     pytest.importorskip("gymnasium", reason="the programs need environments: pip install 'ropewalk[rl]'")
     pytest.importorskip("torch", reason="agents need torch: pip install 'ropewalk[rl]'")
-    folder = tmp_path_factory.mktemp("page")
-    # Those that learn something show that they run; what is learned, tests of agents show.
-    programs = [re.sub(r"(?<!every_)steps=(20|8)_000", "steps=1_000", program) for program, _ in RL_PROGRAMS]
-    (folder / "programs.json").write_text(json.dumps(programs))
-    (folder / "page.py").write_text(ALL_OF_A_PAGE)
-    done = subprocess.run([sys.executable, "page.py"], cwd=folder, capture_output=True, text=True, check=False)
+    programs = [re.sub(r"(?<!every_)steps=(20|8)_000", "steps=1_000", RL_PROGRAMS[number][0]) for number in numbers]
+    (tmp_path / "programs.json").write_text(json.dumps(programs))
+    (tmp_path / "page.py").write_text(ALL_OF_A_PAGE)
+    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return re.split(r"^--- \d+\n", done.stdout, flags=re.MULTILINE)[1:]
+    said = done.stdout.replace(f"@{platform.node().partition('.')[0]}]", "@laptop]")
+    printed = re.split(r"^--- \d+\n", said, flags=re.MULTILINE)[1:]
+    assert [without_numbers(each) for each in printed] == [without_numbers(RL_PROGRAMS[each][1]) for each in numbers]
 
 
-@pytest.mark.parametrize("number", range(10))
-def test_the_programs_of_the_page_on_reinforcement_learning_print_what_it_says(
-    said_by_the_rl_page: list[str], number: int
-) -> None:
-    """All words, and numbers wherever the page has them."""
-    host = platform.node().partition(".")[0]
-    printed, says = said_by_the_rl_page[number].replace(f"@{host}]", "@laptop]"), RL_PROGRAMS[number][1]
-    assert re.sub(r"-?\d[\d,]*(\.\d+)?", "N", printed) == re.sub(r"-?\d[\d,]*(\.\d+)?", "N", says)
+def without_numbers(text: str) -> str:
+    return re.sub(r"-?\d[\d,]*(\.\d+)?", "N", text)
 
 
 def test_every_program_of_the_page_on_reinforcement_learning_is_followed_by_what_it_prints() -> None:
@@ -254,7 +251,7 @@ def test_the_page_on_reinforcement_learning_names_all_that_is_public_and_nothing
     assert not unknown, f"docs/reinforcement-learning.md speaks of {sorted(unknown)}, which ropewalk.rl does not have"
     names = {agent.__name__ for agent in AGENTS}
     names |= {field.name for agent in AGENTS for field in dataclasses.fields(agent)}
-    names |= {field.name for field in dataclasses.fields(rl.Experiment)}
+    names |= {field.name for each in (rl.Experiment, rl.Evaluation) for field in dataclasses.fields(each)}
     names |= set(inspect.signature(rl.Experiment.run).parameters) - {"self"}
     missing = names - set(re.findall(r"\w+", code))
     assert not missing, f"docs/reinforcement-learning.md says nothing of {sorted(missing)}"

@@ -109,3 +109,23 @@ def test_lines_are_json_that_anybody_can_read(tmp_path: Path) -> None:
     log.close()
     lines = (tmp_path / "record").read_text().splitlines()
     assert [json.loads(line)[0] for line in lines] == ["begin", "publish", "sample"]
+
+
+def test_a_line_that_a_killed_run_left_unfinished_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "record"
+    log = log_at(path)
+    log.sample(1)
+    log.close()
+    path.write_bytes(path.read_bytes() + b'["insert","0#0",1')
+    assert events(path) == [["publish", 0, 0], ["sample", 1]]
+    assert "ends in the middle of line 4" in caplog.text
+
+
+def test_a_line_that_is_damaged_elsewhere_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "record"
+    log = log_at(path)
+    log.sample(1)
+    log.close()
+    path.write_bytes(path.read_bytes().replace(b'["publish",0,0]', b'["publish",0'))
+    with pytest.raises(ValueError, match="line 2"):
+        events(path)

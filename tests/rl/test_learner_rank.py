@@ -14,6 +14,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk import rl
+from ropewalk.errors import NotFinite
 from ropewalk.rl import distributed
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.checkpoints import ExperimentCheckpoints
@@ -76,6 +77,7 @@ def run_ranks(
         restarts: dict[str, int] = {}
         for node in running.status().nodes:
             restarts[node.name] = restarts.get(node.name, 0) + node.restarts
+        assert set(status.actors) == set(range(actors)), "rank 0 knows all"
         return [learners[rank].outcome() for rank in range(2)], restarts
 
 
@@ -141,12 +143,16 @@ def test_learners_that_wait_for_batches_are_saved_when_the_program_is_stopped(le
     starved = rl.DQN(unroll=8, envs=2, learning_starts=90_000)
     experiment = dataclasses.replace(EXPERIMENT, agent=starved, steps=100_000, checkpoint=tmp_path / "run")
     with experiment.program(2, learners=learners).launch() as running:
-
-        def have_blocks() -> bool:
-            nodes = [node for node in running.status().nodes if node.name == "learner"]
-            return len(nodes) == learners and all(node.calls_done >= 20 for node in nodes)
-
-        wait_until(have_blocks, what="blocks in all replays")
+        ranks = [running.client("learner")[rank] for rank in range(learners)]
+        wait_until(
+            lambda: all(rank in ranks[rank].status().actors for rank in range(learners)), what="blocks in all replays"
+        )
+        first, last = ranks[0], ranks[-1]
+        error = NotFinite("the observation is nan", run_id=f"{learners - 1}#0")
+        while last.refuse(error):
+            pass
+        wait_until(lambda: isinstance(first.status().failure, NotFinite), what="rank 0 knows what ends training")
+        assert first.status().problems == ("the observation is nan",)
         running.stop()
     for rank in range(learners):
         state = ExperimentCheckpoints(tmp_path / "run", 60.0, "", rank).load()

@@ -149,6 +149,8 @@ class DecisionLog:
 def read_decisions(path: Path | str, experiment: str) -> tuple[int, list[Event]]:
     """Return the number of groups and the events of a log, in order.
 
+    A last line without its end, as a run leaves it that was killed, is left out.
+
     Args:
         path: of the log.
         experiment: the experiment that is to be repeated, in the same words.
@@ -159,6 +161,9 @@ def read_decisions(path: Path | str, experiment: str) -> tuple[int, list[Event]]
     events: list[Event] = []
     with Path(path).open("rb") as file:
         for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                logger.warning("%s ends in the middle of line %d, which is left out: its run was killed", path, number)
+                break
             try:
                 event: Event = json.loads(line)
                 events.append([str(event[0]), *event[1:]])

@@ -150,7 +150,7 @@ def drive_program(
         except rw.CallError:
             running.wait()  # raises what ended the program
             raise
-    return ExperimentResult(outcome, tuple(progress.rows), progress.seconds, assembly)
+    return ExperimentResult(outcome, progress.rows, progress.seconds, assembly)
 
 
 @contextlib.contextmanager

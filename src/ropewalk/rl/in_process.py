@@ -93,7 +93,7 @@ class _InProcessRun:
             tuple(self._evaluations.evaluations),
             self._evaluations.best,
         )
-        return ExperimentResult(outcome, tuple(self._log.rows), self._log.seconds, self._assembly)
+        return ExperimentResult(outcome, self._log.rows, self._log.seconds, self._assembly)
 
     def close(self) -> None:
         """Close the environments."""

@@ -144,6 +144,8 @@ class LearnerRank(AsyncLearner):
 
     def settle(self) -> bool:
         """See `LearnerNode`; rank 0 ends the program, when all ranks are saved."""
+        if self._rank:
+            self._peers[0].hear(self._rank, *super().delivered())
         self._tell(stopping=False)
         return self._rank == 0
 

@@ -12,6 +12,9 @@ from ropewalk.rl.result import EvaluationScores
 
 logger = logging.getLogger(__name__)
 
+_MOST_ROWS = 10_000
+"""Rows that are kept; a run of a week has millions."""
+
 
 class ProgressLog:
     """Hands rows to a logger, and keeps them for the result; an error of the logger is told, and ends nothing.
@@ -29,8 +32,16 @@ class ProgressLog:
         self._failures = 0
         self._told: set[type[Exception]] = set()
         """Errors of the logger whose traceback was shown."""
-        self.rows: list[LogRow] = []
+        self._kept: list[LogRow] = []
+        self._every, self._num_rows = 1, 0
+        self._last: LogRow | None = None
         self.evaluations: list[EvaluationScores] = []
+
+    @property
+    def rows(self) -> tuple[LogRow, ...]:
+        """Of the whole run, at most about 10,000: of more, every second is kept, then every fourth, and the last."""
+        last = () if self._last is None or self._last is self._kept[-1] else (self._last,)
+        return (*self._kept, *last)
 
     @property
     def seconds(self) -> float:
@@ -55,8 +66,16 @@ class ProgressLog:
             **metrics,
             "bound": bound or None,
         }
-        self.rows.append(row)
+        self._keep(row)
         self._tell(label, row)
+
+    def _keep(self, row: LogRow) -> None:
+        if self._num_rows % self._every == 0:
+            self._kept.append(row)
+        self._num_rows += 1
+        self._last = row
+        if len(self._kept) > _MOST_ROWS:
+            self._kept, self._every = self._kept[::2], 2 * self._every
 
     def evaluation(self, scores: EvaluationScores) -> None:
         """Log an evaluation."""

@@ -82,7 +82,7 @@ class _Repetition:
                     raise ValueError(f"the log of decisions has an event that is none: {event}")
         self._log.progress(self._counters, self._metrics, label="end")
         outcome = TrainingOutcome(self._newest, self._counters, tuple(self._digests))
-        return ExperimentResult(outcome, tuple(self._log.rows), self._log.seconds, self._assembly)
+        return ExperimentResult(outcome, self._log.rows, self._log.seconds, self._assembly)
 
     def close(self) -> None:
         """Close the environments."""
@@ -92,6 +92,7 @@ class _Repetition:
     def _insert(self, run_id: str, version: int, *, stale: bool) -> None:
         group, _, life = run_id.partition("#")
         if run_id not in self._streams:
+            self._end_earlier_life(group)
             policy = self._assembly.policy(self._spec, int(group))
             collector = self._assembly.collector(policy, int(group), life=int(life))
             self._streams[run_id] = collector, self._assembly.experiment.agent.make_adder(self._spec)
@@ -107,6 +108,13 @@ class _Repetition:
         else:
             self._tables.insert(insertion)
             self._counters.add(block.steps, block.episodes)
+
+    def _end_earlier_life(self, group: str) -> None:
+        """Close the environments of the life before, of which nothing comes any more, and let its rows go."""
+        for run_id in [each for each in self._streams if each.partition("#")[0] == group]:
+            collector, _ = self._streams.pop(run_id)
+            collector.close()
+            self._tables.end_stream(run_id)
 
     def _update(self, num_items: int) -> None:
         experiment = self._assembly.experiment

@@ -62,7 +62,8 @@ class ExperimentResult:
 
     Attributes:
         outcome: weights, counters, digests and evaluations.
-        timeline: rows of progress: steps, seconds, score and the learner's metrics.
+        timeline: rows of progress: steps, seconds, score and the learner's metrics; of long runs, about 10,000 rows at
+            equal distances, and the last.
         seconds: wall time of this run.
     """
 

@@ -444,7 +444,9 @@ class _TablesState:
         step = max(1, _PIECE_BYTES // max(1, first.nbytes))
         for start in range(0, num, step):
             with self.lock:
-                rows[start : start + step] = self.snapshot.rows(name, start, min(start + step, num))
+                piece = self.snapshot.rows(name, start, min(start + step, num))
+            # Without the lock: whoever waits for it gets it meanwhile, as numpy copies without Python's own lock.
+            rows[start : start + step] = piece
         return rows
 
     def __reduce__(self) -> Any:
