@@ -50,7 +50,8 @@ class Concatenating(Merging):
 
     def size(self, call: Arguments) -> int:
         """The number of rows of a call; see `Merging`."""
-        lengths = {array.shape[:1] for array in _arrays_of(call)}
+        lengths: set[tuple[int, ...]] = set()
+        _note_lengths(call, lengths)
         if len(lengths) == 1 and (length := lengths.pop()):
             return length[0]
         raise self._without_rows(call)
@@ -91,13 +92,16 @@ class Concatenating(Merging):
 # Values belong to the user, so they are Any from here on.
 
 
-def _arrays_of(value: Any) -> Iterator[Any]:
-    """As `_arrays`, without the paths, which take most of its time and are for errors only."""
+def _note_lengths(value: Any, lengths: set[tuple[int, ...]]) -> None:
+    """Note the length of each array in a value; as plain as it is because it runs several times for each call."""
     if library_of(value) is not None:
-        yield value
+        lengths.add(tuple(value.shape[:1]))
+    elif isinstance(value, list | tuple):
+        for part in cast("Sequence[Any]", value):
+            _note_lengths(part, lengths)
     elif parts := parts_of(value):
         for part in parts.values():
-            yield from _arrays_of(part)
+            _note_lengths(part, lengths)
 
 
 def _arrays(value: Any, path: str) -> Iterator[tuple[str, Any]]:

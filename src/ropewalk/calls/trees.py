@@ -15,13 +15,13 @@ from typing import Any, cast
 # Values belong to the user, so they are Any here.
 
 
-def library_of(value: Any) -> Any:
+def library_of(value: object) -> Any:
     """The library that an array belongs to; None if the value is not an array."""
     return _library_of_kind(type(value))
 
 
 @functools.lru_cache(256)
-def _library_of_kind(kind: type[Any]) -> Any:
+def _library_of_kind(kind: type[object]) -> Any:
     """See `library_of`. A type of arrays exists after its library only, so what is found stays true."""
     for name, base in (("numpy", "ndarray"), ("torch", "Tensor")):
         library = sys.modules.get(name)
