@@ -284,5 +284,5 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message
 @pytest.mark.parametrize("agent", [rl.DQN(), rl.R2D2()], ids=["DQN", "R2D2"])
 def test_statistics_that_would_not_be_kept_are_refused(agent: Any) -> None:
     spec = environment_spec(rl.Gymnasium("CartPole-v1"))
-    with pytest.raises(ValueError, match="keeps no statistics of observations, so rl.Normalised would have no effect"):
+    with pytest.raises(ValueError, match=r"keeps no statistics of observations, so rl.Normalised would have no effect"):
         agent.make_learner(spec, rl.Normalised(rl.MLP((8,))), seed=0)
