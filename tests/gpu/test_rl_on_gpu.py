@@ -58,7 +58,7 @@ def test_a_run_on_a_gpu_goes_on_from_its_checkpoint_with_the_same_bits(name: str
     experiment = experiment_of(name)
     expected = experiment.run(log="silent")
 
-    class Interrupted(Exception):
+    class Interrupted(BaseException):
         pass
 
     def log(label: str, row: Mapping[str, Any]) -> None:

@@ -17,14 +17,14 @@ from ropewalk.program.preloading import SLOW_IMPORTS, found_preload
 
 def uses_pandas() -> None:
     def inside() -> None:
-        import pandas.core  # noqa: F401
+        import pandas.core  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
     inside()
 
 
 class ImportsScipyLater:
     def work(self) -> None:
-        import scipy  # noqa: F401
+        import scipy  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
 def found(*values: object) -> set[str]:
@@ -52,7 +52,7 @@ def look() -> None:
     """Prints what was imported before it ran."""
     print("there:", "numpy" in sys.modules, "scipy" in sys.modules, flush=True)
     if "never" in os.environ:
-        import scipy  # noqa: F401
+        import scipy  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 
 @pytest.mark.usefixtures("shared_session")

@@ -102,3 +102,12 @@ def test_whatever_dies_every_block_counts_once_and_in_order(
 
 
 _GOES_ON = "ask", "deliver", "learn"
+
+
+def test_a_block_is_not_late_before_it_has_taken_longer_than_others_have() -> None:
+    book = RoundBook(2)
+    assert book.ask("0#0", [], 0.0) == RoundTask(0, 0, 0)
+    assert book.ask("1#0", [], 0.0) == RoundTask(1, 0, 0)
+    assert book.deliver(0, 0, 10.0)
+    assert book.ask("0#0", [(0, 1)], 29.0) is None
+    assert book.ask("0#0", [(0, 1)], 31.0) == RoundTask(1, 0, 0)

@@ -56,6 +56,11 @@ class ForkedWork:
         finally:
             os.close(report)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the child has ended, so that `wait` returns at once; not to be asked after it."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def wait(self, silent_s: float) -> bytes:
         """Wait until the work is done, and return its result; called once.
 

@@ -75,6 +75,8 @@ class ExperimentCheckpoints:
         """Begin to save, in a child, what `state` returns now, if it is time; returns whether it did."""
         if self._folder is None or self._clock() - self._saved < self._every_s:
             return False
+        if self._writing is not None and not self._writing.has_ended:
+            return False  # a slow disk delays checkpoints, and not training
         self.finish()
         self._saved = self._clock()
         folder, rank, taken = self._folder, self._rank, self._noted(state)

@@ -177,7 +177,7 @@ class LockstepLearner(LearnerNode):
 
     def _take(self, collected: BlockOfRound) -> None:
         group, number = collected.group, collected.number
-        if not self._book.deliver(group, number):
+        if not self._book.deliver(group, number, time.monotonic()):
             return
         self._blocks[group, number] = collected.block
         environment = advanced(self._histories[group, number].environment, collected.block)

@@ -17,7 +17,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 _AGAIN_S = 2.0
-"""Seconds after which a block that has not come back may be collected by an idle actor too."""
+_TIMES_AS_LONG = 3.0
+"""A block that has not come back after two seconds, and three times as long as any other of late has taken, is late: an
+idle actor collects it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class RoundBook:
         self._delivered = [learned] * groups
         """For each group, the number of its next block."""
         self._given: dict[RoundTask, _Given] = {}
+        self._slowest_s = 0.0
+        """What the slowest block took; half of it is forgotten in each round."""
 
     @property
     def round_is_complete(self) -> bool:
@@ -90,10 +94,13 @@ class RoundBook:
             return task
         return None
 
-    def deliver(self, group: int, number: int) -> bool:
+    def deliver(self, group: int, number: int, now: float = 0.0) -> bool:
         """Note that a block has come; return False if it is not the next one of its group, and so is dropped."""
         if number != self._delivered[group]:
             return False
+        for task, given in self._given.items():
+            if (task.group, task.number) == (group, number):
+                self._slowest_s = max(self._slowest_s, now - given.since)
         self._delivered[group] += 1
         self._given = {
             task: given for task, given in self._given.items() if (task.group, task.number) != (group, number)
@@ -109,6 +116,7 @@ class RoundBook:
         if not self.round_is_complete:
             raise RuntimeError(f"round {self.learned} was learned without the blocks of the groups {self.missing}")
         self.learned += 1
+        self._slowest_s /= 2
 
     def forget(self, actor: str) -> None:
         """Give out again what an actor has that will not deliver."""
@@ -126,7 +134,7 @@ class RoundBook:
 
     def _is_late(self, task: RoundTask, actor: str, now: float) -> bool:
         given = self._given[task]
-        return actor not in given.actors and now - given.since > _AGAIN_S
+        return actor not in given.actors and now - given.since > max(_AGAIN_S, _TIMES_AS_LONG * self._slowest_s)
 
 
 __all__ = ["RoundBook", "RoundTask"]

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from ropewalk import rl
 from ropewalk.errors import NotFinite
 from ropewalk.rl.agents.dqn import DQN
 from ropewalk.rl.agents.rainbow import Rainbow
 from ropewalk.rl.environments.spec import ArraySpec, ContinuousAction, DiscreteAction, EnvironmentSpec
+from ropewalk.rl.environments.vector import environment_spec
 from ropewalk.rl.learners.optimizers import TorchAdam
 from ropewalk.rl.learners.targets import TargetCopy
 from ropewalk.rl.networks.lstm import LSTM
@@ -277,3 +279,10 @@ def test_networks_with_memory_are_refused() -> None:
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DQN(**settings)
+
+
+@pytest.mark.parametrize("agent", [rl.DQN(), rl.R2D2()], ids=["DQN", "R2D2"])
+def test_statistics_that_would_not_be_kept_are_refused(agent: Any) -> None:
+    spec = environment_spec(rl.Gymnasium("CartPole-v1"))
+    with pytest.raises(ValueError, match=r"keeps no statistics of observations, so rl.Normalised would have no effect"):
+        agent.make_learner(spec, rl.Normalised(rl.MLP((8,))), seed=0)

@@ -143,8 +143,9 @@ def test_a_temperature_that_is_given_stays_as_it_is() -> None:
 @pytest.mark.parametrize("name", ["temperature", "initial_temperature"])
 @pytest.mark.parametrize("value", [0.0, -1.0])
 def test_a_temperature_that_has_no_logarithm_is_refused(name: str, value: float) -> None:
+    settings: dict[str, Any] = {name: value}
     with pytest.raises(ValueError, match=f"{name}={value} must be positive"):
-        SAC(**{name: value})
+        SAC(**settings)
 
 
 def test_the_default_target_entropy_is_minus_the_number_of_entries() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from ropewalk import rl
 from ropewalk.errors import NotFinite
 from ropewalk.exchange import ThreadGroup, run_members
-from ropewalk.rl.environments.spec import Array, ArraySpec, DiscreteAction, EnvironmentSpec
+from ropewalk.rl.environments.spec import ArraySpec, DiscreteAction, EnvironmentSpec
 from ropewalk.rl.learners.data_parallel import LearnerGroup, RankReport
 from ropewalk.rl.learners.learner import Learner
 from ropewalk.rl.replay.batch import Batch
@@ -55,12 +56,12 @@ def continuous_transitions(seed: int) -> Batch:
 
 def train_together(
     make: Callable[[], Learner], parts: Callable[[int], list[Batch]], updates: int
-) -> list[tuple[dict[str, Array], Learner]]:
+) -> list[tuple[dict[str, Any], Learner]]:
     """The variables of two learners after updates on their parts of each batch."""
 
     learners = [make(), make()]  # here, as weights are drawn from a generator that threads share
 
-    def body(group: ThreadGroup) -> tuple[dict[str, Array], Learner]:
+    def body(group: ThreadGroup) -> tuple[dict[str, Any], Learner]:
         learner = learners[group.rank]
         LearnerGroup(group).join(learner)
         for number in range(updates):
@@ -86,7 +87,8 @@ def test_two_learners_learn_what_one_does_from_both_batches(
     alone = make()
     for number in range(4):
         alone.update(batch_of(number), 0.0)
-    before, expected = make().variables(), alone.variables()
+    before: dict[str, Any] = make().variables()
+    expected: dict[str, Any] = alone.variables()
     for name, value in expected.items():
         assert first[name].tobytes() == second[name].tobytes(), name
         np.testing.assert_allclose(first[name], value, rtol=0, atol=2e-6, err_msg=name)
@@ -97,7 +99,7 @@ def test_two_learners_learn_what_one_does_from_both_batches(
 def test_what_is_not_finite_at_one_learner_stops_the_step_of_all(rule: str) -> None:
     def parts(number: int) -> list[Batch]:
         good = blocks(number)
-        bad = Batch({**good.columns, "reward": good.columns["reward"] * np.float32(np.nan)}, good.info)
+        bad = Batch({**good.columns, "reward": np.full_like(good.columns["reward"], np.nan)}, good.info)
         return [good, bad]
 
     def make() -> Learner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ropewalk.rl.environments.spec import DiscreteAction, EnvironmentSpec
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.initialisation import seeded
+from ropewalk.rl.networks.normalisation import refuse_statistics
 from ropewalk.rl.networks.torso import TorsoFactory, as_torso
 from ropewalk.rl.networks.value_distributions import ReturnKind
 
@@ -50,10 +51,14 @@ def make_action_values(
         dueling: the same.
         noisy: the same.
         hidden: the same.
+
+    Raises:
+        ValueError: the actions are not discrete, or the network keeps statistics of observations.
     """
     num_actions = num_discrete_actions(agent, spec)
     with seeded(seed):
         torso = as_torso(network(spec), spec)
+        refuse_statistics(torso, agent)
         return ActionValueNetwork(torso, num_actions, returns=returns, dueling=dueling, noisy=noisy, hidden=hidden)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ropewalk.rl.environments.spec import EnvironmentSpec
-from ropewalk.rl.networks.normalisation import RunningMoments
+from ropewalk.rl.networks.normalisation import refuse_statistics
 from ropewalk.rl.networks.torso import FeedForwardTorso, ObservationTensor, Torso, TorsoFactory, as_torso
 
 
@@ -44,11 +44,7 @@ def without_memory(network: TorsoFactory, spec: EnvironmentSpec, agent: str) -> 
             f"{agent} learns from single transitions, but the network has the recurrent state {', '.join(state)}; use "
             "a network without memory, such as rl.MLP((256, 256))"
         )
-    if any(isinstance(module, RunningMoments) for module in torso.modules()):
-        raise ValueError(
-            f"{agent} keeps no statistics of observations, so rl.Normalised would have no effect; normalise them in "
-            "the environment, by gymnasium.wrappers.NormalizeObservation"
-        )
+    refuse_statistics(torso, agent)
     return torso if isinstance(torso, FeedForwardTorso) else MemorylessTorso(torso)
 
 

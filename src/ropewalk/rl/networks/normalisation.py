@@ -156,4 +156,17 @@ def _entry(observation: ObservationTensor, name: str) -> Tensor:
     return observation if isinstance(observation, Tensor) else observation[name]
 
 
-__all__ = ["Normalised", "NormalisedTorso", "RunningMoments", "observe"]
+def refuse_statistics(network: nn.Module, agent: str) -> None:
+    """Raise if a network has statistics of observations, for an agent that does not keep them up to date.
+
+    Raises:
+        ValueError: it has.
+    """
+    if any(isinstance(module, RunningMoments) for module in network.modules()):
+        raise ValueError(
+            f"{agent} keeps no statistics of observations, so rl.Normalised would have no effect; normalise them in "
+            "the environment, by gymnasium.wrappers.NormalizeObservation"
+        )
+
+
+__all__ = ["Normalised", "NormalisedTorso", "RunningMoments", "observe", "refuse_statistics"]

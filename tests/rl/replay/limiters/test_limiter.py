@@ -64,9 +64,21 @@ class OneByOne:
         self.owed += num * Fraction(self.limiter.samples_per_insert)
 
 
+@settings(max_examples=60, deadline=None)
+@given(limiters(), st.integers(0, 1 << 40))
+def test_interleavings_are_decided_as_by_the_model(limiter: RateLimiter, seed: int) -> None:
+    decide_as_the_model(limiter, seed)
+
+
+@pytest.mark.soak
 @settings(max_examples=400, deadline=None)
 @given(limiters(), st.integers(0, 1 << 40))
 def test_ten_thousand_interleavings_are_decided_as_by_the_model(limiter: RateLimiter, seed: int) -> None:
+    decide_as_the_model(limiter, seed)
+
+
+def decide_as_the_model(limiter: RateLimiter, seed: int) -> None:
+    """In 25 interleavings."""
     chance = random.Random(seed)
     for _ in range(25):
         model, counts = OneByOne(limiter), TableCounts()
