@@ -276,9 +276,13 @@ class StagedFolder:
         self.path = path
         self._durable = durable
         os.mkdir(staged, mode | 0o700)
-        # The umask may have removed this user's own permissions. No other user can have replaced the folder meanwhile.
-        os.chmod(staged, stat.S_IMODE(os.lstat(staged).st_mode) | 0o700)
-        self._lock = _lock_of(staged)
+        try:
+            # The umask may have removed this user's own permissions. No other user can have replaced the folder
+            # meanwhile.
+            os.chmod(staged, stat.S_IMODE(os.lstat(staged).st_mode) | 0o700)
+            self._lock = _lock_of(staged)
+        except FileNotFoundError:  # it was not locked yet, so it looked like one that a dead writer has left
+            raise FileExistsError(errno.EEXIST, "another writer has removed it", str(staged)) from None
         self._is_staged = True
 
     def __enter__(self) -> Self:

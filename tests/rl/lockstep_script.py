@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import Any
 
+import ropewalk as rw
 from ropewalk import rl
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.distributed import ProcessCounts, build_program
@@ -29,7 +30,10 @@ def run(actors: int, updates: int, *, kill: bool = True) -> dict[str, Any]:
     if not actors:
         result = experiment(updates).run(log="silent")
         return {"digests": list(result.digests), "steps": result.counters.steps, "hosts": [], "deaths": 0}
-    program = build_program(Assembly(experiment(updates), 4), ProcessCounts(actors, "lockstep"), hold=True)
+    often = rw.Restart(max_restarts=1_000, backoff_max_s=0.1)
+    program = build_program(
+        Assembly(experiment(updates), 4), ProcessCounts(actors, "lockstep"), hold=True, restart=often
+    )
     deaths, hosts = 0, set[str]()
     with program.launch() as running:
         learner = running.client("learner", on_lost="retry")

@@ -13,6 +13,7 @@ memory whatever their size, and its filters came only with Python 3.11.4 and had
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -189,7 +190,7 @@ def unpack(
         return folder
     for left in into.glob(f"{_UNPACKING}*"):
         remove_left(left)
-    with StagedFolder(into / f"{_UNPACKING}{os.urandom(8).hex()}", folder, durable=False) as staged:
+    with _staged(into, folder) as staged:
         _extract(_Inflating(data, limit_bytes), staged.staged, stopped)
         try:
             staged.commit()
@@ -197,6 +198,13 @@ def unpack(
             if not folder.is_dir():  # another process was quicker
                 raise
     return folder
+
+
+def _staged(into: Path, folder: Path) -> StagedFolder:
+    """Begin a folder; another one if a process that unpacks too takes it for one that a dead process has left."""
+    while True:
+        with contextlib.suppress(FileExistsError):
+            return StagedFolder(into / f"{_UNPACKING}{os.urandom(8).hex()}", folder, durable=False)
 
 
 def _make_private(folder: Path) -> None:

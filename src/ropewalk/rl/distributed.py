@@ -69,13 +69,16 @@ class ProcessCounts:
             )
 
 
-def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool = False) -> rw.Program:
+def build_program(
+    assembly: Assembly, distribution: ProcessCounts, *, hold: bool = False, restart: str | rw.Restart = "on_failure"
+) -> rw.Program:
     """Return the program of an experiment.
 
     Args:
         assembly: makes the parts.
         distribution: which processes there are.
         hold: whether the learner stays after the end, until the script has its outcome.
+        restart: of processes that fail; by default up to five times a minute each.
 
     Raises:
         ValueError: the agent cannot be used with this environment or network, or not with several learners.
@@ -87,7 +90,7 @@ def build_program(assembly: Assembly, distribution: ProcessCounts, *, hold: bool
         agent, network = assembly.experiment.agent, assembly.experiment.network
         agent.make_learner(spec, network, seed=0).gradient_steps()  # raises if they cannot be averaged
     program = rw.Program("rl")
-    options: dict[str, Any] = {"restart": "on_failure", "preload": _PRELOAD}
+    options: dict[str, Any] = {"restart": restart, "preload": _PRELOAD}
     clients = _add_learners(program, assembly, distribution, options, hold=hold)
     client = clients[0]
     in_lockstep = distribution.mode == "lockstep"

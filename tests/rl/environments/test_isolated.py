@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.pool import RemoteTraceback  # type: ignore[attr-defined]
@@ -232,12 +233,22 @@ class Scores:
 
     def __init__(self) -> None:
         self.told: list[Any] = []
+        self.over = threading.Event()
 
     def tell(self, what: Any) -> None:
         self.told.append(what)
 
     def heard(self) -> list[Any]:
         return self.told
+
+    @rw.concurrent(1)
+    def wait(self) -> None:
+        """Keep the actor, and with it the program, until the test has heard it."""
+        self.over.wait()
+
+    @rw.concurrent(1)
+    def end(self) -> None:
+        self.over.set()
 
 
 def act(scores: Any, stays: bool) -> None:
@@ -254,6 +265,7 @@ def act(scores: Any, stays: bool) -> None:
     if stays:
         hostile.sleep()
     envs.close()
+    scores.wait()
 
 
 @pytest.mark.parametrize("stays", [False, True])
@@ -266,6 +278,8 @@ def test_an_actor_in_a_program_survives_its_environment_and_takes_it_along(stays
         client = running.client("scores")
         while not (told := client.heard()):
             time.sleep(0.05)
+        if not stays:
+            client.end()
         actor, pids, truncated = told[0]
         assert truncated == [False, True, False, False, False, False]
         assert pids[0] == pids[2] != pids[-1] and len({actor, pids[0], pids[-1], os.getpid()}) == 4
