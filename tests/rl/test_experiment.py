@@ -136,8 +136,10 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(experiment: rl.Exp
         saved.run(log=interrupted_after(17))
     logger = MemoryLogger()
     result = saved.run(log=logger)
+    first_round = reference(experiment).timeline[0]["updates"]
     updates = logger.rows["progress"][0]["updates"]
-    assert isinstance(updates, int) and updates >= 15, "it went on"
+    assert isinstance(updates, int) and isinstance(first_round, int)
+    assert updates > first_round, "it went on"
     assert result.digests == reference(experiment).digests
     again = saved.run(log="silent")
     assert again.digests == result.digests and again.counters == result.counters, "nothing was left to do"
