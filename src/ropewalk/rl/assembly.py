@@ -12,6 +12,7 @@ from ropewalk.rl.actors.evaluator import evaluate_policy
 from ropewalk.rl.environments.histories import fresh_history
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.environments.vector import environment_spec, make_vector
+from ropewalk.rl.learners.learner import Learner
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.round_learner import RoundLearner
@@ -52,12 +53,17 @@ class Assembly:
         self.experiment.agent.check(spec)
         return spec
 
+    def learner(self, spec: EnvironmentSpec) -> Learner:
+        """Make the learner, with weights that follow from the experiment's seed."""
+        experiment = self.experiment
+        seed = derived_seed(experiment.seed, "learner")
+        return experiment.agent.make_learner(spec, experiment.network, seed=seed, device=experiment.device)
+
     def round_learner(self, spec: EnvironmentSpec) -> RoundLearner:
         """Make what learns from rounds."""
         experiment, agent = self.experiment, self.experiment.agent
-        seed = derived_seed(experiment.seed, "learner")
         return RoundLearner(
-            agent.make_learner(spec, experiment.network, seed=seed, device=experiment.device),
+            self.learner(spec),
             self.tables(spec),
             [agent.make_adder(spec) for _ in range(self.groups)],
             table=agent.table,

@@ -38,7 +38,6 @@ from ropewalk.rl.replay.service import ReplayServer
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.round_learner import digest_of
-from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.variables import Variables, epoch_of, lag_metrics, numbered
 
 _LIVES = 1 << 16
@@ -132,8 +131,7 @@ class AsyncLearner(LearnerNode):
         spec = assembly.spec()
         experiment = assembly.experiment
         self._generation = self._epoch = rw.current_node().generation
-        seed = derived_seed(experiment.seed, "learner")
-        self._learner = experiment.agent.make_learner(spec, experiment.network, seed=seed, device=experiment.device)
+        self._learner = assembly.learner(spec)
         record = experiment.record
         self._log = DecisionLog(record, experiment.in_words(), assembly.groups) if record else None
         self._digests: list[str] = []

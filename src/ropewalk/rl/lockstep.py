@@ -85,9 +85,9 @@ class LockstepLearner(LearnerNode):
         super().__init__(assembly, hold=hold)
         spec = assembly.spec()
         self._rounds = assembly.round_learner(spec)
-        self._start = [assembly.beginning(assembly.policy(spec, group)) for group in range(assembly.groups)]
+        start = [assembly.beginning(assembly.policy(spec, group)) for group in range(assembly.groups)]
         self._changed = threading.Condition()
-        self._begin(self._start, [self._rounds.variables()])
+        self._begin(start, [self._rounds.variables()])
         self.restore()
 
     @property

@@ -18,7 +18,6 @@ from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.result import ExperimentResult, TrainingOutcome
 from ropewalk.rl.round_learner import digest_of
-from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables, lag_metrics
 
@@ -46,10 +45,7 @@ class _Repetition:
         self._assembly, self._events = assembly, events
         experiment = assembly.experiment
         self._spec = assembly.spec()
-        seed = derived_seed(experiment.seed, "learner")
-        self._learner = experiment.agent.make_learner(
-            self._spec, experiment.network, seed=seed, device=experiment.device
-        )
+        self._learner = assembly.learner(self._spec)
         self._tables = assembly.tables(self._spec)
         self._counters = Counters()
         self._log = ProgressLog(logger, experiment.steps)

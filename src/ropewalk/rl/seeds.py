@@ -27,7 +27,7 @@ def generator(seed: int, *path: int | str) -> np.random.Generator:
 
 def _sequence(seed: int, path: tuple[int | str, ...]) -> np.random.SeedSequence:
     words = [seed, *(zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path)]
-    if min(words) >= 0 and max(words) < _WORD:  # the same seed as that of the list, in a third of the time
+    if min(words) >= 0 and max(words) < _WORD:  # the same seed as that of the list, and cheaper
         return np.random.SeedSequence(np.array(words, np.uint32))
     return np.random.SeedSequence(words)  # which cuts larger numbers into words, and refuses negative ones
 

@@ -28,6 +28,7 @@ from ropewalk.rl.learners.reward_scaling import RewardScaling
 from ropewalk.rl.learners.unrolls import Unrolls, map_tensors, unrolls_of
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
+from ropewalk.rl.networks.module_arrays import arrays_of
 from ropewalk.rl.networks.normalisation import NormalisedTorso, observe
 from ropewalk.rl.replay.batch import Batch, SampleInfo
 from ropewalk.rl.variables import lag_metrics, version_lags
@@ -135,7 +136,7 @@ class OnPolicyLearner(Learner):
 
     def variables(self) -> dict[str, Array]:
         """See `Learner`."""
-        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in self.model.state_dict().items()}
+        return arrays_of(self.model)
 
     def state_dict(self) -> dict[str, Any]:
         """See `Learner`."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ropewalk.rl.environments.spec import Array, Observation
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
+from ropewalk.rl.networks.module_arrays import load_arrays
 from ropewalk.rl.policies.numpy_forward import numpy_forward
 from ropewalk.rl.policies.policy import ActionChoice, Policy
 from ropewalk.rl.variables import Variables
@@ -77,10 +78,7 @@ class StochasticPolicy(Policy):
 
     def load(self, variables: Variables) -> None:
         """See `Policy`."""
-        arrays = variables.arrays
-        with torch.no_grad():
-            for name, tensor in self._model.state_dict().items():
-                tensor.copy_(torch.as_tensor(arrays[name]))
+        load_arrays(self._model, variables.arrays)
 
 
 def _one_step(array: Array) -> Tensor:
