@@ -1,0 +1,1 @@
+"""Samplers: which configuration a new trial gets. One file per sampler."""

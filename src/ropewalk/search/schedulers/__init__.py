@@ -1,0 +1,1 @@
+"""Schedulers: which trial gets how much budget. One file per scheduler."""

@@ -1,0 +1,96 @@
+"""`Scheduler`: which trial gets how much budget. One file per scheduler; all are pure.
+
+    SearchBook ── next() ─────────────▶ Scheduler ─▶ Start(budget) | Promote(trial, budget) | WAIT
+               ── reported, ended, ... ▶           ─▶ GO_ON | PAUSE | STOP
+
+A scheduler has no clock, no randomness and no input but these calls, in order. The calls are logged; a search is
+resumed by making the same calls to a new scheduler, and a test repeats a search from its log in the same way.
+Budgets are steps that the trial reports with its metric: epochs, updates, whatever `run.steps` counts.
+Scores are always maximised: the search negates a metric that is minimised, and turns NaN into minus infinity.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Begin a new trial, with a configuration of the sampler."""
+
+    budget: float | None
+    """The step at which the trial pauses by itself, having written a checkpoint; None: it runs until its own end."""
+    bracket: int = 0
+    """The bracket of rungs that the trial belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """Continue a paused trial from its checkpoint."""
+
+    trial: int
+    budget: float | None
+    """As in `Start`."""
+
+
+class Wait(enum.Enum):
+    """What `next` returns if there is nothing to begin."""
+
+    WAIT = "wait"
+    """Nothing now; ask again after the next report, pause or end."""
+    FINISHED = "finished"
+    """Nothing any more, whatever trials under way still report."""
+
+
+WAIT, FINISHED = Wait.WAIT, Wait.FINISHED
+
+
+class Verdict(enum.Enum):
+    """What becomes of a trial that has reported."""
+
+    GO_ON = "go on"
+    STOP = "stop"
+    """It ends; its last score counts."""
+
+
+GO_ON, STOP = Verdict.GO_ON, Verdict.STOP
+
+
+class Scheduler(ABC):
+    """Decides how much budget trials get.
+
+    Trials are numbered from 0 in the order in which they were started: the n-th `Start` that `next` returned and that
+    was carried out is trial n - 1. The caller reports that by `started`, because the trials of a search are limited and
+    its space may be exhausted: a `Start` that was not carried out never happened.
+    """
+
+    needs_checkpoints: bool = False
+    """Whether it pauses trials and continues them, for which they must write checkpoints."""
+
+    @abstractmethod
+    def next(self) -> Start | Promote | Wait:
+        """Return what a free place should do. Changes nothing: `started` and `promoted` do."""
+
+    @abstractmethod
+    def started(self, trial: int, start: Start) -> None:
+        """A trial was begun as `next` said."""
+
+    def promoted(self, promote: Promote) -> None:
+        """A paused trial was continued as `next` said."""
+
+    @abstractmethod
+    def reported(self, trial: int, step: float, score: float) -> Verdict:
+        """A trial under way has reported its score at a step; steps of one trial increase."""
+
+    def paused(self, trial: int, step: float) -> None:
+        """A trial has paused at its budget, after its report at that step."""
+
+    @abstractmethod
+    def ended(self, trial: int) -> None:
+        """A trial has ended by itself, or as STOP said. It reports nothing more, and cannot be promoted."""
+
+    @abstractmethod
+    def failed(self, trial: int) -> None:
+        """A trial has failed for good: it counts as the worst wherever it has not reported."""
