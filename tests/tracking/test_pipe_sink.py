@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,3 +168,65 @@ def test_a_word_for_a_process_is_found_in_its_page_also_if_it_came_before_the_st
     wait_until(lambda: told() == -(1 << 63))
     session.processes.retire(id)
     end_of(owner)
+
+
+def log_and_wait(counter: str) -> None:
+    seen = Counter(counter)
+    for number in range(500):
+        here().put("run", metrics(number))
+        seen.value = number + 1
+    time.sleep(600)
+
+
+def keep_worker_that_logs(counter: str) -> None:
+    with rw.Pool(1) as pool:
+        pool.apply(log_and_wait, (counter,))
+
+
+def test_what_a_pool_inside_a_worker_has_logged_arrives_when_the_worker_is_killed(
+    session: Session, sink: Kept, tmp_path: Path
+) -> None:
+    counter = Counter(tmp_path / "counter")
+    with rw.Pool(1, session=session, at_most_once=True) as pool:
+        result = pool.apply_async(keep_worker_that_logs, (str(tmp_path / "counter"),))
+        wait_until(lambda: counter.value == 500)
+        (id,) = [id for id, process in session.processes._processes.items() if process.spec.group == pool.name]
+        os.kill(session.processes.pid_of(id), signal.SIGKILL)
+        with pytest.raises(rw.WorkerLost):
+            result.get()
+    wait_until(lambda: len(sink.records) == 500)
+    assert sink.steps == list(range(500))
+    counter.close()
+
+
+class Slow(Kept):
+    """A sink that cannot store anything until it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = threading.Event()
+
+    def flush(self, timeout_s: float) -> bool:
+        return self.may.wait()
+
+
+def test_a_process_waits_while_the_sink_of_its_launcher_does_not_keep_up(session: Session, tmp_path: Path) -> None:
+    counter, owner, sink = Counter(tmp_path / "counter"), Listener(), Slow()
+    records = LauncherRecords(session.records, sink, sink.runs_of)
+    start(session, owner, "count", COUNTER=str(tmp_path / "counter"), RECORDS="60000")  # 15 MB
+
+    def stays() -> bool:
+        before = counter.value
+        time.sleep(0.3)
+        return 0 < before == counter.value
+
+    wait_until(stays)
+    size = sum(len(batch.data) for batch in sink.batches)
+    assert counter.value < 60_000 and size < 4 << 20, f"{size} bytes came although none was stored"
+    sink.may.set()
+    wait_until(lambda: counter.value == 60_000)
+    owner.next("link").close()
+    end_of(owner)
+    assert sink.steps == list(range(60_000))
+    records.close()
+    counter.close()
