@@ -1,8 +1,8 @@
 """How a script learns that it goes on with a run, or forks one: variables that `ropewalk runs` sets when it starts it.
 
-    ropewalk runs continue ID                        ROPEWALK_CONTINUE=ID
-    ropewalk runs fork ID --set lr=1e-4 --from 40    ROPEWALK_FORK=ID  ROPEWALK_FORK_STEP=40  ROPEWALK_SET={"lr": 1e-4}
-    ropewalk runs rerun ID                           ROPEWALK_SET={}
+ropewalk runs continue ID                        ROPEWALK_CONTINUE=ID
+ropewalk runs fork ID --set lr=1e-4 --from 40    ROPEWALK_FORK=ID  ROPEWALK_FORK_STEP=40  ROPEWALK_SET={"lr": 1e-4}
+ropewalk runs rerun ID                           ROPEWALK_SET={}
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """`track`: a run of any script or notebook, without processes of ours.
 
-    track ─▶ Run ─▶ every record ─▶ StoreWriter ─▶ RunStore        (and a StoreWriter for each sink)
-                                       └─ each 0.5 s: what was asked of the run?   each 20 s: this process still lives
+track ─▶ Run ─▶ every record ─▶ StoreWriter ─▶ RunStore        (and a StoreWriter for each sink)
+                                   └─ each 0.5 s: what was asked of the run?   each 20 s: this process still lives
 
-    `ropewalk runs pause ID` ─▶ request in the store ─▶ run.steps raises RunPaused after a checkpoint
+`ropewalk runs pause ID` ─▶ request in the store ─▶ run.steps raises RunPaused after a checkpoint
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -36,9 +36,7 @@ from ropewalk.tracking.records import (
     AttemptBegan,
     AttemptEnded,
     EventHappened,
-    OwnerIs,
     Record,
-    RecordSink,
     RunCreated,
     RunRecord,
     StateIs,
@@ -46,7 +44,8 @@ from ropewalk.tracking.records import (
 from ropewalk.tracking.relaunch import Relaunch, take_relaunch
 from ropewalk.tracking.run import Run, RunIdentity
 from ropewalk.tracking.run_config import to_plain
-from ropewalk.tracking.sinks.sink import RunSink, make_sink
+from ropewalk.tracking.sinks import make_sink
+from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.rows import RequestRow, RunRow
 from ropewalk.tracking.store.store import RunStore
@@ -84,7 +83,8 @@ def track(
 
     Args:
         project: a name for what belongs together; None: that of the script.
-        config: hyperparameters and other settings. Read them from `run.config`, which `ropewalk runs fork --set` changes.
+        config: hyperparameters and other settings. Read them from `run.config`: `ropewalk runs fork --set` changes
+            them there.
         name: a name for people; None: one is made up.
         labels: labels by which it is found.
         notes: a first remark.
@@ -111,44 +111,56 @@ def track(
     relaunch = take_relaunch(os.environ)
     settings = relaunch.configure(config or {})
     opened = store if isinstance(store, RunStore) else open_store(store)
+    made: list[RunSink] = []
     try:
-        made_sinks = [make_sink(sink) for sink in sinks]
-        detached = _Detached(opened, owns_store=opened is not store)
         earlier = opened.run(relaunch.continues) if relaunch.continues else None
         parent = opened.run(relaunch.forks) if relaunch.forks else None
         identity = _identity(opened, earlier, parent, relaunch, project, name, folder, seed)
         make_private_folder(identity.folder)
+        for sink in sinks:
+            made.append(make_sink(sink))
+            made[-1].begin(_copied_run(identity, settings))
     except BaseException:
+        for sink in made:
+            sink.close()
         if opened is not store:
             opened.close()
         raise
     known = facts.collect(seed)
-    detached.begin(identity, made_sinks)
+    detached = _Detached(identity, opened, made, owns_store=opened is not store)
     if earlier is None:
-        created = RunCreated(
-            project=identity.project,
-            name=identity.name,
-            kind="script",
-            time=time.time(),
-            config=to_plain(settings),
-            facts=to_plain(known),
-            labels=list(labels),
-            parent=parent.id if parent else "",
-            parent_step=identity.forked_at,
-            folder=str(identity.folder),
-        )
-        detached.put(identity.id, created)
-    run = Run(
-        identity,
-        settings,
-        detached,
-        checkpoints=checkpoints,
-        asked=detached.asked,
-        ended=detached.end,
-    )
+        detached.put(identity.id, _created(identity, settings, known, labels, parent))
+    run = Run(identity, settings, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
     detached.start(run, system=system)
     _tell(run, known, earlier, settings, labels, notes)
     return run
+
+
+def _created(
+    identity: RunIdentity,
+    settings: Mapping[str, Any],
+    known: Mapping[str, Any],
+    labels: Sequence[str],
+    parent: RunRow | None,
+) -> RunCreated:
+    return RunCreated(
+        project=identity.project,
+        name=identity.name,
+        kind="script",
+        time=time.time(),
+        config=to_plain(settings),
+        facts=to_plain(known),
+        labels=list(labels),
+        parent=parent.id if parent else "",
+        parent_step=identity.forked_at,
+        folder=str(identity.folder),
+    )
+
+
+def _copied_run(identity: RunIdentity, settings: Mapping[str, Any]) -> CopiedRun:
+    return CopiedRun(
+        identity.id, identity.project, identity.name, identity.folder, to_plain(settings), identity.attempt
+    )
 
 
 def _identity(
@@ -207,23 +219,15 @@ def _tell(
 class _Detached:
     """What a run has around it in its own process. It is the run's `RecordSink`."""
 
-    def __init__(self, store: RunStore, *, owns_store: bool) -> None:
-        self._store, self._owns_store = store, owns_store
-        self._pid = os.getpid()
+    def __init__(self, identity: RunIdentity, store: RunStore, sinks: Sequence[RunSink], *, owns_store: bool) -> None:
+        self._identity, self._store, self._sinks, self._owns_store = identity, store, sinks, owns_store
+        self._pid, self._owner = os.getpid(), facts.this_process()
         self._request = ""
+        self._interrupted: BaseException | None = None
         self._system: SystemMetrics | None = None
         self._handled: list[tuple[int, Any]] = []
-        self._error: BaseException | None = None
-
-    def begin(self, identity: RunIdentity, sinks: Sequence[RunSink]) -> None:
-        """Begin to write."""
-        self._identity = identity
-        self._owner = facts.this_process()
-        self._writer = StoreWriter(self._store, self._store.where)
+        self._writer = StoreWriter(store, store.where)
         self._copies = [StoreWriter(sink, type(sink).__name__) for sink in sinks]
-        self._sinks = sinks
-        self._writer.every(_ASK_S, self._look_for_requests)
-        self._writer.every(_ALIVE_S, lambda: self._writer.put(identity.id, self._owner))
 
     def start(self, run: Run, *, system: bool) -> None:
         """Say that the process works on the run; handle signals; measure the machine."""
@@ -237,6 +241,8 @@ class _Detached:
         set_current_run(run)
         self._handle_termination()
         atexit.register(self._end_at_exit)
+        self._writer.every(_ASK_S, self._look_for_requests)
+        self._writer.every(_ALIVE_S, lambda: self._writer.put(run.id, self._owner))
         if system:
             self._system = SystemMetrics(lambda metrics: self.put(run.id, metrics))
 
@@ -251,7 +257,8 @@ class _Detached:
     def flush(self, timeout_s: float) -> bool:
         """Wait until all records so far are written."""
         deadline = time.monotonic() + timeout_s
-        return all([one.flush(max(0.0, deadline - time.monotonic())) for one in (self._writer, *self._copies)])
+        waits = [one.flush(max(0.0, deadline - time.monotonic())) for one in (self._writer, *self._copies)]
+        return all(waits)
 
     # --- requests and signals -----------------------------------------------------------------------------------------
 
@@ -283,8 +290,8 @@ class _Detached:
                     os.kill(os.getpid(), signal.SIGTERM)  # interrupts what waits, too
                     return True, "it does not use run.steps, and was interrupted as by SIGTERM"
                 return False, (
-                    "it does not use run.steps, and handles SIGTERM by itself or is not in the main thread; it stops if "
-                    "it begins to use run.steps. To end it now: ropewalk runs kill"
+                    "it does not use run.steps, and handles SIGTERM by itself or is not in the main thread; it stops "
+                    "if it begins to use run.steps. To end it now: ropewalk runs kill"
                 )
             case "kill":
                 return True, f"process {os.getpid()} on {self._owner.host} was killed"
@@ -293,7 +300,10 @@ class _Detached:
 
     def _words_for_pause(self) -> str:
         if not self._run.step:
-            return "it pauses if it uses run.steps and run.checkpoint, which it has not done so far; to stop it: ropewalk runs stop"
+            return (
+                "it pauses if it uses run.steps and run.checkpoint, which it has not done so far; to stop it: "
+                "ropewalk runs stop"
+            )
         saved = self._run.checkpoint_step()
         known = f"; the last one was after step {saved:g}" if saved else "; it has not written one yet"
         return f"it is in step {self._run.step:g}, and pauses at its next checkpoint{known}"
@@ -318,10 +328,9 @@ class _Detached:
         if os.getpid() != self._pid:  # a forked child has inherited the handler, and not the run
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif self._request == STOP:
-            raise RunStopped("stopped by request", self._run.step)
-        else:
-            raise RunTerminated("ended by SIGTERM", self._run.step)
+        kind, why = (RunStopped, "stopped by request") if self._request == STOP else (RunTerminated, "ended by SIGTERM")
+        self._interrupted = kind(why, self._run.step)
+        raise self._interrupted
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -352,8 +361,10 @@ class _Detached:
 
     def _end_at_exit(self) -> None:
         """End a run that was not used in `with`, at the end of the process."""
-        error: BaseException | None = getattr(sys, "last_value", None)  # set if an exception ends the interpreter
-        self._run.finish(*outcome_of(None if facts.is_notebook() else error))
+        error = self._interrupted or self._run.interrupted
+        if error is None and not facts.is_notebook():
+            error = getattr(sys, "last_value", None)  # set if an exception ended the interpreter
+        self._run.finish(*outcome_of(error))
 
 
 __all__ = ["track"]

@@ -34,7 +34,7 @@ class CsvFile(RunSink):
     def apply(self, batch: Sequence[RunRecord]) -> None:
         self._append(
             [
-                (record.group, name, f"{record.step:.17g}", f"{record.time:.6f}", repr(value))
+                (record.group, name, repr(record.step), f"{record.time:.6f}", repr(value))
                 for record in (one.record for one in batch)
                 if isinstance(record, Metrics)
                 for name, value in zip(record.names, record.values, strict=True)
