@@ -53,9 +53,9 @@ class Relaunch:
         result = _copied(config)
         for name, value in self.settings.items():
             *folders, last = name.split(".") if name not in result else [name]
-            place = result
+            place: Any = result
             for folder in folders:
-                place = place.get(folder) if isinstance(place, dict) else None
+                place = cast("dict[str, Any]", place).get(folder) if isinstance(place, dict) else None
             if not isinstance(place, dict) or last not in place:
                 raise SettingsError(
                     f"--set {name}: the configuration of the script has no {name!r}; it has {', '.join(result)}",
