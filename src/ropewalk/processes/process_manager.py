@@ -28,6 +28,7 @@ from ropewalk.processes import bootstrap, environment
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.code_bundle import CodeBundle
 from ropewalk.processes.fleet import Fleet, default_resources
+from ropewalk.processes.given_run import run_to_give
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.managed_process import ManagedProcess
 from ropewalk.processes.messages import (
@@ -154,7 +155,7 @@ class ProcessManager:
         id = f"{spec.name}#{os.getpid()}-{next(_numbers)}{self._beginning.id_end}"
         credentials = Credentials.create(self._home.run_id, id)
         certificate = self._home.issue(id) if self._home.issue else None
-        process = ManagedProcess(spec, owner, credentials, {}, certificate)
+        process = ManagedProcess(spec, owner, credentials, {}, certificate, run=spec.run or run_to_give())
         with self._lock:
             self.check()
             self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
@@ -397,6 +398,7 @@ class ProcessManager:
             bounded=spec.bounded,
             memory_limit_bytes=(spec.resources.memory_bytes or 0) if spec.bounded else 0,
             keeps_records=self._records.has_listeners,
+            run=process.run,
         )
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
             if code and code.id not in agent.codes:
