@@ -62,6 +62,8 @@ _ASK_S = 0.5
 """Seconds between looks for requests."""
 _ALIVE_S = 20.0
 """Seconds between signs of life, without which a run on another host counts as lost after a minute."""
+_BEGIN_S = 2.0
+"""Seconds within which a store takes the first records; training does not wait longer for it."""
 _END_S = 10.0
 _SETTLE_S = 2.0
 _MOST_SCRIPT_BYTES = 1 << 20
@@ -178,6 +180,7 @@ def begin_run(
     run = Run(identity, settings, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
     detached.start(run, system=system)
     _tell(run, known, earlier, settings, labels, notes)
+    run.flush(_BEGIN_S)  # from here on, other terminals find it
     return run
 
 
