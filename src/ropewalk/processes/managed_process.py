@@ -33,6 +33,8 @@ class ManagedProcess:
     sample: Sample | None = None
     exited: Exited | None = None
     """How it ended, while its last messages are still in transit."""
+    was_signalled: bool = False
+    """Whether its owner has sent it a signal, after which its end is no accident."""
     has_taken_leave: bool = False
     is_leaving: bool = False
     """Whether its owner has released it, so that another one may be there in its place already."""

@@ -12,11 +12,17 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunPaused, RunStopped, outcome_of
 from ropewalk.tracking.records import TABLE, CheckpointKept, EventHappened
-from ropewalk.tracking.run import Run
+
+if TYPE_CHECKING:
+    from ropewalk.tracking.run import Run
 
 Track = bool | str
 """The argument `track=`: True, or the name of a project."""
@@ -30,11 +36,13 @@ class ObservedRun:
 
     Args:
         run: the run; None: nothing is written.
+        given: the text by which processes are given the run; see `ProcessSpec.run`.
         owns: whether the run ends with what it observes.
     """
 
-    def __init__(self, run: Run | None, *, owns: bool = False) -> None:
+    def __init__(self, run: Run | None, given: str = "", *, owns: bool = False) -> None:
         self.run: Run | None = run
+        self.given: str = given
         self.asked: str = ""
         """What was asked of the run: "pause", "stop", or "" for nothing."""
         self._owns = owns
@@ -50,6 +58,11 @@ class ObservedRun:
         """Write what belongs on the time line, such as a death with its cause."""
         if self.run is not None:
             self.run.put(EventHappened(kind, text, time.time(), data))
+
+    def death(self, text: str, record: DeathRecord) -> None:
+        """Write that a process has died."""
+        if self.run is not None:
+            self.run.put(event_of_death(text, record))
 
     def checkpoint(self, step: float, path: Path, score: float | None = None) -> None:
         """Write that a checkpoint is complete."""
@@ -71,6 +84,14 @@ class ObservedRun:
             raise RunStopped(f"stopped by request after step {step:g}", step)
         if self.asked == PAUSE and is_saved:
             raise RunPaused(f"paused at step {step:g}", step, step)
+
+    def __enter__(self) -> ObservedRun:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.end(error)
 
     def end(self, error: BaseException | None = None) -> None:
         """End the run, if it is its own: failed with an error, paused or stopped with an interruption, else done."""
@@ -119,11 +140,12 @@ def observed(
         return UNOBSERVED
     # Here, because these import SQLAlchemy, which nothing needs that is not tracked.
     from ropewalk.tracking.current import current_run
+    from ropewalk.tracking.given_runs import given_text
     from ropewalk.tracking.track import begin_run
 
     current = current_run()
     if current is not None and current not in _own:
-        return ObservedRun(current)
+        return ObservedRun(current, given_text(current))
     result = ObservedRun(None, owns=True)
 
     def asked(action: str) -> tuple[bool, str]:
@@ -131,8 +153,14 @@ def observed(
 
     project = track if isinstance(track, str) else None
     result.run = begin_run(kind, project, config, name=f"{name}-{os.urandom(3).hex()}", seed=seed, take=asked)
+    result.given = given_text(result.run)
     _own.add(result.run)
     return result
+
+
+def event_of_death(text: str, record: DeathRecord) -> EventHappened:
+    """Return the event of a death, with all that is known of it."""
+    return EventHappened("death", text, time.time(), msgspec.to_builtins(record))
 
 
 def _size_bytes(path: Path) -> int:

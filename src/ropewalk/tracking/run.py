@@ -99,7 +99,7 @@ class Run:
     ) -> None:
         self._identity, self._sink, self._id = identity, sink, identity.id
         self._put_record = sink.put
-        self.config = RunConfig(config, lambda values: self.put(ConfigIs(values)))
+        self.config = RunConfig(config, lambda values: self._put(ConfigIs(values)))
         """Hyperparameters and other settings, read like a dictionary; `config.update` adds and replaces."""
         self._policy = checkpoints or CheckpointPolicy()
         self._checkpoints = CheckpointFolder(identity.folder / "checkpoints")
@@ -189,11 +189,11 @@ class Run:
 
     def note(self, text: str) -> None:
         """Add a remark."""
-        self.put(NoteAdded(text, time.time()))
+        self._put(NoteAdded(text, time.time()))
 
     def label(self, *labels: str, remove: tuple[str, ...] = ()) -> None:
         """Add labels, by which runs are found; or remove some."""
-        self.put(LabelsAre(list(labels), list(remove)))
+        self._put(LabelsAre(list(labels), list(remove)))
 
     # --- files --------------------------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ class Run:
         for record in keep_files(
             Path(path), name, self.folder / "artifacts", step=step, copy=copy, failed=self._not_kept
         ):
-            self.put(record)
+            self._put(record)
 
     def image(self, name: str, image: Any, *, step: float | None = None) -> None:
         """Keep an image.
@@ -235,7 +235,7 @@ class Run:
         content, ending = image_file(image)
         record = keep_file(content, name, ending, self.folder / "images", step=at, failed=self._not_kept)
         if record is not None:
-            self.put(record)
+            self._put(record)
 
     # --- the loop -----------------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class Run:
         if found is not None:
             self._restored_step = self._saved_step = found.step
             text = f"continues after step {shown_step(found.step)}"
-            self.put(EventHappened("restored", text, time.time(), {"step": found.step, "path": str(found.path)}))
+            self._put(EventHappened("restored", text, time.time(), {"step": found.step, "path": str(found.path)}))
         return found
 
     def checkpoint_step(self) -> float:
@@ -368,7 +368,10 @@ class Run:
     # --- inside -------------------------------------------------------------------------------------------------------
 
     def put(self, record: Record) -> None:
-        """Write a record of the run; for what observes something and writes it here."""
+        """Write a record of this run, for what observes something and writes it here."""
+        self._put(record)
+
+    def _put(self, record: Record) -> None:
         self._put_record(self._id, record)
 
     def _is_pause_due(self, step: float) -> bool:
@@ -407,10 +410,10 @@ class Run:
             self._not_kept(f"the checkpoint of step {shown_step(step)}", error)
             return False
         self._saved_step = step
-        self.put(CheckpointKept(step, str(saved.path), saved.size_bytes, saved.time, score))
+        self._put(CheckpointKept(step, str(saved.path), saved.size_bytes, saved.time, score))
         try:
             for removed in self._checkpoints.prune(self._policy, step):
-                self.put(CheckpointRemoved(removed))
+                self._put(CheckpointRemoved(removed))
         except OSError as error:
             _log.warning("an old checkpoint of run %s cannot be removed: %s", self.name, error)
         return True
@@ -424,7 +427,7 @@ class Run:
     def _not_kept(self, what: str, error: OSError) -> None:
         text = f"{what} of run {self.name} was not kept: {error}"
         _log.warning("%s", text)
-        self.put(EventHappened("file not kept", text, time.time()))
+        self._put(EventHappened("file not kept", text, time.time()))
 
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:

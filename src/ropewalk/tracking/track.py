@@ -24,7 +24,9 @@ from typing import Any, NoReturn
 
 from ropewalk.errors import RunOpen
 from ropewalk.processes import open_sessions
+from ropewalk.processes.given_run import listen_to_deaths
 from ropewalk.processes.record_relay import RecordBatch, listen_everywhere
+from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking import facts
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import current_run, set_current_run
@@ -32,6 +34,7 @@ from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.given_runs import id_given
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunStopped, RunTerminated, outcome_of
 from ropewalk.tracking.launcher_records import LauncherRecords
+from ropewalk.tracking.observed_run import event_of_death
 from ropewalk.tracking.records import (
     FAILED,
     PAUSED,
@@ -303,6 +306,7 @@ class _Detached:
         if self._take_request is None:
             self._handle_termination()
         self._of_processes = LauncherRecords(listen_everywhere, self, self._runs_of)
+        self._stop_deaths = listen_to_deaths(self._died)
         atexit.register(self._end_at_exit)
         self._writer.every(_ASK_S, self._look_for_requests)
         self._writer.every(_ALIVE_S, lambda: self._writer.put(run.id, self._owner))
@@ -434,6 +438,11 @@ class _Detached:
         for session in open_sessions.all_sessions():
             session.settle_records(_SETTLE_S)
         self._of_processes.close()
+        self._stop_deaths()
+
+    def _died(self, given: str, record: DeathRecord) -> None:
+        if id_given(given) == self._identity.id:
+            self.put(self._identity.id, event_of_death(record.describe(), record))
 
     def _end_at_exit(self) -> None:
         """End a run that was not used in `with`, at the end of the process."""
