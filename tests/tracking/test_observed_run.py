@@ -133,16 +133,9 @@ def test_a_population_that_is_asked_to_stop_ends_after_its_generation(store: Run
 def test_a_population_that_is_asked_to_pause_goes_on_from_its_checkpoint(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    saved, report = tmp_path / "saved", asked_for("pause")
     with pytest.raises(RunPaused):
-        evaluate(
-            es(),
-            sphere,
-            generations=4,
-            checkpoint=tmp_path / "s",
-            track=True,
-            progress=False,
-            report=asked_for("pause"),
-        )
+        evaluate(es(), sphere, generations=4, checkpoint=saved, track=True, progress=False, report=report)
     run = only(store)
     assert run.state == "paused"
     monkeypatch.setenv("ROPEWALK_CONTINUE", run.id)  # as `ropewalk runs continue` does
@@ -150,3 +143,79 @@ def test_a_population_that_is_asked_to_pause_goes_on_from_its_checkpoint(
     assert only(store).state == "done" and len(store.attempts(run.id)) == 2
     assert values(store, run, "max") == [row["max"] for row in result.table]
     assert result.table[-1]["max"] == evaluate(es(), sphere, generations=4, progress=False).table[-1]["max"]
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+def work(num: int, fails: bool = False) -> None:
+    run = current_run()
+    assert run
+    for step in range(num):
+        run.log(step=step, done=step)
+    if fails:
+        raise LookupError("nothing left to do")
+
+
+def die_at_first(marker: str) -> None:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("mode", ["processes", "threads"])
+def test_a_program_keeps_its_graph_its_table_and_what_its_nodes_log(store: RunStore, mode: Any) -> None:
+    program = rw.Program("demo")
+    program.add(rw.Worker(work, 50), name="worker", replicas=2)
+    with program.launch(mode, track="graphs") as running:
+        running.wait()
+    run = only(store)
+    assert (run.project, run.kind, run.state, run.name[:4]) == ("graphs", "program", "done", "demo")
+    assert run.config["nodes"] == {"worker": {"kind": "worker", "replicas": 2}}
+    (plan,) = [each for each in store.events(run.id) if each.kind == "plan"]
+    assert "2 replicas of worker" in plan.text and plan.data["graph"]
+    assert sorted(values(store, run, "done", "")) == sorted([*range(50), *range(50)])
+    assert {f"worker.{replica}/cpu_s" for replica in range(2)} <= {each.name for each in store.series(run.id)}
+    assert current_run() is None
+
+
+def test_deaths_of_nodes_are_events_and_a_failure_is_the_end_of_the_run(store: RunStore, tmp_path: Path) -> None:
+    program = rw.Program("demo")
+    program.add(rw.Worker(die_at_first, str(tmp_path / "marker")), name="mortal", restart="on_failure")
+    with program.launch(track=True) as running:
+        running.wait()
+    (death,) = [each for each in store.events(only(store).id) if each.kind == "death"]
+    assert death.text.startswith("mortal") and "was killed by SIGKILL" in death.text
+    program = rw.Program("broken")
+    program.add(rw.Worker(work, 3, True), name="worker")
+    with pytest.raises(rw.ProgramFailed):
+        program.launch(track=True).wait()
+    (failed,) = store.runs(states=["failed"])
+    assert "LookupError: nothing left to do" in failed.why and len(values(store, failed, "done", "")) == 3
+
+
+def test_programs_that_run_at_once_have_runs_of_their_own(store: RunStore) -> None:
+    programs = [rw.Program(name) for name in ("first", "second")]
+    for num, program in enumerate(programs, 1):
+        program.add(rw.Worker(work, 10 * num), name="worker")
+    first, second = (program.launch(track=True) for program in programs)
+    first.wait()
+    second.wait()
+    assert {run.name.partition("-")[0]: len(values(store, run, "done", "")) for run in store.runs()} == {
+        "first": 10,
+        "second": 20,
+    }
+
+
+def wait_to_the_end() -> None:
+    rw.wait_for_stop()
+
+
+def test_a_program_that_is_asked_to_stop_ends_its_nodes(store: RunStore) -> None:
+    program = rw.Program("demo")
+    program.add(rw.Worker(wait_to_the_end), name="worker")
+    with program.launch(track=True) as running:
+        running.wait_ready()
+        store.request(only(store).id, "stop")
+        running.wait()
+    assert (only(store).state, only(store).why) == ("stopped", "its run was asked to stop")
