@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import ropewalk as rw
+from ropewalk import rl
 from ropewalk.population import SNES, evaluate
 from ropewalk.tracking import RunPaused, RunStopped, current_run, open_store, track
 from ropewalk.tracking.observed_run import observed
@@ -219,3 +222,78 @@ def test_a_program_that_is_asked_to_stop_ends_its_nodes(store: RunStore) -> None
         store.request(only(store).id, "stop")
         running.wait()
     assert (only(store).state, only(store).why) == ("stopped", "its run was asked to stop")
+
+
+# --- trainers ---------------------------------------------------------------------------------------------------------
+
+
+def trainer_of(**options: Any) -> rw.Trainer:
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    options = {"micro_batches": 2, "example_inputs": (torch.ones(8, 4),), **options}
+    return rw.Trainer(model, nn.functional.mse_loss, lambda params: torch.optim.SGD(params, 0.1), **options)
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_trainer_keeps_its_plan_its_losses_its_checkpoints_and_its_report(
+    store: RunStore, tmp_path: Path, inline: bool
+) -> None:
+    x, y = torch.ones(8, 4), torch.zeros(8, 4)
+    with trainer_of(inline=inline, track="nets") as trainer:
+        handles = [trainer.step(x, y) for _ in range(6)]
+        trainer.save(tmp_path / "saved").wait()
+        trainer.step(x, y)
+    run = only(store)
+    assert (run.project, run.kind, run.state, run.config["workers"]) == ("nets", "trainer", "done", 1)
+    losses = store.points(run.id, "loss", "")
+    assert losses.steps.tolist() == list(range(1, 8))
+    assert losses.values.tolist()[:6] == [float(handle.metrics().loss) for handle in handles]
+    assert [(each.step, each.size_bytes > 0) for each in store.checkpoints(run.id)] == [(6, True)]
+    kinds = [each.kind for each in store.events(run.id)]
+    assert kinds.count("plan") == kinds.count("report") == 1
+    assert len(values(store, run, "step_s")) == 1
+
+
+def test_a_trainer_that_is_asked_to_pause_does_so_at_its_checkpoint_and_to_stop_before_its_step(
+    store: RunStore, tmp_path: Path
+) -> None:
+    def train(action: str, *, saves: bool) -> None:
+        x, y = torch.ones(8, 4), torch.zeros(8, 4)
+        with trainer_of(inline=True, track=True) as trainer:
+            run = current_run()
+            assert run
+            trainer.step(x, y)
+            store.request(run.id, action)
+            wait_until(lambda: not store.requests([run.id]))
+            if saves:
+                trainer.step(x, y)
+                trainer.save(tmp_path / "saved")
+            trainer.step(x, y)
+
+    with pytest.raises(RunPaused):
+        train("pause", saves=True)
+    with pytest.raises(RunStopped):
+        train("stop", saves=False)
+    ended = {run.state: len(values(store, run, "loss", "")) for run in store.runs()}
+    assert ended == {"paused": 2, "stopped": 1}
+
+
+def test_an_exception_in_the_loop_of_a_trainer_is_the_cause_of_its_end(store: RunStore) -> None:
+    with pytest.raises(LookupError), trainer_of(inline=True, track=True):
+        raise LookupError("no more data")
+    assert only(store).state == "failed" and "LookupError: no more data" in only(store).why
+
+
+# --- experiments ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("actors", [0, 1])
+def test_an_experiment_keeps_the_rows_of_its_log(store: RunStore, actors: int) -> None:
+    agent = rl.PPO(envs=2, unroll=8)
+    experiment = rl.Experiment(agent, rl.Gymnasium("CartPole-v1"), steps=64, evaluation=rl.Evaluation(32, episodes=1))
+    experiment.run(actors, log="silent", track=True)
+    run = only(store)
+    assert (run.kind, run.state, run.config["agent"]["envs"]) == ("experiment", "done", 2)
+    assert max(store.points(run.id, "steps", "table").values) >= 64
+    if not actors:
+        assert len(values(store, run, "score", "validation")) == 2

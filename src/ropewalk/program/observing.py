@@ -41,7 +41,7 @@ def observe(track: Track, program: Program, mode: str, engine: str, stop: Callab
 
     nodes = {spec.name: {"kind": spec.node.kind, "replicas": spec.replicas} for spec in program.specs}
     watched = observed(track, "program", program.name, {"nodes": nodes, "mode": mode, "engine": engine}, take=take)
-    if watched.run is not None:
+    if watched.run is not None and not isinstance(track, ObservedRun):
         words = ", ".join(f"{counted(spec.replicas, 'replica')} of {spec.name}" for spec in program.specs)
         watched.event("plan", f"{program.name}: {words}", graph=json.loads(program.graph("json")))
     return watched
