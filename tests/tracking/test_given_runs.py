@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
+from ropewalk.processes.session import Session
 from ropewalk.tracking import current_run, open_store
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -41,3 +42,20 @@ def test_workers_of_a_pool_and_of_pools_inside_them_write_the_run_of_the_script(
         (series,) = opened.series(run.id)
         assert (series.name, series.count) == ("number", 120)
         assert opened.run(run.id).state == "done"
+
+
+def test_records_that_are_still_on_their_way_when_a_run_ends_belong_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = Session.settle_records
+
+    def take_the_last_ones(session: Session, timeout_s: float) -> bool:
+        run.log(late=1.0)  # as if it came from a process now
+        return settle(session, timeout_s)
+
+    store = tmp_path / "runs.db"
+    with rw.tracking.track("p", store=store, system=False) as run, rw.Pool(1) as pool:
+        pool.apply(abs, (-1,))
+        monkeypatch.setattr(Session, "settle_records", take_the_last_ones)
+    with open_store(store) as opened:
+        assert [series.name for series in opened.series(run.id)] == ["late"]

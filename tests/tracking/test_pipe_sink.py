@@ -248,12 +248,19 @@ def test_a_process_waits_while_the_sink_of_its_launcher_does_not_keep_up(session
 
 
 @pytest.mark.cold
-def test_what_processes_have_written_when_their_session_ends_is_kept(tmp_path: Path) -> None:
+def test_what_processes_have_written_when_their_session_ends_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counter, owner, sink = Counter(tmp_path / "counter"), Listener(), Kept()
+    settled: list[bool] = []
     with Session() as session:
         records = LauncherRecords(session.records.listen, sink, sink.runs_of)
-        start(session, owner, "count", COUNTER=str(tmp_path / "counter"), RECORDS="300")
-        wait_until(lambda: counter.value == 300)
+        settle = session.records.settle
+        monkeypatch.setattr(session.records, "settle", lambda timeout_s: settled.append(settle(timeout_s)))  # type: ignore[arg-type]
+        start(session, owner, "count", COUNTER=str(tmp_path / "counter"), RECORDS="1000000")
+        wait_until(lambda: counter.value > 300)
+        num_written = counter.value
     records.close()
-    assert sink.steps == list(range(300))
+    assert settled == [True], "the agents were not asked while they were up"
+    assert len(sink.steps) >= num_written and sink.steps == list(range(len(sink.steps)))
     counter.close()
