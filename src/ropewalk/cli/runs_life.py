@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -266,7 +266,7 @@ def _launch(
     if row.kind == "trial":
         raise _refusal(f"run {row.name} ({row.id}) is a trial of the search {row.parent}; run that again")
     facts = store.facts(row.id)
-    command = [str(part) for part in facts.get("argv") or []]
+    command = list(map(str, cast("list[object]", facts.get("argv") or [])))
     if facts.get("is_notebook") or not command:
         names = " ".join(f"{name}={shlex.quote(value)}" for name, value in relaunch.to_environment().items())
         raise _refusal(

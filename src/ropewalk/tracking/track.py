@@ -42,8 +42,9 @@ from ropewalk.tracking.records import (
     StateIs,
 )
 from ropewalk.tracking.relaunch import Relaunch, take_relaunch
-from ropewalk.tracking.run import Run, RunIdentity
+from ropewalk.tracking.run import Run
 from ropewalk.tracking.run_config import to_plain
+from ropewalk.tracking.run_identity import RunIdentity
 from ropewalk.tracking.sinks import make_sink
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 from ropewalk.tracking.store.opening import open_store
