@@ -21,7 +21,7 @@ def test_mlflow_has_the_run_and_goes_on_with_it(tmp_path: Path, monkeypatch: pyt
         (
             1,
             [
-                Metrics("", ["loss", "loss/a"], [0.5, 1.0], 1, 100.0),
+                Metrics("", ["loss", "by/class"], [0.5, 1.0], 1, 100.0),
                 ConfigIs({"lr": 0.2}),
                 LabelsAre(["good"]),
                 ArtifactKept("models/weights.bin", str(file), "file", 7, "", 101.0),

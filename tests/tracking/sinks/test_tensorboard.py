@@ -30,4 +30,4 @@ def test_tensorboard_reads_scalars_images_and_texts(tmp_path: Path) -> None:
     assert [(one.step, one.value, one.wall_time) for one in found.Scalars("loss")] == [(1, 0.5, 101), (2, 0.25, 102)]
     assert found.Scalars("validation/accuracy")[0].value == 0.75
     assert found.Images("grid")[0].encoded_image_string == image.read_bytes()
-    assert b"a remark" in found.Tensors("notes/text_summary")[0].tensor_proto.string_val[0]
+    assert b"a remark" in found.Tensors("notes")[0].tensor_proto.string_val[0]
