@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -117,7 +117,7 @@ def file_system(path: str, mounts: str) -> str:
 
 
 @contextlib.contextmanager
-def reading(engine: Engine, where: str) -> Iterator[Connection]:
+def reading(engine: Engine, where: str) -> Generator[Connection]:
     """Open a connection for statements that only read.
 
     Raises:
@@ -128,7 +128,7 @@ def reading(engine: Engine, where: str) -> Iterator[Connection]:
 
 
 @contextlib.contextmanager
-def writing(engine: Engine, where: str) -> Iterator[Connection]:
+def writing(engine: Engine, where: str) -> Generator[Connection]:
     """Open a connection whose statements are one transaction.
 
     Raises:
@@ -148,7 +148,7 @@ def insert(connection: Connection, table: Table) -> Any:
 
 
 @contextlib.contextmanager
-def translated(where: str) -> Iterator[None]:
+def translated(where: str) -> Generator[None]:
     """Raise errors of the database as `StoreError` and `StoreCorrupt`.
 
     Args:

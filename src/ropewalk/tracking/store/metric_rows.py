@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, select, update
 
 from ropewalk.tracking.records import Metrics
 from ropewalk.tracking.store.blocks import Points, num_small, num_to_merge, pack, pieces, unpack
@@ -177,7 +177,7 @@ def _tails(connection: Connection, num_points: Mapping[int, int], cache: SeriesC
     return {id: cache.tails[id] for id in num_points}
 
 
-def _totals(facts: Mapping[str, Any], added: Points) -> dict[str, Any]:
+def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
     """Return the new columns of a series."""
     values = added.values
     known = values[~np.isnan(values)]
