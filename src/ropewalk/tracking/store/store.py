@@ -211,6 +211,8 @@ class RunStore(StoredRuns):
     def _give_back_pages(self) -> None:
         if self._engine.dialect.name != "sqlite":
             return
-        with translated(self.where), self._engine.connect() as connection:
-            cursor = connection.exec_driver_sql(f"PRAGMA incremental_vacuum({_PAGES_FREED})")
-            cursor.all()
+        with writing(self._engine, self.where) as connection:
+            cursor = connection.connection.cursor()
+            cursor.execute(f"PRAGMA incremental_vacuum({_PAGES_FREED})")
+            cursor.fetchall()  # a step of the statement frees one page, and SQLAlchemy would end it after the first
+            cursor.close()
