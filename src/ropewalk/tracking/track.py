@@ -22,12 +22,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from ropewalk.errors import RunOpen
+from ropewalk.errors import RunOpen, StoreError
 from ropewalk.tracking import facts
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import current_run, set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunStopped, RunTerminated, outcome_of
+from ropewalk.tracking.journal import RecordJournal, recover
 from ropewalk.tracking.records import (
     FAILED,
     PAUSED,
@@ -230,7 +231,9 @@ class _Detached:
         self._interrupted: BaseException | None = None
         self._system: SystemMetrics | None = None
         self._handled: list[tuple[int, Any]] = []
-        self._writer = StoreWriter(store, store.where)
+        with contextlib.suppress(StoreError):  # the next run tries it again
+            recover(store)
+        self._writer = StoreWriter(store, store.where, journal=RecordJournal(store))
         self._copies = [StoreWriter(sink, type(sink).__name__) for sink in sinks]
 
     def start(self, run: Run, *, system: bool) -> None:
