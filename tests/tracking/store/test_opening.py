@@ -49,7 +49,7 @@ def test_the_setting_says_where_the_store_is(tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     with open_store() as store:
         assert store.where == str(tmp_path / "data" / "ropewalk" / "runs.db")
-    for value in (str(tmp_path / "x.db"), f"sqlite:///{tmp_path}/x.db"):
+    for value in (str(tmp_path / "x.db"), "x.db", f"sqlite:///{tmp_path}/x.db"):
         monkeypatch.setenv("ROPEWALK_STORE", value)
         with open_store() as store:
             assert store.where == str(tmp_path / "x.db")

@@ -19,7 +19,7 @@ OWNER = OwnerIs("h", 7, 1000.0, "boot")
     ("started", "silence_s", "is_gone"),
     [
         (1000.0, 1e9, False),  # a process that is there may be silent for ever
-        (1001.9, 1e9, False),
+        (1002.0, 1e9, False),
         (1002.1, 1e9, True),  # another process has the id
         (1002.1, SILENT_S, False),  # or the clock was changed
         (None, 0.0, True),

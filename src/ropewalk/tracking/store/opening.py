@@ -63,6 +63,7 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> RunSt
 
 
 def _open_file(path: Path, *, create: bool) -> RunStore:
+    path = path.absolute()  # a command that is run in another folder finds it, too
     where = str(path)
     try:
         with _making:
