@@ -135,7 +135,7 @@ def test_the_end_waits_for_a_target_and_says_what_was_lost(
     target.failure = OSError("gone")
     writer.put("a", note(1))
     assert not writer.close(0.05)
-    assert "are lost, because they could not be written to runs.db: 1 record" in caplog.text
+    assert "records are lost, because they could not be written to runs.db: 1" in caplog.text
     assert writer.close(0.05)  # twice is no error
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
+_FLOAT, _STR = {float}, {str}
+
 
 def to_number(value: Any, name: str) -> float:
     """Convert a value to a float.
@@ -48,6 +50,10 @@ def add_numbers(values: Mapping[str, Any], names: list[str], numbers: list[float
     Raises:
         TypeError: a value is not a number, or a name not a string.
     """
+    if not prefix and set(map(type, values.values())) == _FLOAT and set(map(type, values)) == _STR:
+        names += values  # the usual case, without a loop in Python
+        numbers += values.values()
+        return
     for name, value in values.items():
         if type(name) is not str:
             raise TypeError(f"the name of a metric is a string, not {name!r:.80}")

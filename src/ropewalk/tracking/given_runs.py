@@ -13,8 +13,9 @@ import msgspec
 
 from ropewalk.processes import bootstrap
 from ropewalk.tracking.pipe_sink import sink_here
-from ropewalk.tracking.run import Run, RunIdentity
+from ropewalk.tracking.run import Run
 from ropewalk.tracking.run_config import to_plain
+from ropewalk.tracking.run_identity import RunIdentity
 
 
 class GivenRun(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from ropewalk.errors import RunOpen
+from ropewalk.errors import RunOpen, StoreError
 from ropewalk.processes import open_sessions
 from ropewalk.processes.given_run import listen_to_deaths
 from ropewalk.processes.record_relay import RecordBatch, listen_everywhere
@@ -33,6 +33,7 @@ from ropewalk.tracking.current import current_run, set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.given_runs import id_given
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunStopped, RunTerminated, outcome_of
+from ropewalk.tracking.journal import RecordJournal, recover
 from ropewalk.tracking.launcher_records import LauncherRecords
 from ropewalk.tracking.observed_run import event_of_death
 from ropewalk.tracking.records import (
@@ -49,8 +50,9 @@ from ropewalk.tracking.records import (
     StateIs,
 )
 from ropewalk.tracking.relaunch import Relaunch, take_relaunch
-from ropewalk.tracking.run import Run, RunIdentity
+from ropewalk.tracking.run import Run
 from ropewalk.tracking.run_config import to_plain
+from ropewalk.tracking.run_identity import RunIdentity
 from ropewalk.tracking.sinks import make_sink
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 from ropewalk.tracking.store.opening import open_store
@@ -288,7 +290,9 @@ class _Detached:
         self._interrupted: BaseException | None = None
         self._system: SystemMetrics | None = None
         self._handled: list[tuple[int, Any]] = []
-        self._writer = StoreWriter(store, store.where)
+        with contextlib.suppress(StoreError):  # the next run tries it again
+            recover(store)
+        self._writer = StoreWriter(store, store.where, journal=RecordJournal(store))
         self._copies = [StoreWriter(sink, type(sink).__name__) for sink in sinks]
 
     def start(self, run: Run, *, system: bool) -> None:

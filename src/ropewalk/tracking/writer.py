@@ -1,7 +1,8 @@
 """`StoreWriter`: gathers records of runs and writes them in batches, from a thread of its own.
 
-    put (any thread) ─▶ deque ─▶ after 50 ms ─▶ target.apply(batch), one transaction
-                                      └─ fails: the batch stays in memory, one warning, another attempt every second
+    put (any thread) ─▶ deque ─▶ after 50 ms ─▶ journal ─▶ target.apply(batch), one transaction
+                                                              └─ fails: the batch stays in memory, one warning,
+                                                                 another attempt every second
 
 Training is never disturbed by a store: a caller only appends to a deque. While a store cannot be written (disk full,
 folder read-only, server gone), records wait in memory up to a bound; beyond it the oldest metrics are dropped, and the
@@ -23,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ropewalk.quantities import counted
+from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.records import EventHappened, Metrics, Record, RunRecord
 
 _log = logging.getLogger(__name__)
@@ -32,6 +34,9 @@ _RETRY_S = 1.0
 _MOST_NUMBERS = 2_000_000
 """Metrics that wait while the store cannot be written: about 200 MB."""
 _END_S = 10.0
+_MOST_APART_S = 2.0
+_MOST_SHARE = 0.01
+"""Share of a core that transactions may take, until they are `_MOST_APART_S` apart."""
 _MOST_AT_ONCE = 5000
 """Records in one transaction, so that another launcher waits only briefly for the same store."""
 _REFUSED = (TypeError, ValueError, LookupError, AttributeError)
@@ -55,6 +60,8 @@ class StoreWriter:
         gather_s: seconds for which records are gathered.
         retry_s: seconds between attempts while the target cannot be written.
         most_numbers: number of metrics that wait in memory meanwhile.
+        journal: keeps what is not in the target yet, so that transactions can be rarer than every 50 ms where they take
+            long; None: there is one every 50 ms.
     """
 
     def __init__(
@@ -65,6 +72,7 @@ class StoreWriter:
         gather_s: float = GATHER_S,
         retry_s: float = _RETRY_S,
         most_numbers: int = _MOST_NUMBERS,
+        journal: RecordJournal | None = None,
     ) -> None:
         self._target, self._name = target, name
         self._gather_s, self._retry_s, self._most_numbers = gather_s, retry_s, most_numbers
@@ -73,6 +81,9 @@ class StoreWriter:
         self._markers: list[_Marker] = []
         self._dropped = Counter[str]()
         self._regular: list[_RegularCall] = []
+        self._journal = journal
+        self._apply_at = 0.0  # the time of the next transaction
+        self._is_hurried = False
         self._is_failing = self._is_closed = self._is_of_child = self._has_warned_child = False
         self._is_asleep = False
         self._wake, self._hurry = threading.Event(), threading.Event()
@@ -137,17 +148,19 @@ class StoreWriter:
         """
         if self._is_of_child or self._is_closed:
             return True
-        is_written = self.flush(timeout_s)
+        self.flush(timeout_s)
         self._is_closed = True
         self._hurry.set()
         self._wake.set()
         self._thread.join(timeout_s)
-        if not is_written:
-            lost = len(self._batch) + len(self._arrived)
-            _log.warning(
-                "records are lost, because they could not be written to %s: %s", self._name, counted(lost, "record")
-            )
-        return is_written
+        num = len(self._batch) + len(self._arrived)
+        is_kept = self._journal is not None and self._journal.close(is_needed=num > 0)
+        if num and is_kept:
+            words = "%s of runs could not be written to %s, and wait on the disk for the next run of this store"
+            _log.warning(words, counted(num, "record"), self._name)
+        elif num:
+            _log.warning("records are lost, because they could not be written to %s: %d", self._name, num)
+        return not num
 
     # --- the thread ---------------------------------------------------------------------------------------------------
 
@@ -157,30 +170,48 @@ class StoreWriter:
             is_last = self._is_closed  # what arrived before it was closed is written
             self._sleep()
             self._take()
-            self._write()
+            self._write_if_due()
             for regular in self._regular:
                 regular.call_if_due(time.monotonic())
 
     def _sleep(self) -> None:
         self._is_asleep = True
         if not self._arrived and not self._is_closed:
-            due_s = [one.due_in_s(time.monotonic()) for one in self._regular]
-            self._wake.wait(min([*due_s, self._retry_s] if self._batch else due_s, default=None))
+            now = time.monotonic()
+            due_s = [one.due_in_s(now) for one in self._regular]
+            if self._batch:
+                due_s.append(max(0.0, self._apply_at - now))
+            self._wake.wait(min(due_s, default=None))
         self._is_asleep = False
         self._wake.clear()
         if self._arrived:
-            self._hurry.wait(self._retry_s if self._is_failing else self._gather_s)
+            self._is_hurried |= self._hurry.wait(self._gather_s)
             self._hurry.clear()
 
     def _take(self) -> None:
+        num_before = len(self._batch)
         for _ in range(len(self._arrived)):
             one = self._arrived.popleft()
             if isinstance(one, _Marker):
                 self._markers.append(one)
             else:
                 self._batch.append(one)
+        if self._journal is not None:
+            self._journal.append(self._batch[num_before:])
         if self._is_failing:
             self._keep_to_bound()
+
+    def _write_if_due(self) -> None:
+        now = time.monotonic()
+        if self._is_hurried or now >= self._apply_at or self._is_closed:
+            self._is_hurried = False
+            begun = time.thread_time()
+            self._write()
+            if self._is_failing:
+                self._apply_at = now + self._retry_s
+            elif self._journal is not None and self._journal.is_open:
+                took_s = time.thread_time() - begun
+                self._apply_at = now + min(_MOST_APART_S, took_s / _MOST_SHARE)
 
     def _write(self) -> None:
         size = _MOST_AT_ONCE
@@ -199,6 +230,8 @@ class StoreWriter:
                 self._warn_of_failure(error)
                 return
             del self._batch[: len(some)]
+        if self._journal is not None:
+            self._journal.clear()
         if self._is_failing:
             self._recover()
         for marker in self._markers:
@@ -242,7 +275,7 @@ class StoreWriter:
     def become_childs(self) -> None:
         """In a child after a fork: the records and the thread are the parent's."""
         self._is_of_child = True
-        self._arrived, self._batch, self._regular = deque(), [], []
+        self._arrived, self._batch, self._regular, self._journal = deque(), [], [], None
 
     def _warn_in_child(self) -> None:
         if not self._has_warned_child:
