@@ -20,12 +20,13 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
+import tracking_log_rows
 import tracking_store_rows
 from pool_rows import Bench, Line
 from table import machine, measured_alone, tell
 
 LIMIT_S = 600
-GROUPS = (tracking_store_rows,)
+GROUPS = (tracking_log_rows, tracking_store_rows)
 ROWS = {name: row for group in GROUPS for name, row in group.ROWS.items()}
 CONTENDERS = ("ropewalk", "store", "CPU time", "load")
 """The columns after the verdict; each line fills some of them."""

@@ -126,6 +126,8 @@ def load(bench: Bench) -> Iterator[Line]:
     step = _step_of(STEP_S)
     names = [f"metric-{number}" for number in range(PER_STEP)]
     rates: dict[bool, list[float]] = {False: [], True: []}
+    caller: dict[bool, list[float]] = {False: [], True: []}  # CPU time of a step in the training's own thread
+    others: dict[bool, list[float]] = {False: [], True: []}  # CPU time of all other threads, by second
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder, "runs.db")
         with rw.track("bench", store=where) as run:
@@ -134,13 +136,17 @@ def load(bench: Bench) -> Iterator[Line]:
             for number in range(2 * pairs):
                 is_logging = number % 4 in (1, 2)  # off, on, on, off: a drift of the machine's speed cancels out
                 begun, steps = time.perf_counter(), 0
+                before = time.thread_time(), time.process_time()
                 while time.perf_counter() - begun < segment_s:
                     step()
                     if is_logging:
                         logged += 1
                         run.log(values, step=logged)
                     steps += 1
-                rates[is_logging].append(steps / (time.perf_counter() - begun))
+                took_s, own_s = time.perf_counter() - begun, time.thread_time() - before[0]
+                rates[is_logging].append(steps / took_s)
+                caller[is_logging].append(own_s / steps)
+                others[is_logging].append((time.process_time() - before[1] - own_s) / took_s)
                 if is_logging:
                     run.flush()
         with open_store(where) as store:
@@ -148,13 +154,22 @@ def load(bench: Bench) -> Iterator[Line]:
     ratios = sorted(without / with_ - 1 for without, with_ in zip(rates[False], rates[True], strict=True))
     cost = statistics.median(ratios)
     a_second = statistics.median(rates[True]) * PER_STEP
+    low, high = (100 * ratios[len(ratios) * part // 4] for part in (1, 3))
+    own, other = _median(caller, True) / _median(caller, False) - 1, _median(others, True) - _median(others, False)
     yield Line(
         f"training that logs {a_second:,.0f} metrics a second for {pairs * segment_s:.0f} s",
         "<= 2 % slower, none lost",
         f"{100 * cost:.2f} % slower, {logged * PER_STEP - kept} of {logged * PER_STEP:,} lost",
         cost <= 0.02 and kept == logged * PER_STEP,
-        {"ropewalk": f"quartiles {100 * ratios[len(ratios) // 4]:.2f} to {100 * ratios[3 * len(ratios) // 4]:.2f} %"},
+        {
+            "ropewalk": f"quartiles {low:.2f} to {high:.2f} %; CPU time of the training's thread {100 * own:.2f} % "
+            f"more, of other threads {100 * other:.1f} % of a core"
+        },
     )
+
+
+def _median(found: dict[bool, list[float]], is_logging: bool) -> float:
+    return statistics.median(found[is_logging])
 
 
 def _step_of(duration_s: float) -> Callable[[], object]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ropewalk.tracking.conversion import add_numbers, to_number
+from ropewalk.tracking.conversion import add_numbers, numbers_of, to_number
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,14 @@ def test_nested_names_are_joined() -> None:
 def test_names_are_strings() -> None:
     with pytest.raises(TypeError, match="name of a metric is a string, not 3"):
         add_numbers({3: 1.0}, [], [])  # type: ignore[dict-item]
+
+
+def test_names_that_are_logged_again_are_the_same_list() -> None:
+    names, numbers = numbers_of({"a": 1.0, "b": 2.0}, [])
+    again, others = numbers_of({"a": 3.0, "b": 4.0}, names)
+    assert again is names and (numbers, others) == ([1.0, 2.0], [3.0, 4.0])
+    assert numbers_of({"b": 1.0, "a": 2.0}, names) == (["b", "a"], [1.0, 2.0])
+    assert numbers_of({"a": 1, "b": {"c": 2.0}}, names) == (["a", "b/c"], [1.0, 2.0])
+    assert numbers_of({}, names) == ([], [])
+    with pytest.raises(TypeError, match="name of a metric"):
+        numbers_of({3: 1.0}, [])  # type: ignore[dict-item]

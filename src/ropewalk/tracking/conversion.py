@@ -8,6 +8,27 @@ from typing import Any, cast
 _FLOAT, _STR = {float}, {str}
 
 
+def numbers_of(values: Mapping[str, Any], names_before: list[str]) -> tuple[list[str], list[float]]:
+    """Return flat names and numbers.
+
+    Args:
+        values: numbers by name, or mappings of them.
+        names_before: the names that the last call returned: the same list is returned if they are the same.
+
+    Raises:
+        TypeError: a value is not a number, or a name not a string.
+    """
+    if set(map(type, values.values())) == _FLOAT:  # the usual case, without a loop in Python
+        names = list(values)
+        if names == names_before:
+            return names_before, list(values.values())
+        if set(map(type, names)) == _STR:
+            return names, list(values.values())
+    names, numbers = [], []
+    add_numbers(values, names, numbers)
+    return names, numbers
+
+
 def to_number(value: Any, name: str) -> float:
     """Convert a value to a float.
 
@@ -50,10 +71,6 @@ def add_numbers(values: Mapping[str, Any], names: list[str], numbers: list[float
     Raises:
         TypeError: a value is not a number, or a name not a string.
     """
-    if not prefix and set(map(type, values.values())) == _FLOAT and set(map(type, values)) == _STR:
-        names += values  # the usual case, without a loop in Python
-        numbers += values.values()
-        return
     for name, value in values.items():
         if type(name) is not str:
             raise TypeError(f"the name of a metric is a string, not {name!r:.80}")
@@ -67,4 +84,4 @@ def add_numbers(values: Mapping[str, Any], names: list[str], numbers: list[float
             numbers.append(to_number(value, prefix + name))
 
 
-__all__ = ["add_numbers", "to_number"]
+__all__ = ["add_numbers", "numbers_of", "to_number"]

@@ -62,8 +62,12 @@ class StateIs(msgspec.Struct, tag=3, array_like=True, frozen=True):
     """The cause of a failure, or who asked; empty if it speaks for itself."""
 
 
-class Metrics(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """Some numbers of one moment."""
+class Metrics(msgspec.Struct, tag=4, array_like=True, frozen=True, gc=False):
+    """Some numbers of one moment.
+
+    Thousands wait for a transaction at times; with `gc=False` the garbage collector does not look at them again and
+    again, because they cannot be part of a cycle.
+    """
 
     group: str
     names: list[str]
@@ -177,7 +181,7 @@ Record = (
 )
 
 
-class RunRecord(msgspec.Struct, array_like=True, frozen=True):
+class RunRecord(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A record, and the run to which it belongs."""
 
     run: str

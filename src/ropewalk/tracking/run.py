@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from ropewalk.tracking.artifacts import keep_file, keep_files
 from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored, shown_step
-from ropewalk.tracking.conversion import add_numbers
+from ropewalk.tracking.conversion import numbers_of
 from ropewalk.tracking.images import image_file
 from ropewalk.tracking.interruptions import (
     PAUSE,
@@ -49,6 +49,7 @@ from ropewalk.tracking.run_identity import RunIdentity
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
+_NO_NAMES: list[str] = []
 
 
 class Run:
@@ -87,6 +88,7 @@ class Run:
         self._step: float | None = None  # of `steps`
         self._total: float | None = None
         self._counted: dict[str, int] = {}  # logs without a step, by group
+        self._names: dict[str, list[str]] = {}  # those that were logged last, by group
         self._restored_step = 0.0
         self._warned: set[str] = set()
         self.interrupted: RunInterrupted | None = None
@@ -152,12 +154,9 @@ class Run:
         Raises:
             TypeError: a value is not one number.
         """
-        names: list[str] = []
-        numbers: list[float] = []
-        if values:
-            add_numbers(values, names, numbers)
-        if named:
-            add_numbers(named, names, numbers)
+        given = {**values, **named} if values and named else values or named
+        names, numbers = numbers_of(given, self._names.get(group, _NO_NAMES))
+        self._names[group] = names
         if step is None:
             step = self._step
             if step is None:
