@@ -68,6 +68,8 @@ class Scheduler(ABC):
 
     needs_checkpoints: bool = False
     """Whether it pauses trials and continues them, for which they must write checkpoints."""
+    max_steps: float | None = None
+    """The step at which every trial ends by itself, as `run.steps` counts; None: the trial's function decides."""
 
     @abstractmethod
     def next(self) -> Start | Promote | Wait:
@@ -76,6 +78,9 @@ class Scheduler(ABC):
     @abstractmethod
     def started(self, trial: int, start: Start) -> None:
         """A trial was begun as `next` said."""
+
+    def exhausted(self) -> None:
+        """No further trial can be started: `next` returns no `Start` any more, and waits for none."""
 
     def promoted(self, promote: Promote) -> None:
         """A paused trial was continued as `next` said."""
