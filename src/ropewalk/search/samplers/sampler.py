@@ -9,9 +9,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ropewalk.search.space import SearchSpace
+if TYPE_CHECKING:
+    from ropewalk.search.space import SearchSpace
 
 
 @dataclass(frozen=True)
