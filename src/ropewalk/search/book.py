@@ -156,6 +156,8 @@ class SearchBook:
         self.trials: list[TrialFacts] = []
         self.is_stopping = False
         """Whether nothing new may begin: it was interrupted, or its time is over."""
+        self.held: set[int] = set()
+        """Trials that a user has paused, which are not begun again before the user continues them."""
         self._max_trials, self._max_restarts = max_trials, max_restarts
         self._first = [dict(values) for values in first]
         self._observed: list[Observed] = []
@@ -190,9 +192,9 @@ class SearchBook:
         """
         if self.is_stopping:
             return None
-        waiting = next((trial for trial in self.trials if trial.state is TrialState.WAITING), None)
-        if waiting is not None:
-            return self._begin(["retry", waiting.number])
+        for trial in self.trials:
+            if trial.state is TrialState.WAITING and trial.number not in self.held:
+                return self._begin(["retry", trial.number])
         match self.scheduler.next():
             case Promote(trial, budget):
                 return self._begin(["promote", trial, budget])

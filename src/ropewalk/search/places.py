@@ -1,10 +1,11 @@
 """`Places`: where attempts of trials run. Workers of a pool, or threads of the launcher.
 
-    search ── begin(task) ─▶ Places ─▶ worker: work_on(train, task)
-           ◀─ next_event() ─          ◀─ reports as records, the outcome as the task's result
+    search ── begin(task) ───▶ Places ─▶ worker: work_on(train, task)
+           ◀─ next_event() ───          ◀─ records: reports; the task's result: the outcome
+           ── request, kill ─▶          ─▶ a word of the task page; SIGKILL
 
-Workers are the rule. Threads are for trials that start processes of their own on several hosts: a `Trainer` or a
-`Program` inside of a pool's worker gets processes of that worker's host only.
+Workers are the rule. Threads are for trials that start processes on several hosts: a `Trainer` or a `Program` in a
+worker gets processes of that worker's host only.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ from __future__ import annotations
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import PoolClosed, RopewalkError, TaskCancelled, WorkerLost
+from ropewalk.errors import RopewalkError, WorkerLost
 from ropewalk.pool.pool import Pool
+from ropewalk.processes.record_relay import RecordBatch
 from ropewalk.processes.session import Session
-from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask, work_on
+from ropewalk.search.trial_task import ObjectiveNotes, Request, TrialOutcome, TrialTask, work_in_worker, work_on
+from ropewalk.tracking.launcher_records import LauncherRecords
+from ropewalk.tracking.records import AttemptBegan, Metrics, Record, RecordSink
 
 Train = Callable[..., Any]
 """`train(run, **hyperparameters)`: returns a number, a mapping of metrics, a `Program` to run, or None."""
@@ -29,7 +33,7 @@ Train = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class AttemptReported:
-    """An attempt has logged the metrics of the search."""
+    """An attempt has logged the objectives of the search."""
 
     trial: int
     attempt: int
@@ -69,7 +73,7 @@ class Places(ABC):
     num: int
 
     def __init__(self) -> None:
-        self.events: queue.SimpleQueue[AttemptEvent | BaseException] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[AttemptEvent | BaseException] = queue.SimpleQueue()
 
     @abstractmethod
     def begin(self, task: TrialTask) -> None:
@@ -85,7 +89,7 @@ class Places(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End everything."""
+        """End everything; may be called twice."""
 
     def next_event(self, timeout_s: float) -> AttemptEvent | None:
         """Return the next event; None if there is none within `timeout_s` seconds.
@@ -94,7 +98,7 @@ class Places(ABC):
             RopewalkError: no attempt can run any more, and why.
         """
         try:
-            event = self.events.get(timeout=timeout_s)
+            event = self._events.get(timeout=timeout_s)
         except queue.Empty:
             return None
         if isinstance(event, BaseException):
@@ -103,116 +107,215 @@ class Places(ABC):
 
 
 class PoolPlaces(Places):
-    """Attempts as tasks of a pool, each in a worker that earlier attempts have warmed."""
+    """Attempts as tasks of a pool, each in a worker that earlier attempts have warmed.
+
+    Args:
+        train: the function of the search.
+        num: number of workers.
+        sink: takes the records of all trials.
+        name: name of the pool, which no other has.
+        engine: where the workers run; None: the setting.
+        session: the session to use; None: the shared one of the engine.
+        resources: what each worker needs.
+        preload: modules that the workers share from the start.
+    """
 
     def __init__(
         self,
         train: Train,
         num: int,
+        sink: RecordSink,
         *,
-        engine: str | None,
-        session: Session | None,
-        resources: Resources | None,
-        preload: tuple[str, ...],
         name: str,
+        engine: str | None = None,
+        session: Session | None = None,
+        resources: Resources | None = None,
+        preload: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.num = num
-        self._work = partial(work_on, train)
-        self._process_of: dict[tuple[str, int], str] = {}
-        """Process id of each attempt that has begun, by the trial's run and the attempt's number."""
-        self._wanted: dict[tuple[str, int], Request | None] = {}
+        self._work = partial(work_in_worker, train)
+        self._processes: dict[int, str] = {}
+        """Process of each attempt that has begun, by the attempt's token."""
+        self._wanted: dict[int, Request | None] = {}
         """What is asked of attempts whose process is not known yet; None kills it."""
         self._lock = threading.Lock()
         self.pool = Pool(
             num, engine=engine, session=session, resources=resources, preload=preload, at_most_once=True, name=name
         )
+        self._session = self.pool.session
+        self._trials = TrialRecords(sink, self._name_of_group, self._began, self._events.put)
+        self._records = LauncherRecords(self._session.records, self._trials, self._trials.runs_of)
+
+    @property
+    def _name_of_group(self) -> str:
+        return self.pool.name
 
     def begin(self, task: TrialTask) -> None:
+        self._trials.expect(task)
+
         def returned(outcome: TrialOutcome) -> None:
-            self.events.put(AttemptReturned(task.trial, task.attempt, outcome))
+            self._forget(task)
+            self._events.put(AttemptReturned(task.trial, task.attempt, outcome))
 
         def failed(error: BaseException) -> None:
+            self._forget(task)
             if isinstance(error, WorkerLost):
-                self.events.put(AttemptDied(task.trial, task.attempt, str(error), f"died: {_kind_of(error)}"))
-            elif isinstance(error, PoolClosed | TaskCancelled):
-                self.events.put(error)
-            else:  # the function cannot be loaded there, or its outcome cannot be sent
-                self.events.put(AttemptReturned(task.trial, task.attempt, TrialOutcome.of_error(error)))
+                self._events.put(AttemptDied(task.trial, task.attempt, _cause_of(error), f"died: {_kind_of(error)}"))
+            else:  # the function cannot be loaded there, the pool is broken, or the session has ended
+                self._events.put(error)
 
         try:
             self.pool.apply_async(self._work, (task,), callback=returned, error_callback=failed)
         except RopewalkError as error:
-            self.events.put(error)
-
-    def began(self, run: str, attempt: int, process: str) -> None:
-        """Note which process works on an attempt; from the loop's thread."""
-        with self._lock:
-            self._process_of[run, attempt] = process
-            asked = self._wanted.pop((run, attempt), Request.NOTHING)
-        if asked is None:
-            self.pool.session.processes.kill(process)
-        elif asked is not Request.NOTHING:
-            self._send(process, attempt, asked)
+            self._events.put(error)
 
     def request(self, task: TrialTask, request: Request) -> None:
         process = self._process(task, request)
         if process is not None:
-            self._send(process, task.attempt, request)
+            self._send(process, task.token, request)
 
     def kill(self, task: TrialTask) -> None:
         process = self._process(task, None)
         if process is not None:
-            self.pool.session.loop.call_soon(lambda: self.pool.session.processes.kill(process))
+            self._session.processes.kill(process)
 
     def close(self) -> None:
         self.pool.terminate()
         self.pool.join()
+        self._records.close()
+
+    def _began(self, task: TrialTask, process: str) -> None:
+        """Note which process works on an attempt; from the loop's thread."""
+        with self._lock:
+            self._processes[task.token] = process
+            asked = self._wanted.pop(task.token, Request.NOTHING)
+        if asked is None:
+            self._session.processes.kill(process)
+        elif asked is not Request.NOTHING:
+            self._send(process, task.token, asked)
 
     def _process(self, task: TrialTask, request: Request | None) -> str | None:
         with self._lock:
-            process = self._process_of.get((task.run, task.attempt))
+            process = self._processes.get(task.token)
             if process is None:
-                self._wanted[task.run, task.attempt] = request
+                self._wanted[task.token] = request
             return process
 
-    def _send(self, process: str, attempt: int, request: Request) -> None:
-        session = self.pool.session
-        session.loop.call_soon(lambda: session.processes.request(process, request.word(attempt)))
+    def _send(self, process: str, token: int, request: Request) -> None:
+        self._session.processes.request(process, request.word(token))
+
+    def _forget(self, task: TrialTask) -> None:
+        with self._lock:
+            self._processes.pop(task.token, None)
+            self._wanted.pop(task.token, None)
+
+
+class TrialRecords:
+    """The records of trials on their way to the store: notes from them what the search must know at once.
+
+    Args:
+        sink: takes the records.
+        group: name of the pool whose workers may write.
+        began: called with each attempt that begins, and the id of its process.
+        put: called with each report.
+    """
+
+    def __init__(
+        self,
+        sink: RecordSink,
+        group: str,
+        began: Callable[[TrialTask, str], None],
+        put: Callable[[AttemptEvent], object],
+    ) -> None:
+        self._sink, self._group, self._tell_began, self._put_event = sink, group, began, put
+        self._tasks: dict[str, TrialTask] = {}
+        """The newest attempt of each run."""
+        self._notes: dict[str, ObjectiveNotes] = {}
+        self._process = ""
+        """The process whose batch is handled now; batches are handled one after the other, on one thread."""
+
+    def expect(self, task: TrialTask) -> None:
+        """An attempt is about to begin."""
+
+        def reported(step: float, values: tuple[float, ...]) -> None:
+            self._put_event(AttemptReported(task.trial, task.attempt, step, values))
+
+        self._notes[task.run] = ObjectiveNotes(self._sink, task.metrics, reported)
+        self._tasks[task.run] = task
+
+    def runs_of(self, batch: RecordBatch) -> Collection[str] | None:
+        """Return the runs to which the process of a batch may write; None if it is not a worker of this search."""
+        self._process = batch.process
+        return self._tasks if batch.spec is not None and batch.spec.group == self._group else None
+
+    def put(self, run: str, record: Record) -> None:
+        self._sink.put(run, record)
+        if isinstance(record, AttemptBegan):
+            task = self._tasks[run]
+            if record.number == task.attempt:
+                self._tell_began(task, self._process)
+        elif isinstance(record, Metrics):
+            self._notes[run].note(record)
+
+    def flush(self, timeout_s: float) -> bool:
+        return self._sink.flush(timeout_s)
 
 
 class ThreadPlaces(Places):
-    """Attempts as threads of the launcher, for trials that start processes of their own."""
+    """Attempts as threads of the launcher, for trials that start processes of their own.
 
-    def __init__(self, train: Train, num: int, make_task: Callable[[TrialTask], TrialTask]) -> None:
+    Args:
+        train: the function of the search.
+        num: number of attempts at a time.
+        sink: takes the records of all trials.
+    """
+
+    def __init__(self, train: Train, num: int, sink: RecordSink) -> None:
         super().__init__()
         self.num = num
-        self._train, self._make_task = train, make_task
-        self._requests: dict[tuple[str, int], Request] = {}
+        self._train, self._sink = train, sink
+        self._requests: dict[int, Request] = {}
+        self._threads: list[threading.Thread] = []
 
     def begin(self, task: TrialTask) -> None:
-        key = task.run, task.attempt
-
         def work() -> None:
-            try:
-                outcome = work_on(self._train, task, requests=lambda: self._requests.get(key, Request.NOTHING))
-            except BaseException as error:  # also an exit: the thread's end would not be noticed
-                outcome = TrialOutcome.of_error(error)
-            self.events.put(AttemptReturned(task.trial, task.attempt, outcome))
+            def reported(step: float, values: tuple[float, ...]) -> None:
+                self._events.put(AttemptReported(task.trial, task.attempt, step, values))
 
-        threading.Thread(target=work, name=f"trial-{task.trial}", daemon=True).start()
+            try:
+                outcome = work_on(
+                    self._train,
+                    task,
+                    self._sink,
+                    lambda: self._requests.get(task.token, Request.NOTHING),
+                    reported,
+                )
+                self._events.put(AttemptReturned(task.trial, task.attempt, outcome))
+            except BaseException as error:  # an exit of a thread would not be noticed
+                self._events.put(AttemptDied(task.trial, task.attempt, f"{type(error).__name__}: {error}", "exit"))
+
+        thread = threading.Thread(target=work, name=f"ropewalk-trial-{task.trial}", daemon=True)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+        thread.start()
 
     def request(self, task: TrialTask, request: Request) -> None:
-        self._requests[task.run, task.attempt] = request
+        self._requests[task.token] = request
 
     def kill(self, task: TrialTask) -> None:
+        """Ask it to stop: a thread cannot be killed."""
         self.request(task, Request.STOP)
 
     def close(self) -> None:
-        pass
+        for thread in self._threads:
+            thread.join()
+
+
+def _cause_of(error: WorkerLost) -> str:
+    return f"{error.cause}\n{error.last_output}" if error.last_output else error.cause or str(error)
 
 
 def _kind_of(error: WorkerLost) -> str:
-    """Return how a worker ended, without what differs each time: "SIGKILL", "out of memory", "exit code 1"."""
-    first = (error.cause or str(error)).split("\n", 1)[0]
-    return "".join(character for character in first if not character.isdigit())[:80]
+    """Return how a worker ended, without what differs each time: "was killed by SIGKILL", "exited with code 1"."""
+    words = (error.cause or str(error)).split(" after ", 1)[0].split(" (pid", 1)[0]
+    return words.removeprefix(error.worker).strip()[:120]
