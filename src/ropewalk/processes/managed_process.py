@@ -26,6 +26,8 @@ class ManagedProcess:
     link: Link | None = None
     """The link of the process until it ends."""
     pid: int = 0
+    request: int = 0
+    """The word that its owner has written into its task page."""
     sample: Sample | None = None
     exited: Exited | None = None
     """How it ended, while its last messages are still in transit."""

@@ -5,6 +5,7 @@
                                          ├─ processes     ProcessManager: started, watched, reported to their owners
                                          ├─ blobs         BlobDirectory: large values, once for each host
                                          ├─ output        OutputRelay: the output of processes
+                                         ├─ records       RecordRelay: the records of runs that processes write
                                          └─ retirements   Retirements: processes that are refused from now on
 
 There is one session per launcher and engine. It opens when its first user needs a process, and ends a short while after
@@ -44,6 +45,7 @@ from ropewalk.processes.launcher_record import LauncherRecord
 from ropewalk.processes.messages import CONTROL, Retired
 from ropewalk.processes.output_relay import OutputRelay
 from ropewalk.processes.process_manager import Beginning, ProcessManager, working_folder
+from ropewalk.processes.record_relay import RecordRelay
 from ropewalk.processes.relay_routing import RelayRoute, RelayRouter
 from ropewalk.processes.retirements import Retirements
 from ropewalk.processes.rights import guest_mark
@@ -120,6 +122,7 @@ class Session:
         self.processes: ProcessManager
         self.blobs: BlobDirectory
         self.output: OutputRelay
+        self.records: RecordRelay
         self.retirements: Retirements
         self._fleet: Fleet | JoinedAgent
         self._services: HostServices
@@ -348,7 +351,8 @@ class Session:
             self.run_id, self.folder, self.settings, self._listener.address, self._passport, issue, self._run_key
         )
         self.retirements = Retirements(self.loop)
-        self.processes = ProcessManager(home, self.loop, self._members, self.retirements, beginning)
+        self.records = RecordRelay()
+        self.processes = ProcessManager(home, self.loop, self._members, self.retirements, self.records, beginning)
         self.blobs = BlobDirectory(self.processes, self._agents)
         self.output = OutputRelay((self.settings.logs or self.folder / "output") if self._passport else None)
         self._services = HostServices(self)
@@ -357,7 +361,13 @@ class Session:
         if parent is None:
             self.retirements.pass_on(self._tell_agents)
         self._messages = messages = AgentMessages(
-            home, self.processes, self._services, self.retirements, self.output, is_joined=parent is not None
+            home,
+            self.processes,
+            self._services,
+            self.retirements,
+            self.output,
+            self.records,
+            is_joined=parent is not None,
         )
         if engine is None:
             assert parent
