@@ -313,7 +313,7 @@ class SearchBook:
             for number, line in enumerate(lines, 1):
                 try:
                     self._check_decision(line)
-                    self._note(line)
+                    self._note(line, is_repeated=True)
                 except (IndexError, KeyError, TypeError, ValueError) as error:
                     raise ValueError(f"line {number} of the search's log, {line!r:.200}, cannot be repeated: {error}") from error
         finally:
@@ -333,7 +333,7 @@ class SearchBook:
         if now != decision:
             raise ValueError(f"the scheduler says {now} now")
 
-    def _note(self, line: Line) -> None:
+    def _note(self, line: Line, *, is_repeated: bool = False) -> None:
         """Change the book as a line says, then log it."""
         match line:
             case ["start", int(number), dict(values), budget, int(bracket)]:
@@ -346,8 +346,13 @@ class SearchBook:
                 self.scheduler.promoted(Promote(trial, budget))
             case ["retry", int(trial)]:
                 self._again(trial, TrialState.WAITING)
-            case ["report", int(trial), step, [*values]]:
-                self._report(self.trials[trial], float(step), tuple(map(float, values)))
+            case ["report", int(trial), step, [*values], *told]:
+                facts = self.trials[trial]
+                self._report(facts, float(step), tuple(map(float, values)))
+                verdict = ["stop"] if facts.is_asked_to_stop else []
+                if told != verdict and is_repeated:
+                    raise ValueError(f"the scheduler {'stops' if verdict else 'does not stop'} trial {trial} now")
+                line = ["report", trial, step, values, *verdict]
             case ["pause", int(trial), step]:
                 self._pause(self.trials[trial], float(step))
             case ["end", int(trial)]:

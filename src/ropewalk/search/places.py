@@ -11,6 +11,7 @@ worker gets processes of that worker's host only.
 from __future__ import annotations
 
 import queue
+import signal
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
@@ -23,6 +24,7 @@ from ropewalk.errors import RopewalkError, WorkerLost
 from ropewalk.pool.pool import Pool
 from ropewalk.processes.record_relay import RecordBatch
 from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import leased
 from ropewalk.search.trial_task import ObjectiveNotes, Request, TrialOutcome, TrialTask, work_in_worker, work_on
 from ropewalk.tracking.launcher_records import LauncherRecords
 from ropewalk.tracking.records import AttemptBegan, Metrics, Record, RecordSink
@@ -140,16 +142,21 @@ class PoolPlaces(Places):
         self._wanted: dict[int, Request | None] = {}
         """What is asked of attempts whose process is not known yet; None kills it."""
         self._lock = threading.Lock()
-        self.pool = Pool(
-            num, engine=engine, session=session, resources=resources, preload=preload, at_most_once=True, name=name
-        )
-        self._session = self.pool.session
-        self._trials = TrialRecords(sink, self._name_of_group, self._began, self._events.put)
-        self._records = LauncherRecords(self._session.records, self._trials, self._trials.runs_of)
-
-    @property
-    def _name_of_group(self) -> str:
-        return self.pool.name
+        self._trials = TrialRecords(sink, name, self._began, self._events.put)
+        self._session = leased(session, engine=engine)
+        try:
+            self._records = LauncherRecords(self._session.records, self._trials, self._trials.runs_of)
+            try:
+                self.pool = Pool(
+                    num, session=self._session, resources=resources, preload=preload, at_most_once=True, name=name
+                )
+            except BaseException:
+                self._records.close()
+                raise
+        except BaseException:
+            self._session.release()
+            raise
+        self._is_closed = False
 
     def begin(self, task: TrialTask) -> None:
         self._trials.expect(task)
@@ -178,12 +185,15 @@ class PoolPlaces(Places):
     def kill(self, task: TrialTask) -> None:
         process = self._process(task, None)
         if process is not None:
-            self._session.processes.kill(process)
+            self._kill(process)
 
     def close(self) -> None:
-        self.pool.terminate()
-        self.pool.join()
-        self._records.close()
+        if not self._is_closed:
+            self._is_closed = True
+            self.pool.terminate()
+            self.pool.join()
+            self._records.close()
+            self._session.release()
 
     def _began(self, task: TrialTask, process: str) -> None:
         """Note which process works on an attempt; from the loop's thread."""
@@ -191,7 +201,7 @@ class PoolPlaces(Places):
             self._processes[task.token] = process
             asked = self._wanted.pop(task.token, Request.NOTHING)
         if asked is None:
-            self._session.processes.kill(process)
+            self._kill(process)
         elif asked is not Request.NOTHING:
             self._send(process, task.token, asked)
 
@@ -201,6 +211,9 @@ class PoolPlaces(Places):
             if process is None:
                 self._wanted[task.token] = request
             return process
+
+    def _kill(self, process: str) -> None:
+        self._session.loop.call_soon(lambda: self._session.processes.signal(process, signal.SIGKILL))
 
     def _send(self, process: str, token: int, request: Request) -> None:
         self._session.processes.request(process, request.word(token))

@@ -18,7 +18,7 @@ from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.search.book import Begin, Broken, Instruction, Retries, SearchBook, StopTrial, TrialFacts
 from ropewalk.search.places import AttemptDied, AttemptEvent, AttemptReported, AttemptReturned, Places
 from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
-from ropewalk.tracking.log_policies import LogPolicy, LogVerdict, verdict_of
+from ropewalk.tracking.log_policies import LogPolicy, findings
 
 logger = logging.getLogger(__name__)
 
@@ -217,10 +217,10 @@ class SearchRun:
         self._keeper.changed(facts)
 
     def _failed(self, attempt: _UnderWay, cause: str, failure_class: str, retries: Retries) -> None:
-        verdict: LogVerdict = verdict_of(self._limits.log_policies, cause)
-        if verdict.labels:
-            self._keeper.labelled(attempt.task, verdict.labels)
-        if verdict.no_retry:
+        found = findings(self._limits.log_policies, cause.splitlines())
+        if found.labels:
+            self._keeper.labelled(attempt.task, found.labels)
+        if found.no_retry:
             retries = Retries.NEVER
         why = last_line(cause)
         logger.warning("trial %d, attempt %d: %s", attempt.task.trial, attempt.task.attempt, why)

@@ -24,7 +24,7 @@ from ropewalk.processes.page import REQUEST
 from ropewalk.program.program import Program
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import set_current_run
-from ropewalk.tracking.failure_classes import class_of
+from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.interruptions import PAUSE, STOP
 from ropewalk.tracking.pipe_sink import sink_here
 from ropewalk.tracking.records import AttemptBegan, AttemptEnded, Metrics, Record, RecordSink
@@ -217,7 +217,7 @@ def work_on(
     except RunStopped:
         ended = "stopped"
     except Exception as error:
-        ended, failure_class = "failed", class_of(error)
+        ended, failure_class = "failed", class_of_exception(error)
         cause = "".join(traceback.format_exception(error))[-_MOST_CAUSE:]
     finally:
         set_current_run(None)
