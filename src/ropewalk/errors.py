@@ -51,6 +51,12 @@
     ├── StageStalled (TimeoutError)           all stages answer, but a step does not finish
     ├── EnvironmentFailed                     an environment of reinforcement learning failed; names the episode's seed
     │   └── EnvironmentLost                   the process of an environment died, or did not answer in time
+    ├── StoreError                            a store of runs cannot be read or written at the moment; says which
+    │   ├── StoreMissing (FileNotFoundError)  there is no store yet
+    │   ├── StoreTooNew                       a newer version of Ropewalk has written the store
+    │   └── StoreCorrupt                      the file is damaged, or is no store of Ropewalk
+    ├── RunNotFound (LookupError)             no run, or more than one, has this id or name; names the near ones
+    ├── RunStillRunning                       a run that is running cannot be deleted
     └── ExchangeError                         gradients could not be exchanged
         ├── ExchangeInvalid (ValueError)      parts of an exchange do not fit together; says what to use instead
         ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and during which operation
@@ -551,6 +557,56 @@ class EnvironmentLost(EnvironmentFailed):
 
     cause: str = ""
     stacks: str = ""
+
+
+class StoreError(RopewalkError):
+    """A store of runs cannot be read or written at the moment; what was stored before is not affected.
+
+    Attributes:
+        where: path of the store, or its URL without the password.
+    """
+
+    where: str = ""
+
+
+class StoreMissing(StoreError, FileNotFoundError):
+    """There is no store at this path yet."""
+
+
+class StoreTooNew(StoreError):
+    """A newer version of Ropewalk has written the store.
+
+    Attributes:
+        revision: revision of its tables.
+    """
+
+    revision: str = ""
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged, or is no store of Ropewalk; it was not changed."""
+
+
+class RunNotFound(RopewalkError, LookupError):
+    """No run of a store has this id or name, or more than one has it.
+
+    Attributes:
+        ref: the text that was looked for.
+        candidates: ids of the runs that it may mean.
+    """
+
+    ref: str = ""
+    candidates: tuple[str, ...] = ()
+
+
+class RunStillRunning(RopewalkError):
+    """A run that is running, or one that belongs to it, cannot be deleted.
+
+    Attributes:
+        runs: ids of the runs that are running.
+    """
+
+    runs: tuple[str, ...] = ()
 
 
 class ExchangeError(RopewalkError):
