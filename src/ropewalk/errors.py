@@ -40,6 +40,7 @@
     ├── PlanInvalid (ValueError)              the stages are not a valid plan of this model on these devices
     │   └── NoPlanFits                        no plan meets the request; names both numbers and the smallest change
     ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to begin anew
+    ├── SearchInvalid (ValueError)            an argument of a search cannot be used; says which, and what can be
     ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
@@ -437,6 +438,10 @@ class LimiterDeadlock(RopewalkError):
 
     table: str = ""
     waited_s: float = 0.0
+
+
+class SearchInvalid(RopewalkError, ValueError):
+    """A search, or its space, sampler or scheduler, has an argument that cannot be used."""
 
 
 class EvaluationFailed(RopewalkError):

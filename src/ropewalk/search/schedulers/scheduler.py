@@ -21,7 +21,8 @@ class Start:
     """Begin a new trial, with a configuration of the sampler."""
 
     budget: float | None
-    """The step at which the trial pauses by itself, having written a checkpoint; None: it runs until its own end."""
+    """The trial pauses by itself at the first step from here on, having written a checkpoint; None: it runs until its
+    own end."""
     bracket: int = 0
     """The bracket of rungs that the trial belongs to."""
 
@@ -39,9 +40,9 @@ class Wait(enum.Enum):
     """What `next` returns if there is nothing to begin."""
 
     WAIT = "wait"
-    """Nothing now; ask again after the next report, pause or end."""
+    """Nothing now; ask again after the next report, pause, end or failure. Only returned while a trial is under way."""
     FINISHED = "finished"
-    """Nothing any more, whatever trials under way still report."""
+    """Nothing any more, whatever trials under way still report: those that are paused stay paused."""
 
 
 WAIT, FINISHED = Wait.WAIT, Wait.FINISHED
@@ -63,13 +64,13 @@ class Scheduler(ABC):
 
     Trials are numbered from 0 in the order in which they were started: the n-th `Start` that `next` returned and that
     was carried out is trial n - 1. The caller reports that by `started`, because the trials of a search are limited and
-    its space may be exhausted: a `Start` that was not carried out never happened.
+    its space may be exhausted: a `Start` that was not carried out never happened. Then `exhausted` is called.
     """
 
     needs_checkpoints: bool = False
     """Whether it pauses trials and continues them, for which they must write checkpoints."""
-    max_steps: float | None = None
-    """The step at which every trial ends by itself, as `run.steps` counts; None: the trial's function decides."""
+    is_exhausted: bool = False
+    """Whether no further trial is started. Then `next` returns no `Start`."""
 
     @abstractmethod
     def next(self) -> Start | Promote | Wait:
@@ -80,22 +81,23 @@ class Scheduler(ABC):
         """A trial was begun as `next` said."""
 
     def exhausted(self) -> None:
-        """No further trial can be started: `next` returns no `Start` any more, and waits for none."""
+        """No further trial is started: their number, or the space, is exhausted. May be called again."""
+        self.is_exhausted = True
 
-    def promoted(self, promote: Promote) -> None:
+    def promoted(self, promote: Promote) -> None:  # noqa: B027  # only for those that pause
         """A paused trial was continued as `next` said."""
 
     @abstractmethod
     def reported(self, trial: int, step: float, score: float) -> Verdict:
-        """A trial under way has reported its score at a step; steps of one trial increase."""
+        """A trial under way has reported its score at a step; its steps increase. After STOP it reports no more."""
 
-    def paused(self, trial: int, step: float) -> None:
+    def paused(self, trial: int, step: float) -> None:  # noqa: B027  # only for those that pause
         """A trial has paused at its budget, after its report at that step."""
 
     @abstractmethod
     def ended(self, trial: int) -> None:
-        """A trial has ended by itself, or as STOP said. It reports nothing more, and cannot be promoted."""
+        """A trial has ended, by itself, by STOP or while paused. It reports nothing more, and cannot be promoted."""
 
     @abstractmethod
     def failed(self, trial: int) -> None:
-        """A trial has failed for good: it counts as the worst wherever it has not reported."""
+        """A trial has failed for good, perhaps while paused: it counts as the worst wherever it has not reported."""
