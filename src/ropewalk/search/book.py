@@ -357,7 +357,9 @@ class SearchBook:
                 self._pause(self.trials[trial], float(step))
             case ["end", int(trial)]:
                 facts = self.trials[trial]
-                self._finish(facts, TrialState.STOPPED if facts.is_asked_to_stop else TrialState.DONE)
+                most = self.scheduler.max_steps
+                is_whole = not facts.is_asked_to_stop or (most is not None and facts.step >= most)
+                self._finish(facts, TrialState.DONE if is_whole else TrialState.STOPPED)
                 self.scheduler.ended(trial)
             case ["drop", int(trial), str(why)]:
                 self.trials[trial].why = why
