@@ -43,6 +43,7 @@
     ├── SearchInvalid (ValueError)            an argument of a search cannot be used; says which, and what can be
     ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
+    ├── SearchInvalid (ValueError)            a search cannot run as it is described; names the parameter or option
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
     ├── LocalExecutorFailed                   a local executor was used after one of its steps had failed
@@ -446,6 +447,16 @@ class SearchInvalid(RopewalkError, ValueError):
 
 class EvaluationFailed(RopewalkError):
     """A fitness is NaN where NaN is not allowed, or all evaluations fail."""
+
+
+class SearchInvalid(RopewalkError, ValueError):
+    """A space, a configuration, a sampler or another part of a search is invalid.
+
+    Attributes:
+        parameter: name of the hyperparameter that is the problem; empty if it is none.
+    """
+
+    parameter: str = ""
 
 
 class ScheduleInvalid(RopewalkError, ValueError):
