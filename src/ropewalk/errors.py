@@ -40,10 +40,10 @@
     ├── PlanInvalid (ValueError)              the stages are not a valid plan of this model on these devices
     │   └── NoPlanFits                        no plan meets the request; names both numbers and the smallest change
     ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to begin anew
-    ├── SearchInvalid (ValueError)            an argument of a search cannot be used; says which, and what can be
     ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
     ├── SearchInvalid (ValueError)            a search cannot run as it is described; names the parameter or option
+    ├── SearchFailed                          a search cannot succeed; says in which way all of its trials fail
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
     ├── LocalExecutorFailed                   a local executor was used after one of its steps had failed
@@ -441,10 +441,6 @@ class LimiterDeadlock(RopewalkError):
     waited_s: float = 0.0
 
 
-class SearchInvalid(RopewalkError, ValueError):
-    """A search, or its space, sampler or scheduler, has an argument that cannot be used."""
-
-
 class EvaluationFailed(RopewalkError):
     """A fitness is NaN where NaN is not allowed, or all evaluations fail."""
 
@@ -457,6 +453,10 @@ class SearchInvalid(RopewalkError, ValueError):
     """
 
     parameter: str = ""
+
+
+class SearchFailed(RopewalkError):
+    """A search cannot succeed: every trial fails in the same way, or none logs its metric."""
 
 
 class ScheduleInvalid(RopewalkError, ValueError):

@@ -126,7 +126,7 @@ class ObjectiveNotes:
         names: tuple[str, ...],
         reported: Callable[[float, tuple[float, ...]], object] = lambda step, values: None,
     ) -> None:
-        self._sink, self._names, self._reported = sink, names, reported
+        self._sink, self.names, self._reported = sink, names, reported
         self._step, self._partial = 0.0, dict[str, float]()
         self.reports: list[tuple[float, tuple[float, ...]]] = []
         self.logged: dict[str, None] = {}
@@ -150,12 +150,12 @@ class ObjectiveNotes:
         if len(self.logged) < _MOST_NAMES:
             self.logged.update(dict.fromkeys(f"{prefix}{name}" for name in metrics.names))
         for name, value in zip(metrics.names, metrics.values, strict=True):
-            if f"{prefix}{name}" in self._names:
+            if f"{prefix}{name}" in self.names:
                 if metrics.step != self._step:
                     self._step, self._partial = metrics.step, {}
                 self._partial[f"{prefix}{name}"] = value
-                if len(self._partial) == len(self._names):
-                    report = tuple(self._partial[each] for each in self._names)
+                if len(self._partial) == len(self.names):
+                    report = tuple(self._partial[each] for each in self.names)
                     self.reports.append((metrics.step, report))
                     self._reported(metrics.step, report)
 
