@@ -118,7 +118,9 @@ def test_a_trial_that_fails_goes_on_from_its_checkpoint(made: Callable[..., Sear
 
 
 def test_a_search_whose_trials_all_fail_in_the_same_way_ends_with_that(made: Callable[..., Search]) -> None:
-    with pytest.raises(SearchFailed, match=r"3 trials have failed in the same way .*FileNotFoundError: no data for 0\."):
+    with pytest.raises(
+        SearchFailed, match=r"3 trials have failed in the same way .*FileNotFoundError: no data for 0\."
+    ):
         made(functions.raises, trials=100).run()
 
 

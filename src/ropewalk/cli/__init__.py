@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from ropewalk.version import VERSION
 
-COMMANDS = ("run", "submit", "plan", "checkpoint", "ps", "logs", "attach", "stop", "stack", "doctor")
+COMMANDS = ("run", "submit", "plan", "search", "checkpoint", "ps", "logs", "attach", "stop", "stack", "doctor")
 """Each command is one file with one function of its name, imported when the command is called or its help is shown."""
 _RUN_SCRIPTS = ("run", "submit")
 """Those that take the arguments of a script."""

@@ -315,7 +315,9 @@ class SearchBook:
                     self._check_decision(line)
                     self._note(line, is_repeated=True)
                 except (IndexError, KeyError, TypeError, ValueError) as error:
-                    raise ValueError(f"line {number} of the search's log, {line!r:.200}, cannot be repeated: {error}") from error
+                    raise ValueError(
+                        f"line {number} of the search's log, {line!r:.200}, cannot be repeated: {error}"
+                    ) from error
         finally:
             self._log = log
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ropewalk.search.results import SearchResults
+from ropewalk.search.results import SearchResults, TrialResult
 
 _FEWEST = 8
 """With fewer finished trials the shares are chance."""
@@ -27,6 +27,15 @@ def importances(results: SearchResults) -> dict[str, float]:
         return {}
     import optuna  # takes half a second to import
 
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    try:
+        return _shares(optuna, results, trials, names)
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+
+
+def _shares(optuna: Any, results: SearchResults, trials: list[TrialResult], names: list[str]) -> dict[str, float]:
     columns = {name: [trial.hyperparameters[name] for trial in trials] for name in names}
     kinds = {name: _distribution(optuna, values) for name, values in columns.items()}
     study = optuna.create_study(direction="maximize" if results.modes[0] == "max" else "minimize")

@@ -24,6 +24,8 @@ from ropewalk.search.results import SearchResults, TrialResult
 _COLOURS = "viridis"
 _LOG_FROM = 20.0
 """Positive values whose range exceeds this factor get a logarithmic axis."""
+_FEWEST_BARS = 4
+"""Room for this many bars at least, so that a single one is no square."""
 _MOST_AXES = 12
 """More hyperparameters than these are left out, from the least important on."""
 
@@ -77,7 +79,8 @@ def _draw_importance(axes: Any, weights: dict[str, float]) -> None:
         axes.set_axis_off()
         return
     shown = sorted(weights.items(), key=lambda pair: pair[1])[-_MOST_AXES:]
-    axes.barh([name for name, _ in shown], [weight for _, weight in shown])
+    axes.barh([name for name, _ in shown], [weight for _, weight in shown], height=0.6)
+    axes.set_ylim(len(shown) - max(len(shown), _FEWEST_BARS) - 0.5, len(shown) - 0.5)
     axes.set_xlabel("share of what explains the best tenth (PED-ANOVA)")
 
 
@@ -85,7 +88,8 @@ def _draw_steps(axes: Any, results: SearchResults, trials: Sequence[TrialResult]
     """Draw the curve of every trial: where many end, there is a rung."""
     sign = 1 if results.modes[0] == "max" else -1
     curves = [
-        [(step, sign * score) for step, score in sorted(trial.scores.items()) if math.isfinite(score)] for trial in trials
+        [(step, sign * score) for step, score in sorted(trial.scores.items()) if math.isfinite(score)]
+        for trial in trials
     ]
     axes.add_collection(LineCollection(curves, array=_colours(results, trials), cmap=_COLOURS, linewidth=1, alpha=0.8))
     axes.plot([curve[-1][0] for curve in curves], [curve[-1][1] for curve in curves], "k.", markersize=3)
@@ -101,7 +105,9 @@ def _draw_configurations(
 ) -> None:
     axes.set_title("configurations")
     if not names:
-        axes.text(0.5, 0.5, "all trials have the same configuration", ha="center", va="center", transform=axes.transAxes)
+        axes.text(
+            0.5, 0.5, "all trials have the same configuration", ha="center", va="center", transform=axes.transAxes
+        )
         axes.set_axis_off()
         return
     heights = np.column_stack([_heights(axes, at, name, trials) for at, name in enumerate(names)])
@@ -111,7 +117,7 @@ def _draw_configurations(
     axes.add_collection(colours)
     for at in range(len(names) + 1):
         axes.axvline(at, color="0.7", linewidth=0.8, zorder=0)
-    axes.set(xlim=(-0.1, len(names) + 0.1), ylim=(-0.05, 1.05), yticks=[])
+    axes.set(xlim=(-0.1, len(names) + 0.1), ylim=(-0.12, 1.12), yticks=[])
     axes.set_xticks(range(len(names) + 1), [*names, results.metrics[0]], rotation=20, ha="right")
     values = [_best(trial) for trial in trials]
     colours.set_norm(Normalize(min(values), max(values)))

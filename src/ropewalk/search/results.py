@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from ropewalk.errors import RopewalkError
+from ropewalk.errors import SearchFailed
 from ropewalk.escaping import escaped
 from ropewalk.search.book import Mode, SearchBook, TrialFacts
 from ropewalk.text_table import text_table
@@ -105,16 +105,16 @@ class SearchResults(Sequence[TrialResult]):
         """
         best = next(iter(self.ranked()), None)
         if best is None or best.best is None:
-            raise RopewalkError(f"none of the {len(self)} trials of search {self.name!r} has reported {self.metrics[0]!r}")
+            raise SearchFailed(
+                f"none of the {len(self)} trials of search {self.name!r} has reported {self.metrics[0]!r}"
+            )
         return best
 
     @property
     def pareto_front(self) -> list[TrialResult]:
         """The trials that no other one surpasses in one objective without falling behind in another."""
         points = [(trial, self._score(trial)) for trial in self if len(trial.values) == len(self.metrics)]
-        return [
-            trial for trial, own in points if not any(_dominates(other, own) for _, other in points)
-        ]
+        return [trial for trial, own in points if not any(_dominates(other, own) for _, other in points)]
 
     def ranked(self) -> list[TrialResult]:
         """Return the trials from the best to the worst; those without a report come last."""

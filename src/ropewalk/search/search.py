@@ -1,16 +1,16 @@
 """`Search`: many trials of one training function, from its settings to the table of results.
 
-    def train(run, rate, width):
-        model, saved = make(width), run.restore()
-        if saved:
-            model.load_state_dict(saved.state)
-        for epoch in run.steps(81):
-            run.log(accuracy=train_epoch(model, rate))
-            run.checkpoint(lambda: model.state_dict())
+def train(run, rate, width):
+    model, saved = make(width), run.restore()
+    if saved:
+        model.load_state_dict(saved.state)
+    for epoch in run.steps(81):
+        run.log(accuracy=train_epoch(model, rate))
+        run.checkpoint(lambda: model.state_dict())
 
-    search = Search(train, {"rate": LogUniform(1e-4, 1), "width": Integers(8, 256, log=True)},
-                    metric="accuracy", scheduler=ASHA(R=81, eta=3), trials=64)
-    print(search.run())
+search = Search(train, {"rate": LogUniform(1e-4, 1), "width": Integers(8, 256, log=True)},
+                metric="accuracy", scheduler=ASHA(R=81, eta=3), trials=64)
+print(search.run())
 """
 
 from __future__ import annotations
@@ -242,7 +242,9 @@ class Search:
                 f'{", ".join(self.metrics)}; use scheduler="none", or one metric'
             )
         if self._trials is None and isinstance(self._scheduler, NoScheduler) and self.space.size is None:
-            raise SearchInvalid("without trials= this search would never end: its space has no end; say how many trials")
+            raise SearchInvalid(
+                "without trials= this search would never end: its space has no end; say how many trials"
+            )
         _check_parameters(self._train, self.space)
 
     def _open(self, store: RunStore, writer: StoreWriter) -> tuple[SearchBook, StoreKeeper]:
@@ -400,7 +402,9 @@ def _check_parameters(train: Train, space: SearchSpace) -> None:
             f"{', '.join(sorted(taken)) or 'nothing'}"
         )
     if missing := sorted(needed - names):
-        raise SearchInvalid(f"{name} needs {missing[0]!r}, and the space has only {', '.join(sorted(names)) or 'nothing'}")
+        raise SearchInvalid(
+            f"{name} needs {missing[0]!r}, and the space has only {', '.join(sorted(names)) or 'nothing'}"
+        )
 
 
 __all__ = ["Search"]

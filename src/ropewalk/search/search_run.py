@@ -1,8 +1,8 @@
 """`SearchRun`: the loop that carries out what a `SearchBook` decides.
 
-    book.begin_next() ─▶ places.begin(task)            places.next_event() ─▶ book ─▶ StopTrial, GiveUp, Broken
-    every line of the book ─▶ store                    records of trials ─▶ store
-    requests from other terminals ◀─ store             Ctrl-C: trials pause at their next step, a second one ends them
+book.begin_next() ─▶ places.begin(task)            places.next_event() ─▶ book ─▶ StopTrial, GiveUp, Broken
+every line of the book ─▶ store                    records of trials ─▶ store
+requests from other terminals ◀─ store             Ctrl-C: trials pause at their next step, a second one ends them
 """
 
 from __future__ import annotations
@@ -289,7 +289,9 @@ class SearchRun:
             case "stop" | "kill":
                 text = self._end_trial(request, facts, attempt)
             case other:
-                self._keeper.answer(request, False, f"a trial can be paused, continued, stopped and killed, not {other!r}")
+                self._keeper.answer(
+                    request, False, f"a trial can be paused, continued, stopped and killed, not {other!r}"
+                )
                 return
         self._keeper.answer(request, True, text)
 

@@ -1,7 +1,7 @@
 """`StoreKeeper`: keeps a search in a store of runs, and finds it there again.
 
-    search   a run of kind "search": its settings as the config, each line of the book as an event
-    trials   runs of kind "trial" whose parent is the search; their ids are those of the search and their numbers
+search   a run of kind "search": its settings as the config, each line of the book as an event
+trials   runs of kind "trial" whose parent is the search; their ids are those of the search and their numbers
 """
 
 from __future__ import annotations
