@@ -366,9 +366,9 @@ def test_a_scheduler_that_decides_otherwise_than_the_log_is_an_error() -> None:
 def test_a_scheduler_that_stops_other_trials_than_in_the_log_is_an_error() -> None:
     lines: list[Line] = [["start", 0, {}, None, 0], ["report", 0, 1, [-11.0], "stop"]]
     made().replay(lines)
-    with pytest.raises(ValueError, match="line 2 .*the scheduler stops trial 0 now"):
+    with pytest.raises(ValueError, match=r"line 2 .*the scheduler stops trial 0 now"):
         made().replay([lines[0], ["report", 0, 1, [-11.0]]])
-    with pytest.raises(ValueError, match="line 2 .*the scheduler does not stop trial 0 now"):
+    with pytest.raises(ValueError, match=r"line 2 .*the scheduler does not stop trial 0 now"):
         made().replay([lines[0], ["report", 0, 1, [11.0], "stop"]])
 
 

@@ -20,7 +20,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.scheduler import STOP, Promote, Scheduler, Start
@@ -149,7 +149,7 @@ class SearchBook:
         max_trials: int | None,
         max_restarts: int = 5,
         first: Sequence[Mapping[str, Any]] = (),
-        log: Callable[[Line], object] = lambda line: None,
+        log: Callable[[Line], object] | None = None,
     ) -> None:
         self.scheduler, self.sampler = scheduler, sampler
         self.metrics, self.modes = tuple(metrics), tuple(modes)
@@ -162,7 +162,7 @@ class SearchBook:
         self._first = [dict(values) for values in first]
         self._observed: list[Observed] = []
         self._is_exhausted = False
-        self._log = log
+        self._log: Callable[[Line], object] = log or _forget
 
     # --- looking at it ------------------------------------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ class SearchBook:
             ValueError: a line does not fit those before it, or the scheduler decides otherwise than it did: its
                 settings, or those of the search, have changed.
         """
-        log, self._log = self._log, lambda line: None
+        log, self._log = self._log, _forget
         try:
             for number, line in enumerate(lines, 1):
                 try:
@@ -339,7 +339,7 @@ class SearchBook:
         """Change the book as a line says, then log it."""
         match line:
             case ["start", int(number), dict(values), budget, int(bracket)]:
-                self.trials.append(TrialFacts(number, dict(values), budget, bracket))
+                self.trials.append(TrialFacts(number, cast("dict[str, Any]", values), budget, bracket))
                 self._observed.append(Observed(number, self.trials[number].hyperparameters, None, 0.0, True))
                 self.scheduler.started(number, Start(budget, bracket))
             case ["promote", int(trial), budget]:
@@ -445,6 +445,10 @@ class SearchBook:
             facts.state is TrialState.FAILED,
             facts.history,
         )
+
+
+def _forget(line: Line) -> None:
+    """Log nothing."""
 
 
 __all__ = [

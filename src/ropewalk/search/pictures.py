@@ -75,8 +75,7 @@ def _draw_history(axes: Any, results: SearchResults, trials: Sequence[TrialResul
 def _draw_importance(axes: Any, weights: dict[str, float]) -> None:
     axes.set_title("importance of hyperparameters")
     if not weights:
-        axes.text(0.5, 0.5, "too few finished trials", ha="center", va="center", transform=axes.transAxes)
-        axes.set_axis_off()
+        _say(axes, "too few trials with different values")
         return
     shown = sorted(weights.items(), key=lambda pair: pair[1])[-_MOST_AXES:]
     axes.barh([name for name, _ in shown], [weight for _, weight in shown], height=0.6)
@@ -105,10 +104,7 @@ def _draw_configurations(
 ) -> None:
     axes.set_title("configurations")
     if not names:
-        axes.text(
-            0.5, 0.5, "all trials have the same configuration", ha="center", va="center", transform=axes.transAxes
-        )
-        axes.set_axis_off()
+        _say(axes, "all trials have the same configuration")
         return
     heights = np.column_stack([_heights(axes, at, name, trials) for at, name in enumerate(names)])
     own = _scaled([_best(trial) for trial in trials])
@@ -137,6 +133,12 @@ def _heights(axes: Any, at: int, name: str, trials: Sequence[TrialResult]) -> np
     kinds = sorted({str(value) for value in values})
     _label(axes, at, kinds[0], kinds[-1])
     return _scaled([float(kinds.index(str(value))) for value in values])
+
+
+def _say(axes: Any, words: str) -> None:
+    """Show a sentence in place of a drawing."""
+    axes.text(0.5, 0.5, words, ha="center", va="center", transform=axes.transAxes)
+    axes.set_axis_off()
 
 
 def _label(axes: Any, at: int, low: str, high: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -150,10 +151,10 @@ class SearchResults(Sequence[TrialResult]):
             ImportError: pandas is not installed.
         """
         try:
-            import pandas as pd  # an optional package of the user
+            pandas: Any = importlib.import_module("pandas")  # an optional package of the user
         except ImportError as error:
             raise ImportError("to_pandas needs pandas: pip install pandas; to_records works without it") from error
-        return pd.DataFrame.from_records(self.to_records())
+        return pandas.DataFrame.from_records(self.to_records())
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the history, the configurations, the importance of hyperparameters and the steps of all trials.

@@ -23,7 +23,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from ropewalk import settings
 from ropewalk.engines.resources import Resources, usable_cpus
@@ -271,8 +271,8 @@ class Search:
             book.replay(lines)
         except ValueError as error:
             raise SearchInvalid(
-                f"search {name!r} ({run}) cannot go on: {error}. Its scheduler has other settings now; restore them, or "
-                "begin anew with resume=False"
+                f"search {name!r} ({run}) cannot go on: {error}. Its scheduler has other settings now; restore them, "
+                "or begin anew with resume=False"
             ) from error
 
     def _book(self, log: Callable[[Line], object]) -> SearchBook:
@@ -367,7 +367,7 @@ def running_words(running: SearchRun, why: str) -> str:
 
 def _objectives(metric: str | Sequence[str], mode: Mode | Sequence[Mode]) -> tuple[tuple[str, ...], tuple[Mode, ...]]:
     metrics = (metric,) if isinstance(metric, str) else tuple(metric)
-    modes = (cast("Mode", mode),) * len(metrics) if isinstance(mode, str) else tuple(mode)
+    modes = (mode,) * len(metrics) if isinstance(mode, str) else tuple(mode)
     if not metrics or len(set(metrics)) < len(metrics):
         raise SearchInvalid(f"metric is a name, or several different ones, not {metric!r}")
     if len(modes) != len(metrics) or any(each not in ("max", "min") for each in modes):

@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ropewalk.processes import bootstrap
 from ropewalk.processes.page import REQUEST
@@ -256,6 +256,6 @@ def _take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
         with value.launch() as running:
             running.wait()
     elif isinstance(value, Mapping):
-        run.log(value, step=step)
+        run.log(cast("Mapping[str, Any]", value), step=step)
     elif notes.step != step or not notes.reports:
         run.log({notes.names[0]: value}, step=step)
