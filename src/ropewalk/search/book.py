@@ -20,7 +20,7 @@ import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.scheduler import STOP, Promote, Scheduler, Start
@@ -224,7 +224,7 @@ class SearchBook:
 
     def _begin(self, line: Line) -> Begin:
         self._note(line)
-        trial = self.trials[line[1]]
+        trial = self.trials[int(line[1])]
         return Begin(trial.number, trial.attempts, trial.budget)
 
     # --- what trials do -----------------------------------------------------------------------------------------------
@@ -338,8 +338,8 @@ class SearchBook:
     def _note(self, line: Line, *, is_repeated: bool = False) -> None:
         """Change the book as a line says, then log it."""
         match line:
-            case ["start", int(number), dict(values), budget, int(bracket)]:
-                self.trials.append(TrialFacts(number, cast("dict[str, Any]", values), budget, bracket))
+            case ["start", int(number), dict(), budget, int(bracket)]:
+                self.trials.append(TrialFacts(number, dict(line[2]), budget, bracket))
                 self._observed.append(Observed(number, self.trials[number].hyperparameters, None, 0.0, True))
                 self.scheduler.started(number, Start(budget, bracket))
             case ["promote", int(trial), budget]:
