@@ -137,7 +137,7 @@ def _one(name: str, value: Any, conditions: Terms) -> Iterator[Hyperparameter]:
         nested = cast(Mapping[Any, Any], value)
         if not nested:
             raise SearchInvalid(
-                f"{name} is an empty mapping; leave it out, or name its hyperparameters", parameter=name
+                f"{name} is an empty mapping; leave it out or fill it", parameter=name
             )
         yield from _flattened(nested, f"{name}.", conditions)
     elif isinstance(value, type) or (isinstance(value, Sequence) and not isinstance(value, str)):

@@ -34,9 +34,8 @@ class NameStreams:
             distribution: its distribution.
         """
         if name not in self._generators:
-            digest = hashlib.sha256(name.encode()).digest()
-            entropy = (self._seed, self._trial, int.from_bytes(digest[:8], "little"))
-            self._generators[name] = np.random.default_rng(entropy)
+            digest = hashlib.sha256(f"{self._seed} {self._trial} {name}".encode()).digest()
+            self._generators[name] = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
         return plain(distribution.draw(self._generators[name]), name)
 
 

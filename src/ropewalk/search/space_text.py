@@ -144,7 +144,7 @@ def _level(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 def _entry(value: Any, name: str) -> Any:
     if isinstance(value, list):
         raise SearchInvalid(
-            f"{name} is the list {value}; one of several values is {{ choice = [...] }}", parameter=name
+            f"{name} is the list {value}; one of its values is {{ choice = [...] }}", parameter=name
         )
     if not isinstance(value, Mapping):
         return value
