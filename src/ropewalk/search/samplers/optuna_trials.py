@@ -22,7 +22,7 @@ from ropewalk.search.fitting import fitted
 from ropewalk.search.samplers.sampler import Observed
 from ropewalk.search.space import SearchSpace
 
-_LONG_AGO = datetime.datetime(2000, 1, 1)  # Optuna's times have no zone, and nothing reads this one
+_LONG_AGO = datetime.datetime(2000, 1, 1)  # noqa: DTZ001  # Optuna's times have no zone, and nothing reads this one
 
 
 class SharedTrial(FrozenTrial):
