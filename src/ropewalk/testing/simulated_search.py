@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.search.schedulers.scheduler import FINISHED, STOP, WAIT, Promote, Scheduler, Start, Verdict
+from ropewalk.search.schedulers.scheduler import FINISHED, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
 
 
 class SimulatedState(enum.Enum):
@@ -135,7 +135,7 @@ class SimulatedSearch:
         self.calls.append(SchedulerCall(method, arguments, answer))
         return answer
 
-    def _ask(self) -> Start | Promote | None:
+    def _ask(self) -> Start | Promote | Wait:
         answer = self._call("next")
         assert answer == self.scheduler.next(), f"next() must change nothing, but it returned {answer} first"
         return answer
