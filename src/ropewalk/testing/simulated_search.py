@@ -74,6 +74,7 @@ class SimulatedSearch:
     Attributes:
         scheduler: the scheduler.
         trials: every trial, by its number.
+        running: the trials that are under way.
         calls: every call of the scheduler, in order.
         num_taken: number of steps that all trials have taken.
     """
@@ -95,13 +96,9 @@ class SimulatedSearch:
         self._failure_rate, self._removal_rate = failure_rate, removal_rate
         self._is_waiting = self._is_finished = False
         self.trials: list[SimulatedTrial] = []
+        self.running: list[SimulatedTrial] = []
         self.calls: list[SchedulerCall] = []
         self.num_taken = 0
-
-    @property
-    def running(self) -> list[SimulatedTrial]:
-        """The trials that are under way."""
-        return [trial for trial in self.trials if trial.state is SimulatedState.RUNNING]
 
     @property
     def is_over(self) -> bool:
@@ -120,13 +117,12 @@ class SimulatedSearch:
 
     def advance(self) -> None:
         """Let one thing happen: a free place is filled, or a trial takes a step."""
-        running = self.running
-        can_fill = len(running) < self._places and not self._is_waiting and not self._is_finished
-        if can_fill and (not running or self._rng.random() < 0.5):
+        can_fill = len(self.running) < self._places and not self._is_waiting and not self._is_finished
+        if can_fill and (not self.running or self._rng.random() < 0.5):
             self._fill()
         else:
-            assert running, "next() returned WAIT although no trial is under way: the search would wait for ever"
-            self._step(self._rng.choice(running))
+            assert self.running, "next() returned WAIT although no trial is under way: the search would wait for ever"
+            self._step(self._rng.choice(self.running))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -160,6 +156,7 @@ class SimulatedSearch:
             return
         trial = SimulatedTrial(len(self.trials), start.bracket, start.budget)
         self.trials.append(trial)
+        self.running.append(trial)
         self._call("started", trial.number, start)
 
     def _promote(self, promote: Promote) -> None:
@@ -168,6 +165,7 @@ class SimulatedSearch:
         assert trial.state is SimulatedState.PAUSED, f"{promote}, but that trial is {trial.state.value}"
         self._check_budget(promote.budget, trial.step)
         trial.budget, trial.state = promote.budget, SimulatedState.RUNNING
+        self.running.append(trial)
         self._call("promoted", promote)
 
     def _check_budget(self, budget: float | None, step: float) -> None:
@@ -182,8 +180,12 @@ class SimulatedSearch:
             self._leave(trial, SimulatedState.FAILED)
         else:
             self._train(trial)
-        paused = [other for other in self.trials if other.state is SimulatedState.PAUSED]
-        if paused and self._rng.random() < self._removal_rate:
+        if self._rng.random() < self._removal_rate:
+            self._remove()
+
+    def _remove(self) -> None:
+        paused = [trial for trial in self.trials if trial.state is SimulatedState.PAUSED]
+        if paused:
             how = self._rng.choice((SimulatedState.ENDED, SimulatedState.FAILED))
             self._leave(self._rng.choice(paused), how)
 
@@ -197,9 +199,12 @@ class SimulatedSearch:
             self._leave(trial, SimulatedState.ENDED)
         elif trial.budget is not None and trial.step >= trial.budget:
             trial.state = SimulatedState.PAUSED
+            self.running.remove(trial)
             self._call("paused", trial.number, trial.step)
 
     def _leave(self, trial: SimulatedTrial, state: SimulatedState) -> None:
+        if trial.state is SimulatedState.RUNNING:
+            self.running.remove(trial)
         trial.state = state
         self._call("failed" if state is SimulatedState.FAILED else "ended", trial.number)
 

@@ -10,7 +10,7 @@ import pytest
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.schedulers import FINISHED, GO_ON, WAIT, Hyperband, Promote, Start, Wait
 from tests.search.curves import NUM_CONFIGURATIONS, accuracy
-from tests.search.schedulers.orders import evaluations, in_any_order, recorded_search, thousand_orders
+from tests.search.schedulers.orders import evaluations, in_a_thousand_orders, recorded_search
 
 
 def test_the_table_for_81_and_3_is_that_of_the_paper() -> None:
@@ -50,8 +50,7 @@ def paper_hyperband(R: float, eta: int, first: int) -> set[tuple[int, float]]:
     return evaluated
 
 
-@thousand_orders
-@in_any_order
+@in_a_thousand_orders
 def test_every_trial_gets_the_budgets_of_the_paper(seed: int, places: int) -> None:
     R, eta = ((27, 3), (16, 4), (16, 2))[seed % 3]
     steps = [eta**k for k in range(5) if eta**k <= R]

@@ -9,7 +9,7 @@ import pytest
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, MedianStopping, Start
-from tests.search.schedulers.orders import in_any_order, recorded_search, thousand_orders
+from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
 
 
 def should_stop(reports: dict[int, dict[float, float]], failed: set[int], trial: int, t: float, grace: float) -> bool:
@@ -25,8 +25,7 @@ def should_stop(reports: dict[int, dict[float, float]], failed: set[int], trial:
     return t >= grace and len(means) >= 3 and best < statistics.median(means)
 
 
-@thousand_orders
-@in_any_order
+@in_a_thousand_orders
 def test_the_same_trials_are_stopped_as_by_the_definition(seed: int, places: int) -> None:
     grace = seed % 4
     failure_rate = 0.02 * (seed % 2)
