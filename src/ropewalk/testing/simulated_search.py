@@ -94,7 +94,7 @@ class SimulatedSearch:
         self.scheduler, self._score, self._steps = scheduler, score, steps
         self._most_trials, self._places, self._rng = num_trials, places, rng or random.Random(0)
         self._failure_rate, self._removal_rate = failure_rate, removal_rate
-        self._is_waiting = self._is_finished = False
+        self._is_waiting = self._is_finished = self._is_exhausted = False
         self.trials: list[SimulatedTrial] = []
         self.running: list[SimulatedTrial] = []
         self.calls: list[SchedulerCall] = []
@@ -149,9 +149,10 @@ class SimulatedSearch:
             self._is_finished = True
 
     def _start(self, start: Start) -> None:
-        assert not self.scheduler.is_exhausted, f"{start} after exhausted()"
+        assert not self._is_exhausted, f"{start} after exhausted()"
         self._check_budget(start.budget, 0)
         if len(self.trials) == self._most_trials:
+            self._is_exhausted = True
             self._call("exhausted")
             return
         trial = SimulatedTrial(len(self.trials), start.bracket, start.budget)
