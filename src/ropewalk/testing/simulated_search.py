@@ -64,7 +64,8 @@ class SimulatedSearch:
     Args:
         scheduler: the scheduler.
         score: returns the score of a trial at a step; None if the trial reports nothing there.
-        steps: the steps that a trial takes, increasing; after the last it ends by itself.
+        steps: the steps that a trial takes, increasing; after the last it ends by itself, as at the scheduler's
+            `max_steps`.
         num_trials: the most trials.
         places: how many trials run at a time.
         rng: decides what happens next.
@@ -196,12 +197,16 @@ class SimulatedSearch:
         score = self._score(trial.number, trial.step)
         verdict = None if score is None else self._call("reported", trial.number, trial.step, score)
         assert verdict is None or isinstance(verdict, Verdict), f"reported() must return a Verdict, not {verdict!r}"
-        if verdict is STOP or trial.num_steps == len(self._steps):
+        if verdict is STOP or self._is_at_its_end(trial):
             self._leave(trial, SimulatedState.ENDED)
         elif trial.budget is not None and trial.step >= trial.budget:
             trial.state = SimulatedState.PAUSED
             self.running.remove(trial)
             self._call("paused", trial.number, trial.step)
+
+    def _is_at_its_end(self, trial: SimulatedTrial) -> bool:
+        most = self.scheduler.max_steps
+        return trial.num_steps == len(self._steps) or (most is not None and trial.step >= most)
 
     def _leave(self, trial: SimulatedTrial, state: SimulatedState) -> None:
         if trial.state is SimulatedState.RUNNING:

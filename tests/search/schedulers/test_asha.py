@@ -96,6 +96,12 @@ def test_rung_k_has_budget_r_eta_to_the_s_plus_k() -> None:
         assert [rung.budget for rung in scheduler.brackets[0].rungs] == budgets
 
 
+def test_a_trial_ends_by_itself_at_the_last_rung() -> None:
+    assert [ASHA(R=R, max_brackets=2).max_steps for R in (64, 100)] == [64, 64]
+    search = recorded_search(ASHA(R=9, eta=3), 1, 3, steps=range(1, 20))
+    assert max(trial.step for trial in search.trials) == 9
+
+
 def test_one_in_eta_of_a_rung_goes_on_and_none_waits_for_the_others() -> None:
     scheduler = ASHA(R=16, eta=4)
     for trial in range(4):

@@ -32,6 +32,10 @@ def test_budgets_end_with_R_whatever_r_is() -> None:
     assert Hyperband(R=5, r=5).table() == [[(1, 5)]]
 
 
+def test_a_trial_ends_by_itself_at_R() -> None:
+    assert Hyperband(R=100, eta=3).max_steps == 100
+
+
 def paper_hyperband(R: float, eta: int, first: int) -> set[tuple[int, float]]:
     """Algorithm 1 of arXiv 1603.06560, as it is printed: every configuration with every budget that it gets."""
     s_max = math.floor(math.log(R, eta) + 1e-9)

@@ -88,6 +88,10 @@ def test_the_last_step_stops_every_trial() -> None:
     assert [scheduler.reported(0, step, 1) for step in (4, 5, 6)] == [GO_ON, GO_ON, STOP], "rungs at 1, 2 and 4"
 
 
+def test_a_trial_ends_by_itself_at_R() -> None:
+    assert StoppingASHA(R=100).max_steps == 100
+
+
 def test_a_report_after_several_rungs_counts_in_the_last_of_them() -> None:
     scheduler = make(2)
     scheduler.reported(0, 3, 1)

@@ -21,7 +21,7 @@ from ropewalk.search.schedulers.side_by_side import SideBySide
 class ASHA(Scheduler):
     """Asynchronous successive halving by promotion: a trial pauses at the budget of each rung.
 
-    A trial that has paused at the last rung stays paused. Choose R = r * eta^k: otherwise the last rung has the largest
+    A trial that reaches the last rung is complete. Choose R = r * eta^k: otherwise the last rung has the largest
     of these budgets that is below R.
 
     Args:
@@ -45,6 +45,7 @@ class ASHA(Scheduler):
         self._eta = eta
         self._all = SideBySide(r, R, eta, s, max_brackets)
         self.brackets = tuple(self._all.brackets)
+        self.max_steps = self.brackets[0].rungs[-1].budget
 
     def next(self) -> Start | Promote | Wait:
         for bracket in self.brackets:

@@ -69,6 +69,8 @@ class Scheduler(ABC):
 
     needs_checkpoints: bool = False
     """Whether it pauses trials and continues them, for which they must write checkpoints."""
+    max_steps: float | None = None
+    """The step at which every trial ends by itself, as `run.steps` counts; None: the trial's function decides."""
     is_exhausted: bool = False
     """Whether no further trial is started. Then `next` returns no `Start`."""
 

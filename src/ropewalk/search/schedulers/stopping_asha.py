@@ -40,6 +40,7 @@ class StoppingASHA(Scheduler):
         self._R, self._eta = R, eta
         self._all = SideBySide(r, R, eta, s, max_brackets)
         self.brackets = tuple(self._all.brackets)
+        self.max_steps = R
 
     def next(self) -> Start | Promote | Wait:
         return FINISHED if self.is_exhausted else Start(None, self._all.next_bracket())
