@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.search.schedulers.scheduler import FINISHED, STOP, WAIT, Promote, Scheduler, Start, Verdict
+from ropewalk.search.schedulers.scheduler import FINISHED, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
 
 
 class SimulatedState(enum.Enum):
@@ -64,7 +64,8 @@ class SimulatedSearch:
     Args:
         scheduler: the scheduler.
         score: returns the score of a trial at a step; None if the trial reports nothing there.
-        steps: the steps that a trial takes, increasing; after the last it ends by itself.
+        steps: the steps that a trial takes, increasing; after the last it ends by itself, as at the scheduler's
+            `max_steps`.
         num_trials: the most trials.
         places: how many trials run at a time.
         rng: decides what happens next.
@@ -74,6 +75,7 @@ class SimulatedSearch:
     Attributes:
         scheduler: the scheduler.
         trials: every trial, by its number.
+        running: the trials that are under way.
         calls: every call of the scheduler, in order.
         num_taken: number of steps that all trials have taken.
     """
@@ -93,15 +95,11 @@ class SimulatedSearch:
         self.scheduler, self._score, self._steps = scheduler, score, steps
         self._most_trials, self._places, self._rng = num_trials, places, rng or random.Random(0)
         self._failure_rate, self._removal_rate = failure_rate, removal_rate
-        self._is_waiting = self._is_finished = False
+        self._is_waiting = self._is_finished = self._is_exhausted = False
         self.trials: list[SimulatedTrial] = []
+        self.running: list[SimulatedTrial] = []
         self.calls: list[SchedulerCall] = []
         self.num_taken = 0
-
-    @property
-    def running(self) -> list[SimulatedTrial]:
-        """The trials that are under way."""
-        return [trial for trial in self.trials if trial.state is SimulatedState.RUNNING]
 
     @property
     def is_over(self) -> bool:
@@ -120,13 +118,12 @@ class SimulatedSearch:
 
     def advance(self) -> None:
         """Let one thing happen: a free place is filled, or a trial takes a step."""
-        running = self.running
-        can_fill = len(running) < self._places and not self._is_waiting and not self._is_finished
-        if can_fill and (not running or self._rng.random() < 0.5):
+        can_fill = len(self.running) < self._places and not self._is_waiting and not self._is_finished
+        if can_fill and (not self.running or self._rng.random() < 0.5):
             self._fill()
         else:
-            assert running, "next() returned WAIT although no trial is under way: the search would wait for ever"
-            self._step(self._rng.choice(running))
+            assert self.running, "next() returned WAIT although no trial is under way: the search would wait for ever"
+            self._step(self._rng.choice(self.running))
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
@@ -135,7 +132,7 @@ class SimulatedSearch:
         self.calls.append(SchedulerCall(method, arguments, answer))
         return answer
 
-    def _ask(self) -> Start | Promote | None:
+    def _ask(self) -> Start | Promote | Wait:
         answer = self._call("next")
         assert answer == self.scheduler.next(), f"next() must change nothing, but it returned {answer} first"
         return answer
@@ -153,13 +150,15 @@ class SimulatedSearch:
             self._is_finished = True
 
     def _start(self, start: Start) -> None:
-        assert not self.scheduler.is_exhausted, f"{start} after exhausted()"
+        assert not self._is_exhausted, f"{start} after exhausted()"
         self._check_budget(start.budget, 0)
         if len(self.trials) == self._most_trials:
+            self._is_exhausted = True
             self._call("exhausted")
             return
         trial = SimulatedTrial(len(self.trials), start.bracket, start.budget)
         self.trials.append(trial)
+        self.running.append(trial)
         self._call("started", trial.number, start)
 
     def _promote(self, promote: Promote) -> None:
@@ -168,6 +167,7 @@ class SimulatedSearch:
         assert trial.state is SimulatedState.PAUSED, f"{promote}, but that trial is {trial.state.value}"
         self._check_budget(promote.budget, trial.step)
         trial.budget, trial.state = promote.budget, SimulatedState.RUNNING
+        self.running.append(trial)
         self._call("promoted", promote)
 
     def _check_budget(self, budget: float | None, step: float) -> None:
@@ -182,8 +182,12 @@ class SimulatedSearch:
             self._leave(trial, SimulatedState.FAILED)
         else:
             self._train(trial)
-        paused = [other for other in self.trials if other.state is SimulatedState.PAUSED]
-        if paused and self._rng.random() < self._removal_rate:
+        if self._rng.random() < self._removal_rate:
+            self._remove()
+
+    def _remove(self) -> None:
+        paused = [trial for trial in self.trials if trial.state is SimulatedState.PAUSED]
+        if paused:
             how = self._rng.choice((SimulatedState.ENDED, SimulatedState.FAILED))
             self._leave(self._rng.choice(paused), how)
 
@@ -193,13 +197,20 @@ class SimulatedSearch:
         score = self._score(trial.number, trial.step)
         verdict = None if score is None else self._call("reported", trial.number, trial.step, score)
         assert verdict is None or isinstance(verdict, Verdict), f"reported() must return a Verdict, not {verdict!r}"
-        if verdict is STOP or trial.num_steps == len(self._steps):
+        if verdict is STOP or self._is_at_its_end(trial):
             self._leave(trial, SimulatedState.ENDED)
         elif trial.budget is not None and trial.step >= trial.budget:
             trial.state = SimulatedState.PAUSED
+            self.running.remove(trial)
             self._call("paused", trial.number, trial.step)
 
+    def _is_at_its_end(self, trial: SimulatedTrial) -> bool:
+        most = self.scheduler.max_steps
+        return trial.num_steps == len(self._steps) or (most is not None and trial.step >= most)
+
     def _leave(self, trial: SimulatedTrial, state: SimulatedState) -> None:
+        if trial.state is SimulatedState.RUNNING:
+            self.running.remove(trial)
         trial.state = state
         self._call("failed" if state is SimulatedState.FAILED else "ended", trial.number)
 
