@@ -82,18 +82,25 @@ class RecordWriter:
             connection: in a transaction.
             batch: records, in the order in which they were made.
         """
-        for record in batch:
-            if isinstance(record.record, RunCreated):
-                _create(connection, record.run, record.record)
-        known = self._known(connection, {record.run for record in batch})
-        kept = [record for record in batch if record.run in known]
-        points = transposed((r.run, r.record) for r in kept if isinstance(r.record, Metrics))
-        if points:
+        metrics: list[tuple[str, Metrics]] = []
+        others: list[RunRecord] = []
+        for one in batch:
+            if type(one.record) is Metrics:
+                metrics.append((one.run, one.record))
+            else:
+                others.append(one)
+                if type(one.record) is RunCreated:
+                    _create(connection, one.run, one.record)
+        known = self._known(connection, {one.run for one in batch})
+        if self._dropped:
+            metrics = [(run, record) for run, record in metrics if run in known]
+            others = [one for one in others if one.run in known]
+        if points := transposed(metrics):
             add_points(connection, points, self._series)
-        for record in kept:
-            if not isinstance(record.record, RunCreated | Metrics):
-                _HANDLERS[type(record.record)](connection, record.run, record.record)
-        resting = {r.run for r in kept if isinstance(r.record, StateIs) and r.record.state in _RESTING}
+        for one in others:
+            if type(one.record) is not RunCreated:
+                _HANDLERS[type(one.record)](connection, one.run, one.record)
+        resting = {one.run for one in others if isinstance(one.record, StateIs) and one.record.state in _RESTING}
         if resting:
             merge_all(connection, resting)
             self._series.forget_runs(resting)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -46,39 +46,50 @@ _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def file_engine(path: str) -> Engine:
-    """Return an engine for a SQLite file, which must exist.
+    """Return an engine for a SQLite file, which must exist; nothing is opened yet.
 
     Args:
         path: physical path of the file.
     """
     is_writable = os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)
-    journal = "DELETE" if file_system(path, _MOUNTS.read_text(errors="replace")) in _SHARED else "WAL"
+    options = "mode=rw" if is_writable else _read_only(path)
 
     def connect() -> sqlite3.Connection:
-        options = "mode=rw" if is_writable else _read_only(path)
-        connection = sqlite3.connect(
-            f"file:{quote(path)}?{options}",
-            uri=True,
-            timeout=BUSY_TIMEOUT_S,
-            isolation_level=None,  # the statement of `_begin` begins transactions, tables included
-            check_same_thread=False,
-        )
-        try:
-            if is_writable:
-                connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect only before the first table
-                connection.execute(f"PRAGMA journal_mode = {journal}")
-                # In WAL mode, a loss of power may take the last transactions with it, but damages nothing.
-                connection.execute(f"PRAGMA synchronous = {'NORMAL' if journal == 'WAL' else 'FULL'}")
-                connection.execute("PRAGMA journal_size_limit = 67108864")
-            connection.execute("PRAGMA foreign_keys = ON")
-        except BaseException:
-            connection.close()
-            raise
+        connection = _connect(path, options)
+        connection.execute("PRAGMA foreign_keys = ON")
+        # In WAL mode, a loss of power may take the last transactions with it, but damages nothing.
+        connection.execute(f"PRAGMA synchronous = {'NORMAL' if journal_mode(path) == 'WAL' else 'FULL'}")
+        connection.execute("PRAGMA journal_size_limit = 67108864")
         return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=2, max_overflow=30)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def prepare_file(path: str) -> None:
+    """Choose the properties of a SQLite file that has no tables yet."""
+    connection = _connect(path, "mode=rw")
+    try:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute(f"PRAGMA journal_mode = {journal_mode(path)}")
+    finally:
+        connection.close()
+
+
+def journal_mode(path: str) -> str:
+    """Return the journal mode for a file: "WAL", or "DELETE" on a file system that several hosts may have mounted."""
+    return "DELETE" if file_system(path, _MOUNTS.read_text(errors="replace")) in _SHARED else "WAL"
+
+
+def _connect(path: str, options: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(path)}?{options}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,  # the statement of `_begin` begins transactions, those with new tables included
+        check_same_thread=False,
+    )
 
 
 def server_engine(url: URL) -> Engine:
@@ -117,7 +128,7 @@ def file_system(path: str, mounts: str) -> str:
 
 
 @contextlib.contextmanager
-def reading(engine: Engine, where: str) -> Iterator[Connection]:
+def reading(engine: Engine, where: str) -> Generator[Connection]:
     """Open a connection for statements that only read.
 
     Raises:
@@ -128,7 +139,7 @@ def reading(engine: Engine, where: str) -> Iterator[Connection]:
 
 
 @contextlib.contextmanager
-def writing(engine: Engine, where: str) -> Iterator[Connection]:
+def writing(engine: Engine, where: str) -> Generator[Connection]:
     """Open a connection whose statements are one transaction.
 
     Raises:
@@ -148,7 +159,7 @@ def insert(connection: Connection, table: Table) -> Any:
 
 
 @contextlib.contextmanager
-def translated(where: str) -> Iterator[None]:
+def translated(where: str) -> Generator[None]:
     """Raise errors of the database as `StoreError` and `StoreCorrupt`.
 
     Args:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, select, update
 
 from ropewalk.tracking.records import Metrics
 from ropewalk.tracking.store.blocks import Points, num_small, num_to_merge, pack, pieces, unpack
@@ -65,25 +66,25 @@ def transposed(records: Iterable[tuple[str, Metrics]]) -> dict[SeriesKey, Points
     Raises:
         ValueError, TypeError: a record has values that are no numbers, or not as many as names.
     """
-    groups: dict[tuple[str, str, tuple[str, ...]], tuple[list[Sequence[float]], list[float], list[float], list[int]]]
-    groups = {}
+    groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, Metrics]]] = {}
     for position, (run, record) in enumerate(records):
         key = (run, record.group, tuple(record.names))
         if (group := groups.get(key)) is None:
-            group = groups[key] = ([], [], [], [])
-        group[0].append(record.values)
-        group[1].append(record.step)
-        group[2].append(record.time)
-        group[3].append(position)
+            group = groups[key] = []
+        group.append((position, record))
     parts: dict[SeriesKey, list[tuple[Points, list[int]]]] = {}
-    for (run, group_name, names), (rows, steps, times, positions) in groups.items():
-        table = np.array(rows, np.float64)
-        if table.shape != (len(rows), len(names)):
-            raise ValueError(f"{len(names)} names of metrics, {names[:5]}, have values of shape {table.shape[1:]}")
-        shared = np.array(steps, np.float64), np.array(times, np.float64)
+    for (run, group_name, names), group in groups.items():
+        found = [record for _, record in group]
+        if any(len(record.values) != len(names) for record in found):
+            raise ValueError(f"metrics {', '.join(names[:5])}... have another number of values than their {len(names)}")
+        flat = chain.from_iterable([record.values for record in found])
+        table = np.fromiter(flat, np.float64, len(found) * len(names)).reshape(len(found), len(names))
+        steps = np.fromiter([record.step for record in found], np.float64, len(found))
+        times = np.fromiter([record.time for record in found], np.float64, len(found))
+        positions = [position for position, _ in group]
         for name, column in zip(names, table.T, strict=True):
             key = (run, to_text(group_name), to_text(name))
-            parts.setdefault(key, []).append((Points(*shared, column), positions))
+            parts.setdefault(key, []).append((Points(steps, times, column), positions))
     return {key: part[0][0] if len(part) == 1 else _in_order(part) for key, part in parts.items()}
 
 
@@ -177,7 +178,7 @@ def _tails(connection: Connection, num_points: Mapping[int, int], cache: SeriesC
     return {id: cache.tails[id] for id in num_points}
 
 
-def _totals(facts: Mapping[str, Any], added: Points) -> dict[str, Any]:
+def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
     """Return the new columns of a series."""
     values = added.values
     known = values[~np.isnan(values)]

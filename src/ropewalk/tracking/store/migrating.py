@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from ropewalk.atomic_files import StagedFile
 from ropewalk.errors import StoreCorrupt, StoreTooNew
-from ropewalk.tracking.store.databases import reading, writing
+from ropewalk.tracking.store.databases import prepare_file, reading, translated, writing
 from ropewalk.tracking.store.schema import REVISIONS, RUNS, VERSION_TABLE
 from ropewalk.version import VERSION
 
@@ -43,8 +43,12 @@ def migrate(engine: Engine, where: str, path: Path | None) -> Path | None:
         StoreError: it cannot be read or written; nothing was changed.
     """
     with reading(engine, where) as connection:
-        if _revision(connection, where, is_file=path is not None) == REVISIONS[-1]:
-            return None
+        revision = _revision(connection, where, is_file=path is not None)
+    if revision == REVISIONS[-1]:
+        return None
+    if path and revision is None:
+        with translated(where):
+            prepare_file(str(path))
     with writing(engine, where) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))

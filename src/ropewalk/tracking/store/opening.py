@@ -16,12 +16,14 @@ from sqlalchemy.exc import ArgumentError
 
 from ropewalk import settings
 from ropewalk.atomic_files import open_new_file
-from ropewalk.errors import StoreError, StoreMissing
+from ropewalk.errors import FileNotTrusted, StoreCorrupt, StoreError, StoreMissing
 from ropewalk.tracking.store.databases import file_engine, server_engine
 from ropewalk.tracking.store.migrating import migrate
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.trusted_files import check_unopened, make_private_folder
 
+_LEAST_BYTES = 512
+"""One page of a SQLite file at least."""
 _making = threading.Lock()
 """Held while a file is made: its descriptor must be closed before another thread lets SQLite lock the file."""
 
@@ -71,12 +73,17 @@ def _open_file(path: Path, *, create: bool) -> RunStore:
             real = Path(check_unopened(path))
     except FileNotFoundError as error:
         raise StoreMissing(f"there is no store at {where} yet; the first run makes it", where=where) from error
-    except PermissionError as error:
-        if error.errno is None:  # FileNotTrusted
-            raise
-        raise StoreError(f"the store {where} cannot be made or opened: {error}", where=where) from error
+    except FileNotTrusted:
+        raise
     except OSError as error:
         raise StoreError(f"the store {where} cannot be made or opened: {error}", where=where) from error
+    if 0 < real.stat().st_size < _LEAST_BYTES:  # SQLite would take it for a new one
+        size = real.stat().st_size
+        raise StoreCorrupt(
+            f"the store {where} is damaged, or no store: it has {size} bytes; it was not changed; name another one "
+            f"with ROPEWALK_STORE, or move the file away",
+            where=where,
+        )
     engine = file_engine(str(real))
     try:
         backup = migrate(engine, where, real)
