@@ -58,6 +58,7 @@
     │   ├── StoreTooNew                       a newer version of Ropewalk has written the store
     │   └── StoreCorrupt                      the file is damaged, or is no store of Ropewalk
     ├── RunNotFound (LookupError)             no run, or more than one, has this id or name; names the near ones
+    ├── RunOpen (RuntimeError)                this process writes a run already, and was to begin another one
     ├── RunStillRunning                       a run that is running cannot be deleted
     └── ExchangeError                         gradients could not be exchanged
         ├── ExchangeInvalid (ValueError)      parts of an exchange do not fit together; says what to use instead
@@ -613,6 +614,16 @@ class RunNotFound(RopewalkError, LookupError):
 
     ref: str = ""
     candidates: tuple[str, ...] = ()
+
+
+class RunOpen(RopewalkError, RuntimeError):
+    """This process writes a run already, and was to begin another one inside of it.
+
+    Attributes:
+        run: id of the run.
+    """
+
+    run: str = ""
 
 
 class RunStillRunning(RopewalkError):

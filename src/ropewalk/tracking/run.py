@@ -110,6 +110,8 @@ class Run:
         self._restored_step = self._saved_step = 0.0
         self._best_seen: float | None = None
         self._warned: set[str] = set()
+        self.interrupted: RunInterrupted | None = None
+        """The exception with which `steps` ended the run; None if it did not."""
         self._finishing = threading.Lock()
         self._is_finished = False
 
@@ -257,8 +259,9 @@ class Run:
             step += 1
             self._step = step
             yield step
-            if step != total:
-                self._answer(step)
+            if step != total and (end := self._interruption(step)) is not None:
+                self.interrupted = end
+                raise end
 
     def checkpoint(self, state: Any, *, step: float | None = None, score: float | None = None) -> bool:
         """Write a checkpoint, if the policy says so, if a pause is due, or if this is the last step.
@@ -370,24 +373,23 @@ class Run:
     def _is_pause_due(self, step: float) -> bool:
         return (self._pause_at is not None and step >= self._pause_at) or self._asked() == PAUSE
 
-    def _answer(self, step: float) -> None:
-        """Raise if the run should not go on after this step, which is complete."""
+    def _interruption(self, step: float) -> RunInterrupted | None:
+        """Return what ends the loop after this step, which is complete; None if it goes on."""
         asked = self._asked()
         if asked == STOP:
-            raise RunStopped(f"stopped by request after step {shown_step(step)}", step)
+            return RunStopped(f"stopped by request after step {shown_step(step)}", step)
         is_over = self._pause_at is not None and step >= self._pause_at
-        if not is_over and asked != PAUSE:
-            return
-        if self._saved_step == step:
-            raise RunPaused(f"paused at step {shown_step(step)}", step, step)
-        if is_over:
-            self._warn_once(
-                "no checkpoint",
-                f"run {self.name} pauses at step {shown_step(step)} without a checkpoint of this step, so that it goes "
-                f"on after step {shown_step(self._saved_step)}; call run.checkpoint(state) in each step: it writes "
-                f"nothing unless it is needed",
-            )
-            raise RunPaused(f"paused at step {shown_step(step)} without a checkpoint of it", step, self._saved_step)
+        if self._saved_step == step and (is_over or asked == PAUSE):
+            return RunPaused(f"paused at step {shown_step(step)}", step, step)
+        if not is_over:  # a pause that was asked for waits until there is a checkpoint
+            return None
+        saved = shown_step(self._saved_step)
+        self._warn_once(
+            "no checkpoint",
+            f"run {self.name} pauses at step {shown_step(step)} without a checkpoint of this step, so that it goes on "
+            f"after step {saved}; call run.checkpoint(state) in each step: it writes nothing unless it is needed",
+        )
+        return RunPaused(f"paused at step {shown_step(step)} without a checkpoint of it", step, self._saved_step)
 
     def _write_checkpoint(self, step: float, state: Any, score: float | None) -> bool:
         if score is None and self._policy.best is not None:

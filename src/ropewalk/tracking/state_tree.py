@@ -144,9 +144,9 @@ def decode_tree(encoded: Any, read: Callable[[str], TensorBytes]) -> Any:
             return float(text)
         case {"$bytes": str(text)}:
             return bytes.fromhex(text)
-        case {"$tuple": list(items)}:
+        case {"$tuple": items} if isinstance(items, list):
             return tuple(decode_tree(item, read) for item in cast("list[Any]", items))
-        case {"$dict": list(pairs)}:
+        case {"$dict": pairs} if isinstance(pairs, list):
             return {
                 decode_tree(key, read): decode_tree(item, read) for key, item in cast("list[tuple[Any, Any]]", pairs)
             }

@@ -144,7 +144,9 @@ class StoreWriter:
         self._thread.join(timeout_s)
         if not is_written:
             lost = len(self._batch) + len(self._arrived)
-            _log.warning("%s of runs could not be written to %s, and are lost", counted(lost, "record"), self._name)
+            _log.warning(
+                "records are lost, because they could not be written to %s: %s", self._name, counted(lost, "record")
+            )
         return is_written
 
     # --- the thread ---------------------------------------------------------------------------------------------------
