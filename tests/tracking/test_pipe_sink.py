@@ -153,21 +153,36 @@ def test_records_of_a_pool_inside_a_worker_come_in_the_name_of_the_worker(sessio
     assert len({batch.source for batch in sink.batches if batch.data}) == len(pids | {worker})
 
 
-def test_a_word_for_a_process_is_found_in_its_page_also_if_it_came_before_the_start(session: Session) -> None:
+def asked_of(owner: Listener) -> int:
+    """The word that the only process of an owner finds in its page."""
+    (link,) = owner.links.values()
+    link.send(Word("?"))
+    return int(owner.next("message"))
+
+
+def test_a_word_for_a_process_is_found_in_its_page(session: Session) -> None:
     owner = Listener()
     id = start(session, owner, "tell_requests")
-    session.processes.request(id, 7)
-    link = owner.next("link")
-
-    def told() -> int:
-        link.send(Word("?"))
-        return int(owner.next("message"))
-
-    wait_until(lambda: told() == 7)
-    session.processes.request(id, -(1 << 63))
-    wait_until(lambda: told() == -(1 << 63))
+    owner.next("link")
+    assert asked_of(owner) == 0
+    for word in (7, -(1 << 63)):
+        session.processes.request(id, word)
+        wait_until(lambda word=word: asked_of(owner) == word)
     session.processes.retire(id)
     end_of(owner)
+
+
+@pytest.mark.cold
+def test_a_word_for_a_process_that_has_no_host_yet_is_there_when_it_begins() -> None:
+    owner = Listener()
+    with Session() as session:
+        id = start(session, owner, "tell_requests")
+        session.processes.request(id, 6)
+        session.processes.request(id, 7)
+        owner.next("link")
+        assert asked_of(owner) == 7
+        session.processes.retire(id)
+        end_of(owner)
 
 
 def log_and_wait(counter: str) -> None:
