@@ -143,9 +143,7 @@ def _level(table: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 def _entry(value: Any, name: str) -> Any:
     if isinstance(value, list):
-        raise SearchInvalid(
-            f"{name} is the list {value}; one of its values is {{ choice = [...] }}", parameter=name
-        )
+        raise SearchInvalid(f"{name} is the list {value}; one of its values is {{ choice = [...] }}", parameter=name)
     if not isinstance(value, Mapping):
         return value
     table = dict(cast(Mapping[str, Any], value))
