@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.search.book import Begin, Broken, GiveUp, Line, Retries, SearchBook, StopTrial, TrialState
+from ropewalk.search.book import Begin, Broken, TrialGivenUp, Line, Retries, SearchBook, StopTrial, TrialState
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.scheduler import GO_ON, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
 
@@ -200,7 +200,7 @@ def test_what_fails_twice_in_the_same_way_before_its_first_report_is_given_up() 
     book = made()
     book.begin_next()
     assert book.failed(0, "no such file", "OSError") == [] and book.begin_next() == Begin(0, 2, None)
-    assert book.failed(0, "no such file", "OSError") == [GiveUp(0, "no such file")]
+    assert book.failed(0, "no such file", "OSError") == [TrialGivenUp(0, "no such file")]
     assert book.trials[0].state is FAILED and book.scheduler.calls[-1] == ("failed", 0)  # type: ignore[attr-defined]
 
 
@@ -219,7 +219,7 @@ def test_deaths_before_the_first_report_use_all_restarts() -> None:
     for attempt in (2, 3, 4):
         assert book.failed(0, "killed", "SIGKILL", Retries.ALWAYS) == []
         assert book.begin_next() == Begin(0, attempt, None)
-    assert book.failed(0, "killed", "SIGKILL", Retries.ALWAYS) == [GiveUp(0, "killed")]
+    assert book.failed(0, "killed", "SIGKILL", Retries.ALWAYS) == [TrialGivenUp(0, "killed")]
 
 
 def test_restarts_are_counted_anew_once_a_trial_gets_further() -> None:
@@ -229,14 +229,14 @@ def test_restarts_are_counted_anew_once_a_trial_gets_further() -> None:
         book.reported(0, step, [1.0])
         assert book.failed(0, "killed", "SIGKILL", Retries.ALWAYS) == []
         book.begin_next()
-    assert book.failed(0, "killed", "SIGKILL", Retries.ALWAYS) == [GiveUp(0, "killed")]
+    assert book.failed(0, "killed", "SIGKILL", Retries.ALWAYS) == [TrialGivenUp(0, "killed")]
 
 
 def test_a_failure_that_cannot_go_away_is_not_tried_again() -> None:
     book = made()
     book.begin_next()
     book.reported(0, 1, [1.0])
-    assert book.failed(0, "no", "x", Retries.NEVER) == [GiveUp(0, "no")]
+    assert book.failed(0, "no", "x", Retries.NEVER) == [TrialGivenUp(0, "no")]
 
 
 def test_a_search_whose_first_three_trials_fail_in_the_same_way_is_broken() -> None:
@@ -246,7 +246,7 @@ def test_a_search_whose_first_three_trials_fail_in_the_same_way_is_broken() -> N
         for _ in range(2):
             book.begin_next()
             told = book.failed(trial, "no module named torhc", "ImportError")
-    assert told[0] == GiveUp(2, "no module named torhc") and isinstance(told[1], Broken)
+    assert told[0] == TrialGivenUp(2, "no module named torhc") and isinstance(told[1], Broken)
     assert "3 trials have failed in the same way" in told[1].why and "torhc" in told[1].why
 
 
@@ -256,13 +256,13 @@ def test_a_search_in_which_something_was_reported_goes_on_whatever_fails() -> No
     book.reported(0, 1, [1.0])
     for trial in range(1, 4):
         book.begin_next()
-        assert book.failed(trial, "x", "x", Retries.NEVER) == [GiveUp(trial, "x")]
+        assert book.failed(trial, "x", "x", Retries.NEVER) == [TrialGivenUp(trial, "x")]
 
 
 def test_a_trial_that_ends_without_its_metric_has_failed() -> None:
     book = made()
     book.begin_next()
-    assert book.ended(0) == [GiveUp(0, "it ended without a value of its metric")]
+    assert book.ended(0) == [TrialGivenUp(0, "it ended without a value of its metric")]
     assert book.trials[0].state is FAILED
 
 

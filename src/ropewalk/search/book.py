@@ -2,7 +2,7 @@
 
     a place is free ─▶ ┐                          ┌─▶ Begin(trial, attempt, budget)   a process works on a trial
     reported        ─▶ │  SearchBook              ├─▶ StopTrial(trial)                the scheduler has had enough of it
-    paused          ─▶ │    trials and restarts   ├─▶ GiveUp(trial, why)              it has failed for good
+    paused          ─▶ │    trials and restarts   ├─▶ TrialGivenUp(trial, why)              it has failed for good
     ended           ─▶ │    scheduler, sampler    └─▶ Broken(why)                     no trial can ever succeed
     failed          ─▶ ┘
                          └─ log: one line for each event and decision ─▶ store ─▶ SearchBook.replay
@@ -108,7 +108,7 @@ class StopTrial:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class TrialGivenUp:
     """A trial has failed for good."""
 
     trial: int
@@ -122,7 +122,7 @@ class Broken:
     why: str
 
 
-Instruction = StopTrial | GiveUp | Broken
+Instruction = StopTrial | TrialGivenUp | Broken
 
 
 class SearchBook:
@@ -290,10 +290,10 @@ class SearchBook:
         ]
         if len(same) >= _HOPELESS_TRIALS and not any(trial.values for trial in self.trials):
             return [
-                GiveUp(facts.number, why),
+                TrialGivenUp(facts.number, why),
                 Broken(f"{len(same)} trials have failed in the same way before they reported anything: {why}"),
             ]
-        return [GiveUp(facts.number, why)]
+        return [TrialGivenUp(facts.number, why)]
 
     def suspended(self) -> None:
         """The launcher of the search ended, and another one goes on: what was running has to be begun again."""
@@ -454,7 +454,7 @@ def _forget(line: Line) -> None:
 __all__ = [
     "Begin",
     "Broken",
-    "GiveUp",
+    "TrialGivenUp",
     "Instruction",
     "Line",
     "Mode",

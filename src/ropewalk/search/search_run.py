@@ -1,6 +1,6 @@
 """`SearchRun`: the loop that carries out what a `SearchBook` decides.
 
-book.begin_next() ─▶ places.begin(task)            places.next_event() ─▶ book ─▶ StopTrial, GiveUp, Broken
+book.begin_next() ─▶ places.begin(task)            places.next_event() ─▶ book ─▶ StopTrial, TrialGivenUp, Broken
 every line of the book ─▶ store                    records of trials ─▶ store
 requests from other terminals ◀─ store             Ctrl-C: trials pause at their next step, a second one ends them
 """
