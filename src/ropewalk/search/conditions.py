@@ -136,9 +136,7 @@ def _one(name: str, value: Any, conditions: Terms) -> Iterator[Hyperparameter]:
     elif isinstance(value, Mapping):
         nested = cast(Mapping[Any, Any], value)
         if not nested:
-            raise SearchInvalid(
-                f"{name} is an empty mapping; leave it out or fill it", parameter=name
-            )
+            raise SearchInvalid(f"{name} is an empty mapping; leave it out or fill it", parameter=name)
         yield from _flattened(nested, f"{name}.", conditions)
     elif isinstance(value, type) or (isinstance(value, Sequence) and not isinstance(value, str)):
         raise SearchInvalid(
