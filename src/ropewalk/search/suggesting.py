@@ -44,8 +44,9 @@ def int_distribution(low: int, high: int, *, step: int = 1, log: bool = False) -
 class Suggestions:
     """The hyperparameters of one trial that its function asks for by name.
 
-    A value is drawn once: asking again for the same name returns it, and so does a trial that begins anew from its first
-    step. Values that are known from the beginning, such as those of the space or of a person's `--set`, are not drawn.
+    A value is drawn once: asking again for the same name returns it, and so does a trial that begins anew from its
+    first step. Values that are known from the beginning, such as those of the space or of a person's `--set`, are not
+    drawn.
 
     Args:
         draw: draws a value that is not known; `functools.partial` of `Sampler.suggest` with number and trials.
@@ -114,11 +115,12 @@ class Suggestions:
                 del self.distributions[name]
                 raise
         try:
-            return fitted(distribution, self.values[name])
+            self.values[name] = fitted(distribution, self.values[name])  # a person may have given a text
         except ValueError as error:
             raise SearchInvalid(
                 f"the value that was given for {name} cannot be used: {error}", parameter=name
             ) from None
+        return self.values[name]
 
 
 def _valid(name: str, make: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -206,12 +206,6 @@ def gp(**options: Any) -> OptunaHistorySampler:
     return OptunaHistorySampler(lambda seed: optuna.samplers.GPSampler(seed=seed, **given))
 
 
-def brute_force(**options: Any) -> OptunaHistorySampler:
-    """Make a sampler that tries each configuration of a finite space once, with options of `BruteForceSampler`."""
-    given = _options(optuna.samplers.BruteForceSampler, options)
-    return OptunaHistorySampler(lambda seed: optuna.samplers.BruteForceSampler(seed=seed, **given))
-
-
 def cmaes(**options: Any) -> OptunaSampler:
     """Make a sampler of CMA-ES, with options of Optuna's `CmaEsSampler`; categorical values are drawn at random."""
     _need("cmaes", "cmaes", "population")
