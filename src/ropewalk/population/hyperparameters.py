@@ -65,7 +65,7 @@ class Uniform:
     def draw(self, rng: np.random.Generator) -> float:
         if self.step is None:
             return float(rng.uniform(self.low, self.high))
-        return self._stepped(int(rng.integers(self.size)))
+        return self._stepped(int(rng.integers(self.size or 1)))
 
     def at(self, share: float) -> float:
         """Return the value below which this share of the distribution is, from 0 to 1."""

@@ -82,7 +82,9 @@ class Constraints:
 def _check(constraint: object, known: Sequence[str]) -> None:
     if not callable(constraint):
         raise SearchInvalid(f"a constraint is a function of the nested configuration or a text, not {constraint!r}")
-    for name in constraint.names if isinstance(constraint, Expression) else ():
+    if not isinstance(constraint, Expression):
+        return
+    for name in constraint.names:
         if name not in known:
             raise SearchInvalid(
                 f"the constraint {constraint.text!r} names {name!r}, which is not in the space"

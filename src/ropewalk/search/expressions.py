@@ -24,8 +24,8 @@ _ARITHMETIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv,
+    ast.Div: lambda one, other: one / other,
+    ast.FloorDiv: lambda one, other: one // other,
     ast.Mod: operator.mod,
     ast.Pow: lambda base, exponent: float(base) ** float(exponent),  # of integers, it could take hours
 }

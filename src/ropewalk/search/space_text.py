@@ -20,6 +20,7 @@ level of names, and may have `when` too.
 
 from __future__ import annotations
 
+import copy
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -35,7 +36,7 @@ _KINDS: dict[str, tuple[Callable[..., Any], frozenset[str]]] = {
     "log_uniform": (LogUniform, frozenset()),
     "integers": (Integers, frozenset({"step", "log"})),
     "choice": (Choice, frozenset()),
-    "constant": (lambda value: value, frozenset()),
+    "constant": (copy.copy, frozenset()),
 }
 """For each key that names a kind, what makes it and the further keys that it may have."""
 

@@ -24,7 +24,6 @@ SAMPLERS: Family[str] = Family(
         "qmc": f"{_HERE}.by_optuna:qmc",
         "nsga2": f"{_HERE}.by_optuna:nsga2",
         "nsga3": f"{_HERE}.by_optuna:nsga3",
-        "brute_force": f"{_HERE}.by_optuna:brute_force",
     },
     group="ropewalk.samplers",
     unknown=SearchInvalid,

@@ -4,12 +4,12 @@ Akiba et al.: Optuna: A Next-generation Hyperparameter Optimization Framework, K
 
 Two ways of asking, since samplers keep their state in two ways:
 
-    OptunaHistorySampler   TPE, GP: all that they use is the history of trials. For each question, a study is made of the
-                           trials as they are now, paused ones and those under way included, and a sampler with a seed
-                           of its own. The answer follows from the seed, the number and the trials.
-    OptunaSampler          CMA-ES, NSGA-II, QMC and others: they attach marks to the trials that they were asked for. One
-                           study is kept, and told in order of numbers of trials that have ended. After a resume, the
-                           questions are asked again.
+    OptunaHistorySampler   TPE, GP: all that they use is the history of trials. For each question, a study is made of
+                           the trials as they are now, paused ones and those under way included, and a sampler with
+                           a seed of its own. The answer follows from the seed, the number and the trials.
+    OptunaSampler          CMA-ES, NSGA-II, QMC and others: they attach marks to the trials that they were asked for.
+                           One study is kept, and told in order of numbers of trials that have ended. After a resume,
+                           the questions are asked again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import contextlib
 import importlib.util
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,12 +32,12 @@ from ropewalk.search.space import SearchSpace
 try:
     import optuna
     from optuna.samplers import BaseSampler
+    from optuna.study import StudyDirection
     from optuna.trial import TrialState
 
     from ropewalk.search.samplers.optuna_trials import (
         TrialHistory,
         distributions_of,
-        is_like,
         known_values,
         state_of,
         suggested_by,
@@ -99,8 +99,8 @@ class OptunaHistorySampler(Sampler):
 class OptunaSampler(Sampler):
     """Asks any sampler of Optuna, with one study for the whole search.
 
-    Of trials that a scheduler pauses or stops, it learns when they have ended; samplers with generations, such as CMA-ES
-    and NSGA-II, are for searches whose trials run to their end.
+    Of trials that a scheduler pauses, it learns when they have ended; samplers with generations, such as CMA-ES and
+    NSGA-II, are for searches whose trials run to their end.
 
     Args:
         make: makes the sampler from a seed; or a class of Optuna; or a sampler, whose own seed counts then.
@@ -176,14 +176,13 @@ class OptunaSampler(Sampler):
         trial = self._asked[observed.number]
         values |= {name: suggested_by(trial, name, each) for name, each in observed.suggested.items()}
         known = known_values(observed, self._space)
-        if known is not None and not is_like(trial.params, known):
+        if known is not None and any(values[name] != known.get(name) for name in trial.params):
             self._study.tell(trial, state=TrialState.FAIL)
             self._asked[observed.number] = self._given(known, observed.suggested)
 
     def _tell(self, observed: Observed, trial: optuna.Trial) -> None:
         state, values, intermediate = state_of(observed, self._objectives)
-        known = known_values(observed, self._space)
-        if known is None or not is_like(trial.params, known):  # the space was changed since
+        if known_values(observed, self._space) is None:  # the space was changed since
             state = TrialState.FAIL
         if state == TrialState.PRUNED:
             for step, score in sorted(intermediate.items()):
@@ -205,12 +204,6 @@ def gp(**options: Any) -> OptunaHistorySampler:
     _need("gp", "torch", "torch")
     given = _options(optuna.samplers.GPSampler, {"warn_independent_sampling": False, **options})
     return OptunaHistorySampler(lambda seed: optuna.samplers.GPSampler(seed=seed, **given))
-
-
-def brute_force(**options: Any) -> OptunaHistorySampler:
-    """Make a sampler that tries each configuration of a finite space once, with options of `BruteForceSampler`."""
-    given = _options(optuna.samplers.BruteForceSampler, options)
-    return OptunaHistorySampler(lambda seed: optuna.samplers.BruteForceSampler(seed=seed, **given))
 
 
 def cmaes(**options: Any) -> OptunaSampler:
@@ -242,18 +235,18 @@ class _OneObjective(OptunaSampler):
     def begin(self, space: SearchSpace, objectives: int, seed: int) -> None:
         if objectives > 1:
             raise SearchInvalid(
-                f"the search has {objectives} objectives and this sampler takes one; use 'nsga2', 'nsga3', 'tpe' or 'gp'"
+                f"the search has {objectives} objectives, and CMA-ES takes one; use 'nsga2', 'nsga3', 'tpe' or 'gp'"
             )
         super().begin(space, objectives, seed)
 
 
 def _new_study(make: Callable[[], BaseSampler], objectives: int) -> optuna.Study:
     with _quiet():
-        return optuna.create_study(sampler=make(), directions=["maximize"] * objectives)
+        return optuna.create_study(sampler=make(), directions=[StudyDirection.MAXIMIZE] * objectives)
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None]:
     """Keep Optuna from logging each study, and from warning that a sampler is experimental."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(max(level, optuna.logging.ERROR))
@@ -266,7 +259,7 @@ def _quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _checked() -> Iterator[None]:
+def _checked() -> Generator[None]:
     try:
         with _quiet():
             yield

@@ -54,8 +54,6 @@ class GridSampler(SequenceSampler):
                 parameter=name,
             )
         if not isinstance(distribution, Uniform | LogUniform | Integers):
-            raise SearchInvalid(
-                f"{name} has no bounds between which a grid has points: {distribution!r}", parameter=name
-            )
+            raise SearchInvalid(f"a grid needs bounds, and {name} is {distribution!r}", parameter=name)
         shares = [index / (wanted - 1) for index in range(wanted)] if wanted > 1 else [0.5]
         return list(dict.fromkeys(distribution.at(share) for share in shares))

@@ -1,7 +1,7 @@
 """Trials and distributions as Optuna has them.
 
-What Optuna calls a pruned trial is here one whose score belongs to a smaller budget: the scheduler has stopped it, or it
-waits at a rung. Optuna's TPE ranks such trials after complete ones, by step and then by score, so that a search that
+What Optuna calls a pruned trial is here one whose score belongs to a smaller budget: the scheduler has stopped it, or
+it waits at a rung. Optuna's TPE ranks such trials after complete ones, by step and then by score, so that a search that
 promotes few trials still learns from all of them.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import optuna
@@ -22,7 +22,7 @@ from ropewalk.search.fitting import fitted
 from ropewalk.search.samplers.sampler import Observed
 from ropewalk.search.space import SearchSpace
 
-_LONG_AGO = datetime.datetime(2000, 1, 1)  # noqa: DTZ001  # Optuna's times have no zone, and nothing reads this one
+_LONG_AGO = datetime.datetime(2000, 1, 1)  # Optuna's times have no zone, and nothing reads this one
 
 
 class SharedTrial(FrozenTrial):
@@ -167,8 +167,3 @@ def suggested_by(trial: optuna.Trial, name: str, distribution: Any) -> Any:
             return distribution.nearest(trial.suggest_int(name, low, distribution.at(1), step=step, log=log))
         case _:
             return trial.suggest_categorical(name, list(distribution.values))
-
-
-def is_like(values: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
-    """Return whether values that Optuna has suggested are those of a trial."""
-    return values.keys() == known.keys() and all(values[name] == known[name] for name in values)
