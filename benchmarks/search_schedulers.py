@@ -2,6 +2,7 @@
 
     python benchmarks/search_schedulers.py                    the table, 20 seeds, in about ten seconds
     python benchmarks/search_schedulers.py --seeds 5 --random 16
+    python benchmarks/search_schedulers.py --picture          which of 18 trials trains for how many of 27 epochs
 
 Random search trains `--random` configurations for 81 epochs; how many epochs do others take until one of their trials
 has the best accuracy that it has found? Each seed draws configurations, with replacement, and the order in which 4
@@ -96,11 +97,36 @@ def row(name: str, searches: list[Search], num_all: int) -> list[str]:
     ]
 
 
+def picture(num_trials: int = 18, num_epochs: int = 27) -> list[str]:
+    """A line for each trial, with a block for each epoch that it trains, for three schedulers side by side."""
+    shown: dict[str, Scheduler] = {
+        "ASHA(R=27, eta=3)": ASHA(R=27, eta=3),
+        "Hyperband(R=27, eta=3)": Hyperband(R=27, eta=3),
+        "MedianStopping(grace=3)": MedianStopping(grace=3),
+    }
+    columns: list[list[str]] = []
+    for name, scheduler in shown.items():
+        search = SimulatedSearch(
+            scheduler,
+            lambda trial, step: curves()[trial][int(step) - 1],
+            steps=range(1, num_epochs + 1),
+            num_trials=num_trials,
+        )
+        search.run()
+        bars = ["█" * int(trial.step) + "·" * (num_epochs - int(trial.step)) for trial in search.trials]
+        columns.append([name.ljust(num_epochs), *bars, f"{search.num_taken} epochs".ljust(num_epochs)])
+    return ["   ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20, metavar="N", help="number of orders; default: 20")
     parser.add_argument("--random", type=int, default=32, metavar="N", help="trials of random search; default: 32")
+    parser.add_argument("--picture", action="store_true", help="draw which trial trains for how long")
     options = parser.parse_args()
+    if options.picture:
+        print(*picture(), sep="\n")
+        return
     head = ["scheduler", "epochs", "share", "worst share", "trials", "found"]
     print(f"epochs until the best accuracy of random search is found; shares are of its {options.random * NUM_EPOCHS}")
     print(*text_table([head, *rows(options.seeds, options.random)], right=range(1, 6)), sep="\n")

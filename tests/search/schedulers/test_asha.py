@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,8 @@ class PaperASHA:
                 if trial in self.training:
                     loss = math.inf if how == "failed" else self.loss[trial]
                     self.rungs[self.training.pop(trial)][trial] = loss
+            case _:
+                pass
 
 
 def check_against_paper(paper: PaperASHA, calls: list[SchedulerCall]) -> None:
@@ -223,7 +226,7 @@ def test_brackets_begin_with_more_budget_and_share_trials() -> None:
         ({"R": 64, "max_brackets": True}, "max_brackets must be a whole number of at least 1, not True"),
     ],
 )
-def test_arguments_out_of_range_are_named_with_their_values(arguments: dict[str, float], message: str) -> None:
+def test_arguments_out_of_range_are_named_with_their_values(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SearchInvalid, match=message):
         ASHA(**arguments)
     assert len(ASHA(R=64, s=3).brackets[0].rungs) == 1

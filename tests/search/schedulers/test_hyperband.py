@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import Any
 
 import pytest
 
@@ -37,20 +38,24 @@ def test_a_trial_ends_by_itself_at_R() -> None:
 
 
 def paper_hyperband(R: float, eta: int, first: int) -> set[tuple[int, float]]:
-    """Algorithm 1 of arXiv 1603.06560, as it is printed: every configuration with every budget that it gets."""
+    """Algorithm 1 of arXiv 1603.06560, as it is printed; T is trials, and L losses.
+
+    Returns:
+        Each configuration with each budget that it gets.
+    """
     s_max = math.floor(math.log(R, eta) + 1e-9)
-    B = (s_max + 1) * R
+    total = (s_max + 1) * R  # B
     evaluated: set[tuple[int, float]] = set()
     num_sampled = 0
     for s in reversed(range(s_max + 1)):
-        n, r = math.ceil(B / R * eta**s / (s + 1)), R * eta**-s
-        T = list(range(num_sampled, num_sampled + n))  # get_hyperparameter_configuration(n)
+        n, r = math.ceil(total / R * eta**s / (s + 1)), R * eta**-s
+        trials = list(range(num_sampled, num_sampled + n))  # get_hyperparameter_configuration(n)
         num_sampled += n
         for i in range(s + 1):
             n_i, r_i = math.floor(n * eta**-i + 1e-9), round(r * eta**i, 9)
-            evaluated |= {(t, r_i) for t in T}
-            L = {t: -accuracy(first + t, r_i) for t in T}  # run_then_return_val_loss(t, r_i)
-            T = sorted(T, key=lambda t: (L[t], t))[: math.floor(n_i / eta)]  # top_k
+            evaluated |= {(t, r_i) for t in trials}
+            losses = {t: -accuracy(first + t, r_i) for t in trials}  # run_then_return_val_loss(t, r_i)
+            trials = sorted(trials, key=lambda t: (losses[t], t))[: math.floor(n_i / eta)]  # top_k
     return evaluated
 
 
@@ -164,6 +169,6 @@ def test_a_paused_trial_that_is_removed_is_not_promoted() -> None:
         ({"R": 81, "iterations": 0}, "iterations must be a whole number of at least 1, not 0"),
     ],
 )
-def test_arguments_out_of_range_are_named_with_their_values(arguments: dict[str, float], message: str) -> None:
+def test_arguments_out_of_range_are_named_with_their_values(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SearchInvalid, match=message):
         Hyperband(**arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_the_same_trials_are_stopped_as_by_the_definition(seed: int, places: int
             assert call.answer is (STOP if should_stop(reports, failed, trial, step, grace) else GO_ON)
 
 
-def make(num: int, **arguments: float) -> MedianStopping:
+def make(num: int, **arguments: Any) -> MedianStopping:
     scheduler = MedianStopping(**arguments)
     for trial in range(num):
         assert scheduler.next() == Start(None)
@@ -148,7 +149,7 @@ def test_it_finishes_when_it_is_told_that_there_are_no_more_trials() -> None:
         ({"min_others": 0}, "min_others must be a whole number of at least 1, not 0"),
     ],
 )
-def test_arguments_out_of_range_are_named_with_their_values(arguments: dict[str, float], message: str) -> None:
+def test_arguments_out_of_range_are_named_with_their_values(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(SearchInvalid, match=message):
         MedianStopping(**arguments)
     assert make(1, grace=0).reported(0, 0, 0) is GO_ON

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,8 @@ class ReferenceStopping:
             case ("failed" | "ended") as how, (trial,) if self.left[trial]:
                 score = -math.inf if how == "failed" else self.last[trial]
                 self.seen[self.left[trial][0]].append((score, trial))
+            case _:
+                pass
         return call.answer
 
     def is_good(self, budget: float, trial: int, score: float) -> bool:
@@ -60,7 +63,7 @@ def test_the_same_trials_are_stopped_as_by_the_definition(seed: int, places: int
         assert call.answer == reference.expected(call), call
 
 
-def make(num: int, **arguments: float) -> StoppingASHA:
+def make(num: int, **arguments: Any) -> StoppingASHA:
     scheduler = StoppingASHA(**{"R": 4, "eta": 2, **arguments})
     for trial in range(num):
         assert scheduler.next() == Start(None, 0)

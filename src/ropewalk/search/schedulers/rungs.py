@@ -11,6 +11,7 @@ time, `Hyperband` when a rung is complete, `StoppingASHA` at the moment at which
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -148,10 +149,8 @@ def budgets_from(r: float, R: float, eta: float) -> list[float]:
         raise SearchInvalid(f"eta must be a number above 1, not {eta}: each rung has eta times the budget of the last")
     if not 0 < r <= R < math.inf:
         raise SearchInvalid(f"the least budget r must be above 0 and at most R, but r is {r} and R is {R}")
-    num = 1
-    while r * eta**num <= R * (1 + 1e-9):  # 0.1 * 3 is above 0.3 in binary
-        num += 1
-    return [r * eta**number for number in range(num)]
+    most = R * (1 + 1e-9)  # 0.1 * 3 is above 0.3 in binary
+    return list(itertools.takewhile(lambda budget: budget <= most, (r * eta**number for number in itertools.count())))
 
 
 def checked_count(name: str, value: int, least: int) -> int:
