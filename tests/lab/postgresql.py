@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,7 @@ class PostgresqlServer:
         self._process = self._call([programs / "postgres", "-D", data, "-k", str(self.folder), *options], "server.log")
         self._wait()
 
-    def _call(self, command: list[object], log: str) -> subprocess.Popen[bytes]:
+    def _call(self, command: Sequence[Path | str], log: str) -> subprocess.Popen[bytes]:
         with (self.folder / log).open("wb") as output:
             return subprocess.Popen(
                 list(map(str, command)),
@@ -82,10 +82,11 @@ class PostgresqlServer:
     def new_schema(self) -> str:
         """Return the URL of a schema that has nothing yet."""
         import psycopg
+        from psycopg.sql import SQL, Identifier
 
         name = f"test_{next(self._numbers)}"
         with psycopg.connect(self._address(), autocommit=True) as connection:
-            connection.execute(f"CREATE SCHEMA {name}")  # pyright: ignore[reportArgumentType]
+            connection.execute(SQL("CREATE SCHEMA {}").format(Identifier(name)))
         return f"postgresql://{_ACCOUNT}@/postgres?host={self.folder}&options=-csearch_path%3D{name}"
 
     def end_connections(self) -> None:

@@ -7,7 +7,7 @@ import resource
 import signal
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -136,7 +136,7 @@ def test_a_file_that_is_no_database_is_refused_and_stays_as_it_is(tmp_path: Path
     path = tmp_path / "runs.db"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(StoreCorrupt, match=r"damaged, or no store .* was not changed.* ROPEWALK_STORE|\.recover"):
+    with pytest.raises(StoreCorrupt, match=r"damaged, or no store.* was not changed.* (ROPEWALK_STORE|\.recover)"):
         open_store(path)
     assert path.read_bytes() == content
 
@@ -179,7 +179,7 @@ def test_damage_that_is_found_later_is_named(tmp_path: Path) -> None:
 
 
 @contextmanager
-def files_no_larger_than(size_bytes: int) -> Iterator[None]:
+def files_no_larger_than(size_bytes: int) -> Generator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))

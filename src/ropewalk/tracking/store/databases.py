@@ -183,7 +183,9 @@ def _translate(error: SQLAlchemyError, where: str) -> StoreError:
 
 def _of_sqlite(error: sqlite3.Error, where: str) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest says where in SQLite
-    advice = _ADVICE.get(code, "see the cause above").replace("FILE", where)
+    advice = _ADVICE.get(code, "if it happens again, it is a fault of Ropewalk: please report it").replace(
+        "FILE", where
+    )
     if code in _DAMAGED:
         return StoreCorrupt(
             f"the store {where} is damaged, or no store ({error}); it was not changed; {advice}", where=where

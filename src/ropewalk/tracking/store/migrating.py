@@ -10,13 +10,14 @@ Several processes may open a store at once: the first one migrates it, and the o
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
 
 from ropewalk.atomic_files import StagedFile
-from ropewalk.errors import StoreCorrupt, StoreTooNew
+from ropewalk.errors import StoreCorrupt, StoreError, StoreTooNew
 from ropewalk.tracking.store.databases import prepare_file, reading, translated, writing
 from ropewalk.tracking.store.schema import REVISIONS, RUNS, VERSION_TABLE
 from ropewalk.version import VERSION
@@ -55,7 +56,7 @@ def migrate(engine: Engine, where: str, path: Path | None) -> Path | None:
         revision = _revision(connection, where, is_file=path is not None)  # another process may have migrated it
         if revision == REVISIONS[-1]:
             return None
-        backup = _back_up(path, revision) if path and revision else None
+        backup = _back_up(path, revision, where) if path and revision else None
         _upgrade(connection)
     return backup
 
@@ -97,19 +98,26 @@ def _upgrade(connection: Connection) -> None:
     command.upgrade(config, "head")
 
 
-def _back_up(path: Path, revision: str) -> Path:
-    """Copy the file, whole or not at all, to a new name beside it, which only this user can read."""
-    backup = path.with_name(f"{path.name}.backup-{revision}")
-    number = 1
+def _back_up(path: Path, revision: str, where: str) -> Path:
+    """Copy the file, whole or not at all, to a new name beside it, which only this user can read.
+
+    Raises:
+        StoreError: there is no room for it.
+    """
+    backup, number = path.with_name(f"{path.name}.backup-{revision}"), 1
     while backup.exists():  # of a migration that failed afterwards, or of a store that was put back
         number += 1
         backup = path.with_name(f"{path.name}.backup-{revision}-{number}")
-    with StagedFile(backup) as staged:
-        source, target = sqlite3.connect(path), sqlite3.connect(staged.staged)
-        try:
-            source.backup(target)
-        finally:
-            target.close()
-            source.close()
-        staged.commit()
+    try:
+        with StagedFile(backup) as staged:
+            with contextlib.closing(sqlite3.connect(path)) as source:
+                with contextlib.closing(sqlite3.connect(staged.staged)) as target:
+                    source.backup(target)
+            staged.commit()
+    except OSError as error:
+        raise StoreError(
+            f"the store {where} is of an older version and is not migrated, because a backup cannot be written to "
+            f"{backup}: {error}; make room for it",
+            where=where,
+        ) from error
     return backup
