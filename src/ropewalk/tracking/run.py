@@ -16,13 +16,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from ropewalk.tracking.artifacts import keep_file, keep_files
-from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Restored, shown_step
+from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored, shown_step
 from ropewalk.tracking.conversion import add_numbers
 from ropewalk.tracking.images import image_file
 from ropewalk.tracking.interruptions import (
@@ -37,38 +36,19 @@ from ropewalk.tracking.interruptions import (
 from ropewalk.tracking.records import (
     DONE,
     TRAINING,
-    CheckpointKept,
-    CheckpointRemoved,
     ConfigIs,
-    EventHappened,
     LabelsAre,
     Metrics,
     NoteAdded,
     Record,
     RecordSink,
 )
+from ropewalk.tracking.run_checkpoints import RunCheckpoints, tell_not_kept
 from ropewalk.tracking.run_config import RunConfig
+from ropewalk.tracking.run_identity import RunIdentity
 
 _log = logging.getLogger(__name__)
 _FLUSH_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunIdentity:
-    """What a run is, before it has done anything."""
-
-    id: str
-    project: str
-    name: str
-    folder: Path
-    """Folder of its checkpoints, artifacts and images."""
-    attempt: int = 1
-    """Number of the process that works on it, from 1 on."""
-    seed: int | None = None
-    forked_from: Path | None = None
-    """Folder of the run whose checkpoint it begins with, until it has one of its own."""
-    forked_at: float | None = None
-    """Step of that checkpoint; None: the newest."""
 
 
 class Run:
@@ -101,14 +81,13 @@ class Run:
         self._put_record = sink.put
         self.config = RunConfig(config, lambda values: self._put(ConfigIs(values)))
         """Hyperparameters and other settings, read like a dictionary; `config.update` adds and replaces."""
-        self._policy = checkpoints or CheckpointPolicy()
-        self._checkpoints = CheckpointFolder(identity.folder / "checkpoints")
+        self._checkpoints = RunCheckpoints(identity, checkpoints or CheckpointPolicy(), self._put, self._warn_once)
+        self._scores = self._checkpoints.policy.best is not None
         self._asked, self._pause_at, self._ended = asked, pause_at, ended
         self._step: float | None = None  # of `steps`
         self._total: float | None = None
         self._counted: dict[str, int] = {}  # logs without a step, by group
-        self._restored_step = self._saved_step = 0.0
-        self._best_seen: float | None = None
+        self._restored_step = 0.0
         self._warned: set[str] = set()
         self.interrupted: RunInterrupted | None = None
         """The exception with which `steps` ended the run; None if it did not."""
@@ -184,8 +163,8 @@ class Run:
             if step is None:
                 step = self._counted[group] = self._counted.get(group, int(self._restored_step)) + 1
         self._put_record(self._id, Metrics(group, names, numbers, step, time.time()))
-        if self._policy.best is not None:
-            self._look_for_score(group, names, numbers)
+        if self._scores:
+            self._checkpoints.see(group, names, numbers)
 
     def note(self, text: str) -> None:
         """Add a remark."""
@@ -287,11 +266,11 @@ class Run:
             raise ValueError(
                 "run.checkpoint needs a step, because run.steps is not used here: run.checkpoint(state, step=n)"
             )
-        if not (self._policy.is_due(at) or at == self._total or self._is_pause_due(at)):
+        if not (self._checkpoints.policy.is_due(at) or at == self._total or self._is_pause_due(at)):
             return False
         if callable(state) and not hasattr(state, "state_dict"):
             state = state()
-        return self._write_checkpoint(at, state, score)
+        return self._checkpoints.write(at, state, score)
 
     def restore(self, step: float | None = None) -> Restored | None:
         """Return the newest checkpoint that is whole: of this run, or of the one from which it was forked.
@@ -308,22 +287,13 @@ class Run:
             CheckpointCorrupt: there are checkpoints, and all of them are damaged.
             LookupError: there is none of that step; lists those that there are.
         """
-        identity = self._identity
-        found = None
-        if step is None or self._checkpoints.saved() or identity.forked_from is None:
-            found = self._checkpoints.restore(step)
-        if found is None and identity.forked_from is not None:
-            parent = CheckpointFolder(identity.forked_from / "checkpoints")
-            found = parent.restore(identity.forked_at if step is None else step)
-        if found is not None:
-            self._restored_step = self._saved_step = found.step
-            text = f"continues after step {shown_step(found.step)}"
-            self._put(EventHappened("restored", text, time.time(), {"step": found.step, "path": str(found.path)}))
+        found = self._checkpoints.restore(step)
+        self._restored_step = found.step if found is not None else 0.0
         return found
 
     def checkpoint_step(self) -> float:
         """Return the step of the newest checkpoint that this process wrote or restored; 0 if there is none."""
-        return self._saved_step
+        return self._checkpoints.newest_step
 
     # --- its end ------------------------------------------------------------------------------------------------------
 
@@ -379,51 +349,22 @@ class Run:
         if asked == STOP:
             return RunStopped(f"stopped by request after step {shown_step(step)}", step)
         is_over = self._pause_at is not None and step >= self._pause_at
-        if self._saved_step == step and (is_over or asked == PAUSE):
+        if self._checkpoints.newest_step == step and (is_over or asked == PAUSE):
             return RunPaused(f"paused at step {shown_step(step)}", step, step)
         if not is_over:  # a pause that was asked for waits until there is a checkpoint
             return None
-        saved = shown_step(self._saved_step)
+        saved = shown_step(self._checkpoints.newest_step)
         self._warn_once(
             "no checkpoint",
             f"run {self.name} pauses at step {shown_step(step)} without a checkpoint of this step, so that it goes on "
             f"after step {saved}; call run.checkpoint(state) in each step: it writes nothing unless it is needed",
         )
-        return RunPaused(f"paused at step {shown_step(step)} without a checkpoint of it", step, self._saved_step)
-
-    def _write_checkpoint(self, step: float, state: Any, score: float | None) -> bool:
-        if score is None and self._policy.best is not None:
-            score = self._best_seen
-            if score is None:
-                self._warn_once(
-                    "no score",
-                    f"the best checkpoint of run {self.name} is to be found by the metric {self._policy.best!r}, which "
-                    f"was not logged before run.checkpoint; log it, or give score=",
-                )
-        try:
-            saved = self._checkpoints.write(step, state, score)
-        except OSError as error:
-            self._not_kept(f"the checkpoint of step {shown_step(step)}", error)
-            return False
-        self._saved_step = step
-        self._put(CheckpointKept(step, str(saved.path), saved.size_bytes, saved.time, score))
-        try:
-            for removed in self._checkpoints.prune(self._policy, step):
-                self._put(CheckpointRemoved(removed))
-        except OSError as error:
-            _log.warning("an old checkpoint of run %s cannot be removed: %s", self.name, error)
-        return True
-
-    def _look_for_score(self, group: str, names: list[str], numbers: list[float]) -> None:
-        best = cast("str", self._policy.best)
-        for name, number in zip(names, numbers, strict=True):
-            if best in (name, f"{group}/{name}"):
-                self._best_seen = number
+        return RunPaused(
+            f"paused at step {shown_step(step)} without a checkpoint of it", step, self._checkpoints.newest_step
+        )
 
     def _not_kept(self, what: str, error: OSError) -> None:
-        text = f"{what} of run {self.name} was not kept: {error}"
-        _log.warning("%s", text)
-        self._put(EventHappened("file not kept", text, time.time()))
+        tell_not_kept(self.name, what, error, self._put)
 
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:

@@ -42,8 +42,9 @@ from ropewalk.tracking.records import (
     StateIs,
 )
 from ropewalk.tracking.relaunch import Relaunch, take_relaunch
-from ropewalk.tracking.run import Run, RunIdentity
+from ropewalk.tracking.run import Run
 from ropewalk.tracking.run_config import to_plain
+from ropewalk.tracking.run_identity import RunIdentity
 from ropewalk.tracking.sinks import make_sink
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 from ropewalk.tracking.store.opening import open_store
@@ -58,6 +59,8 @@ _ASK_S = 0.5
 """Seconds between looks for requests."""
 _ALIVE_S = 20.0
 """Seconds between signs of life, without which a run on another host counts as lost after a minute."""
+_BEGIN_S = 2.0
+"""Seconds within which a store takes the first records; training does not wait longer for it."""
 _END_S = 10.0
 _MOST_SCRIPT_BYTES = 1 << 20
 
@@ -133,6 +136,7 @@ def track(
     run = Run(identity, settings, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
     detached.start(run, system=system)
     _tell(run, known, earlier, settings, labels, notes)
+    run.flush(_BEGIN_S)  # from here on, other terminals find it
     return run
 
 
