@@ -27,7 +27,7 @@ SCRIPT = """
 
     with session(hosts=2) as here:
         sink = Sink()
-        records = LauncherRecords(here.records, sink, sink.runs_of)
+        records = LauncherRecords(here.records.listen, sink, sink.runs_of)
         owners = [Listener() for _ in range(8)]
         for owner in owners:
             here.processes.start(ProcessSpec("trial", 0, "tests.tracking.entries:count_and_die", WORDS), owner)

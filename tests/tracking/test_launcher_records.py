@@ -50,7 +50,7 @@ class Launcher:
         self.problems: list[str] = []
         self.link = Sent()
         self.agent: Any = SimpleNamespace(link=self.link, host="n1", label="agent-0 on n1")
-        self.records = LauncherRecords(self.relay, self.sink, runs_of, self.problems.append)
+        self.records = LauncherRecords(self.relay.listen, self.sink, runs_of, self.problems.append)
 
     def take(self, process: str, data: bytes, *, source: str = "", is_last: bool = False) -> None:
         self.relay.take(self.agent, Records(process, source or process, data, is_last), None)

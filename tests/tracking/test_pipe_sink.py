@@ -62,7 +62,7 @@ def session() -> Session:
 @pytest.fixture
 def sink(session: Session) -> Iterator[Kept]:
     sink = Kept()
-    records = LauncherRecords(session.records, sink, sink.runs_of, sink.problems.append)
+    records = LauncherRecords(session.records.listen, sink, sink.runs_of, sink.problems.append)
     yield sink
     records.close()
 
@@ -227,7 +227,7 @@ class Slow(Kept):
 
 def test_a_process_waits_while_the_sink_of_its_launcher_does_not_keep_up(session: Session, tmp_path: Path) -> None:
     counter, owner, sink = Counter(tmp_path / "counter"), Listener(), Slow()
-    records = LauncherRecords(session.records, sink, sink.runs_of)
+    records = LauncherRecords(session.records.listen, sink, sink.runs_of)
     start(session, owner, "count", COUNTER=str(tmp_path / "counter"), RECORDS="60000")  # 15 MB
 
     def stays() -> bool:

@@ -23,6 +23,7 @@ from ropewalk.processes.messages import (
     NotStarted,
     Output,
     Records,
+    RecordsFlushed,
     RelayAt,
     Retired,
     Samples,
@@ -124,6 +125,8 @@ class AgentMessages:
                 self._output.take(agent, message, self._processes.spec_of(message.id))
             case Records():
                 self._records.take(agent, message, self._processes.known(message.id))
+            case RecordsFlushed():
+                self._records.flushed(agent, message.number)
             case HostEvent():
                 self._processes.tell_owners(f"{agent.host}: {message.text}")
             case Draining():

@@ -58,6 +58,8 @@ class ProcessContext:
     """The key by which this process, if it serves others, checks their tokens; see `transport/tokens.py`."""
     records_fd: int = -1
     """The pipe for the records of runs, which the agent reads to the end also after this process was killed."""
+    run: str = ""
+    """The run to which this process may write records; see `ProcessSpec.run`."""
 
 
 current: ProcessContext | None = None
@@ -195,6 +197,7 @@ def _call_entry(request: ForkRequest, page_fd: int, records_fd: int) -> int:
         passport=_passport(request),
         service_key=request.service_key,
         records_fd=records_fd,
+        run=start.run,
     )
     module, _, function = start.entry.partition(":")
     try:

@@ -1,9 +1,9 @@
 """The messages of sessions, agents and processes on control links.
 
 session ──▶ agent    StartProcess SignalProcess SetRequest Recall Peek PutBlob DropBlob PutCode OutputSeen RecordsSeen
-                     Ping ShutdownMessage OpenRelay MeetAt NoWay ServiceAt TokenIs Retired
-agent ──▶ session    AgentUp Started NotStarted Exited TaskReport Output Records Samples Pong HostEvent Draining
-                     NeedWay RelayAt Met NeedService NeedToken Retired
+                     FlushRecords Ping ShutdownMessage OpenRelay MeetAt NoWay ServiceAt TokenIs Retired
+agent ──▶ session    AgentUp Started NotStarted Exited TaskReport Output Records RecordsFlushed Samples Pong HostEvent
+                     Draining NeedWay RelayAt Met NeedService NeedToken Retired
 process ──▶ agent    GetBlob GetMade PutBlob NeedWay NeedService NeedToken
 agent ──▶ process    BlobHere Make NoWay ServiceAt TokenIs
 """
@@ -87,6 +87,8 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """Whether numerical libraries get as many threads as it has CPUs, where no variable says how many."""
     keeps_records: bool = False
     """Whether the owner handles the records of this process; else they go to the session that started the owner."""
+    run: str = ""
+    """The run to which it may write records; see `ProcessSpec.run`."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -184,6 +186,12 @@ class RecordsSeen(msgspec.Struct, tag=18, array_like=True, frozen=True):
     size_bytes: int
 
 
+class FlushRecords(msgspec.Struct, tag=19, array_like=True, frozen=True):
+    """Send all records that processes of the sender have written so far; answered by `RecordsFlushed` after them."""
+
+    number: int
+
+
 class Ping(msgspec.Struct, tag=9, array_like=True, frozen=True):
     """A heartbeat, answered by `Pong`."""
 
@@ -269,6 +277,12 @@ class Records(msgspec.Struct, tag=39, array_like=True, frozen=True):
     data: bytes
     is_last: bool = False
     """Whether that process has ended, so that nothing follows."""
+
+
+class RecordsFlushed(msgspec.Struct, tag=41, array_like=True, frozen=True):
+    """The answer to `FlushRecords`."""
+
+    number: int
 
 
 class Sample(msgspec.Struct, tag=26, array_like=True, frozen=True):
@@ -405,6 +419,8 @@ CONTROL = Codec(
     | SetRequest
     | RecordsSeen
     | Records
+    | FlushRecords
+    | RecordsFlushed
     | Ping
     | ShutdownMessage
     | AgentUp

@@ -27,7 +27,9 @@ from ropewalk.escaping import escaped
 from ropewalk.processes import bootstrap, environment
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.code_bundle import CodeBundle
+from ropewalk.processes.deaths import record_of
 from ropewalk.processes.fleet import Fleet, default_resources
+from ropewalk.processes.given_run import run_to_give, tell_of_death
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.managed_process import ManagedProcess
 from ropewalk.processes.messages import (
@@ -154,7 +156,7 @@ class ProcessManager:
         id = f"{spec.name}#{os.getpid()}-{next(_numbers)}{self._beginning.id_end}"
         credentials = Credentials.create(self._home.run_id, id)
         certificate = self._home.issue(id) if self._home.issue else None
-        process = ManagedProcess(spec, owner, credentials, {}, certificate)
+        process = ManagedProcess(spec, owner, credentials, {}, certificate, run=spec.run or run_to_give())
         with self._lock:
             self.check()
             self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
@@ -166,6 +168,8 @@ class ProcessManager:
 
     def signal(self, id: str, number: int) -> None:
         """Send a signal to a process; SIGKILL also ends all that it started, and withdraws a process without a host."""
+        if process := self._processes.get(id):
+            process.was_signalled = True
         self._tell_agent_of(id, SignalProcess(id, number))
         if number == signal.SIGKILL:
             self.withdraw(id)
@@ -397,6 +401,7 @@ class ProcessManager:
             bounded=spec.bounded,
             memory_limit_bytes=(spec.resources.memory_bytes or 0) if spec.bounded else 0,
             keeps_records=self._records.has_listeners,
+            run=process.run,
         )
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
             if code and code.id not in agent.codes:
@@ -468,7 +473,15 @@ class ProcessManager:
             self.loop.drain(link)  # its messages from before its death count
             self.loop.remove_link(link)
         self._forget(id, is_cut=host_lost)
+        self._tell_of_death(process, exited)
         process.owner.on_exited(id, exited, host_lost)
+
+    def _tell_of_death(self, process: ManagedProcess, exited: Exited) -> None:
+        """Tell those that keep the run of a process that it has died, unless that was wanted."""
+        is_wanted = process.was_signalled or process.has_taken_leave or self.failure is not None
+        if process.run and not process.spec.run and exited.exit_code and not is_wanted:
+            host = process.agent.host if process.agent else ""
+            tell_of_death(process.run, record_of(exited, name=process.spec.name, host=host))
 
     def _withdraw(self, id: str) -> None:
         process = self._processes.get(id)

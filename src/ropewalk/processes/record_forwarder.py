@@ -22,7 +22,7 @@ from functools import partial
 
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.hosted_process import HostedProcess
-from ropewalk.processes.messages import Records
+from ropewalk.processes.messages import Records, RecordsFlushed
 from ropewalk.transport.link import Link
 from ropewalk.transport.loop import Loop
 
@@ -82,6 +82,14 @@ class RecordForwarder:
         if self._under_way[link] <= _CREDIT // 2:
             for process in self._paused.pop(link, ()):
                 self._watch(process)
+
+    def flush(self, link: Link, number: int) -> None:
+        """Send a session all that its processes have written so far, and then the number of its request."""
+        for process, (receiver, _) in self._receivers.items():
+            if receiver is link:
+                self._read_to_the_end(process)
+        with contextlib.suppress(LinkClosed):
+            link.send(RecordsFlushed(number))
 
     def forget(self, link: Link) -> None:
         """Forget a session that is gone."""

@@ -47,6 +47,7 @@ TO_AGENT: Mapping[type, Right] = {
     say.PutCode: Right.LAUNCHER,
     say.OutputSeen: Right.ANYBODY,  # of the sender's own processes
     say.RecordsSeen: Right.ANYBODY,  # of the sender's own processes
+    say.FlushRecords: Right.ANYBODY,  # of the sender's own processes
     say.Ping: Right.ANYBODY,
     say.ShutdownMessage: Right.ANYBODY,  # of the sender's own processes
     say.OpenRelay: Right.LAUNCHER,
@@ -69,6 +70,7 @@ TO_SESSION: Mapping[type, Right] = {
     say.TaskReport: Right.HOST,
     say.Output: Right.HOST,
     say.Records: Right.HOST,
+    say.RecordsFlushed: Right.ANYBODY,
     say.Samples: Right.HOST,
     say.Pong: Right.ANYBODY,
     say.HostEvent: Right.ANYBODY,

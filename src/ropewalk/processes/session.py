@@ -60,6 +60,8 @@ from ropewalk.transport.tokens import host_of, key_of_host, new_key, token_for
 
 _END_S = 6.0
 """A second call of `close` waits at most this long (seconds) for the first one."""
+_RECORDS_S = 2.0
+"""Timeout in seconds for the last records of processes when the session ends."""
 _LOOK_UP_S = 1.0
 """A thread that waits for a service checks this often (seconds) whether the session has ended."""
 
@@ -283,6 +285,10 @@ class Session:
         fingerprint = certificate.fingerprint if certificate else ""
         return lambda address: token_for(key_of_host(key, host_of(address)), address, LAUNCHER, fingerprint)
 
+    def settle_records(self, timeout_s: float) -> bool:
+        """Wait until the records that processes have written so far were handled; see `RecordRelay.settle`."""
+        return not self._opened or self.loop.is_here or self.records.settle(timeout_s)
+
     def when_closed(self, call: Callable[[], object]) -> None:
         """Have a call made, once, when the session has ended."""
         with self._lock:
@@ -351,7 +357,7 @@ class Session:
             self.run_id, self.folder, self.settings, self._listener.address, self._passport, issue, self._run_key
         )
         self.retirements = Retirements(self.loop)
-        self.records = RecordRelay()
+        self.records = RecordRelay(self._agents)
         self.processes = ProcessManager(home, self.loop, self._members, self.retirements, self.records, beginning)
         self.blobs = BlobDirectory(self.processes, self._agents)
         self.output = OutputRelay((self.settings.logs or self.folder / "output") if self._passport else None)
@@ -432,6 +438,8 @@ class Session:
         # First, so that the ends of its processes are not taken for deaths, and the processes not replaced.
         failure = PoolClosed("the session was closed while a pool or a program still used it; end these first")
         self._messages.is_closing = True
+        if self.records.has_listeners:
+            self.settle_records(_RECORDS_S)
         self._on_loop(lambda: self.processes.fail(failure))
         self._fleet.close()
         if self._record:

@@ -9,6 +9,7 @@ process, with one message.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -17,7 +18,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from ropewalk.escaping import escaped
-from ropewalk.processes.record_relay import RecordBatch, RecordRelay
+from ropewalk.processes.record_relay import Handler, RecordBatch
 from ropewalk.tracking.record_frames import RecordStream
 from ropewalk.tracking.records import Metrics, OwnerIs, RecordSink, RunCreated, RunRecord
 
@@ -37,7 +38,7 @@ class LauncherRecords:
     """Puts the records of processes into a sink, in order, before the ends of the processes are reported.
 
     Args:
-        relay: records of a session's processes.
+        listen: registers the handler: `session.records.listen`, or `listen_everywhere` for all sessions.
         sink: gets them, on the loop's thread of the session.
         runs_of: tells which runs a process was given; called on that thread.
         tell: is told once about each process whose records are refused.
@@ -45,7 +46,7 @@ class LauncherRecords:
 
     def __init__(
         self,
-        relay: RecordRelay,
+        listen: Callable[[Handler], Callable[[], None]],
         sink: RecordSink,
         runs_of: RunsOf,
         tell: Callable[[str], object] = logger.warning,
@@ -58,15 +59,16 @@ class LauncherRecords:
         self._told: set[str] = set()
         self._ahead_bytes = 0
         self._unseen: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._confirm, name="ropewalk-records", daemon=True)
-        self._thread.start()
-        self._stop = relay.listen(self._take)
+        self._thread: threading.Thread | None = None
+        """Runs once there is much to store."""
+        self._stop = listen(self._take)
 
     def close(self) -> None:
         """Take nothing more; what was taken is in the sink. May be called twice, but not from the loop."""
         self._stop()
         self._unseen.put(None)
-        self._thread.join()
+        if self._thread:
+            self._thread.join()
 
     def _take(self, batch: RecordBatch) -> bool:
         runs = self._runs_of(batch)
@@ -105,10 +107,18 @@ class LauncherRecords:
 
     def _give_room(self, batch: RecordBatch) -> None:
         self._ahead_bytes += len(batch.data)
-        if self._ahead_bytes > _AHEAD_BYTES:
+        if self._ahead_bytes > _AHEAD_BYTES and self._has_thread():
             self._unseen.put(batch.seen)
         else:
             batch.seen()
+
+    def _has_thread(self) -> bool:
+        if self._thread is None:
+            thread = threading.Thread(target=self._confirm, name="ropewalk-records", daemon=True)
+            with contextlib.suppress(RuntimeError):  # the interpreter is ending
+                thread.start()
+                self._thread = thread
+        return self._thread is not None
 
     def _confirm(self) -> None:
         """Wait, in a thread, until the sink has stored what it has, before processes may write more."""

@@ -17,17 +17,24 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
 from ropewalk.errors import RunOpen
+from ropewalk.processes import open_sessions
+from ropewalk.processes.given_run import listen_to_deaths
+from ropewalk.processes.record_relay import RecordBatch, listen_everywhere
+from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking import facts
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import current_run, set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
+from ropewalk.tracking.given_runs import id_given
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunStopped, RunTerminated, outcome_of
+from ropewalk.tracking.launcher_records import LauncherRecords
+from ropewalk.tracking.observed_run import event_of_death
 from ropewalk.tracking.records import (
     FAILED,
     PAUSED,
@@ -62,7 +69,11 @@ _ALIVE_S = 20.0
 _BEGIN_S = 2.0
 """Seconds within which a store takes the first records; training does not wait longer for it."""
 _END_S = 10.0
+_SETTLE_S = 2.0
 _MOST_SCRIPT_BYTES = 1 << 20
+
+TakesRequest = Callable[[str], tuple[bool, str]]
+"""Called with "pause" or "stop"; returns whether that is done, and the answer for whoever asked."""
 
 
 def track(
@@ -111,6 +122,43 @@ def track(
             f"of its `with`, or write to it: ropewalk.tracking.current_run(), with group= for what is to be kept apart",
             run=open_run.id,
         )
+    return begin_run(
+        "script",
+        project,
+        config,
+        name=name,
+        labels=labels,
+        notes=notes,
+        folder=folder,
+        store=store,
+        seed=seed,
+        system=system,
+        sinks=sinks,
+        checkpoints=checkpoints,
+    )
+
+
+def begin_run(
+    kind: str,
+    project: str | None,
+    config: Mapping[str, Any] | None,
+    *,
+    name: str | None = None,
+    labels: Sequence[str] = (),
+    notes: str = "",
+    folder: Path | str | None = None,
+    store: str | Path | RunStore | None = None,
+    seed: int | None = None,
+    system: bool = True,
+    sinks: Sequence[str | RunSink] = (),
+    checkpoints: CheckpointPolicy | None = None,
+    take: TakesRequest | None = None,
+) -> Run:
+    """Begin a run as `track` does, of any kind that `RunCreated` knows. A current run of this process stays that.
+
+    `take` is asked about a request to pause or to stop, in the writer's thread, in place of `run.steps`; it returns
+    whether that can be done, and the answer. Without it, the run is that of a script.
+    """
     relaunch = take_relaunch(os.environ)
     settings = relaunch.configure(config or {})
     opened = store if isinstance(store, RunStore) else open_store(store)
@@ -130,9 +178,9 @@ def track(
             opened.close()
         raise
     known = facts.collect(seed)
-    detached = _Detached(identity, opened, made, owns_store=opened is not store)
+    detached = _Detached(identity, opened, made, take, owns_store=opened is not store)
     if earlier is None:
-        detached.put(identity.id, _created(identity, settings, known, labels, parent))
+        detached.put(identity.id, _created(kind, identity, settings, known, labels, parent))
     run = Run(identity, settings, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
     detached.start(run, system=system)
     _tell(run, known, earlier, settings, labels, notes)
@@ -141,6 +189,7 @@ def track(
 
 
 def _created(
+    kind: str,
     identity: RunIdentity,
     settings: Mapping[str, Any],
     known: Mapping[str, Any],
@@ -150,7 +199,7 @@ def _created(
     return RunCreated(
         project=identity.project,
         name=identity.name,
-        kind="script",
+        kind=kind,
         time=time.time(),
         config=to_plain(settings),
         facts=to_plain(known),
@@ -223,8 +272,18 @@ def _tell(
 class _Detached:
     """What a run has around it in its own process. It is the run's `RecordSink`."""
 
-    def __init__(self, identity: RunIdentity, store: RunStore, sinks: Sequence[RunSink], *, owns_store: bool) -> None:
+    def __init__(
+        self,
+        identity: RunIdentity,
+        store: RunStore,
+        sinks: Sequence[RunSink],
+        take: TakesRequest | None,
+        *,
+        owns_store: bool,
+    ) -> None:
         self._identity, self._store, self._sinks, self._owns_store = identity, store, sinks, owns_store
+        self._take_request = take
+        self._is_current = False
         self._pid, self._owner = os.getpid(), facts.this_process()
         self._request = ""
         self._interrupted: BaseException | None = None
@@ -242,8 +301,13 @@ class _Detached:
         )
         for record in (self._owner, StateIs(RUNNING, time.time()), began):
             self.put(run.id, record)
-        set_current_run(run)
-        self._handle_termination()
+        self._is_current = current_run() is None
+        if self._is_current:
+            set_current_run(run)
+        if self._take_request is None:
+            self._handle_termination()
+        self._of_processes = LauncherRecords(listen_everywhere, self, self._runs_of)
+        self._stop_deaths = listen_to_deaths(self._died)
         atexit.register(self._end_at_exit)
         self._writer.every(_ASK_S, self._look_for_requests)
         self._writer.every(_ALIVE_S, lambda: self._writer.put(run.id, self._owner))
@@ -281,8 +345,13 @@ class _Detached:
             if request.action == "kill":
                 self._kill()
 
+    def _runs_of(self, batch: RecordBatch) -> tuple[str, ...] | None:
+        return (self._identity.id,) if id_given(batch.run) == self._identity.id else None
+
     def _take(self, request: RequestRow) -> tuple[bool, str]:
         match request.action:
+            case "pause" | "stop" if self._take_request is not None:
+                return self._take_request(request.action)
             case "pause":
                 self._request = PAUSE
                 return True, self._words_for_pause()
@@ -351,9 +420,11 @@ class _Detached:
             self._system.close()
         error = sys.exception() if state == FAILED else None
         failure_class = class_of_exception(error) if error is not None else ""
+        if self._is_current:
+            set_current_run(None)
+        self._settle_records()
         self.put(run.id, AttemptEnded(run.attempt, state, now, why, failure_class, run.step))
         self.put(run.id, StateIs(state, now, why))
-        set_current_run(None)
         for writer in (self._writer, *self._copies):
             writer.close(_END_S)
         for sink in self._sinks:
@@ -362,6 +433,17 @@ class _Detached:
             self._store.close()
         if state == PAUSED:
             _log.warning("%s: %s; it goes on with: ropewalk runs continue %s", run.name, why, run.id)
+
+    def _settle_records(self) -> None:
+        """Take the last records of processes that were given the run, and then no more."""
+        for session in open_sessions.all_sessions():
+            session.settle_records(_SETTLE_S)
+        self._of_processes.close()
+        self._stop_deaths()
+
+    def _died(self, given: str, record: DeathRecord) -> None:
+        if id_given(given) == self._identity.id:
+            self.put(self._identity.id, event_of_death(record.describe(), record))
 
     def _end_at_exit(self) -> None:
         """End a run that was not used in `with`, at the end of the process."""
