@@ -145,7 +145,7 @@ class PoolPlaces(Places):
         self._trials = TrialRecords(sink, name, self._began, self._events.put)
         self._session = leased(session, engine=engine)
         try:
-            self._records = LauncherRecords(self._session.records, self._trials, self._trials.runs_of)
+            self._records = LauncherRecords(self._session.records.listen, self._trials, self._trials.runs_of)
             try:
                 self.pool = Pool(
                     num, session=self._session, resources=resources, preload=preload, at_most_once=True, name=name
