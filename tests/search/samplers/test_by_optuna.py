@@ -69,7 +69,7 @@ class TestAnyClassOfOptuna(SamplerConformance):
 
 
 def test_gaussian_processes_are_asked() -> None:
-    assert best_of("gp", 1, 5, n_startup_trials=3) > -60
+    assert best_of("gp", 1, 4, n_startup_trials=3) > -60
 
 
 @pytest.mark.parametrize("name", ["tpe", "cmaes"])
@@ -147,7 +147,7 @@ def test_what_a_person_gave_is_learned_from_by_samplers_with_generations() -> No
         Observed(number, {"x": 2.0 + number / 100, "rate": 0.01}, (-number / 100,), 1.0, is_under_way=False)
         for number in range(24)
     ]
-    sampler = SAMPLERS.make("cmaes", {"popsize": 6, "sigma0": 0.1})
+    sampler = SAMPLERS.make("cmaes", {"popsize": 6})
     sampler.begin(PLANE, 1, 1)
     assert abs(sampler.ask(24, given)["x"] - 2) < 1.5
 
