@@ -152,7 +152,7 @@ def test_texts_become_values() -> None:
     texts = {name: str(value) for name, value in VALID.items()}
     found = SPACE.validate(texts)
     assert found == VALID and [type(each) for each in found.values()] == [type(VALID[name]) for name in found]
-    assert SPACE.validate(VALID | {"sgd.nesterov": "true"}, base={})["sgd.nesterov"] is True
+    assert SPACE.validate({"sgd.nesterov": "true"}, base=VALID)["sgd.nesterov"] is True
 
 
 @pytest.mark.parametrize(

@@ -142,9 +142,7 @@ class Integers:
     def __post_init__(self) -> None:
         _check(self.low, self.high)
         if wrong := [each for each in (self.low, self.high, self.step) if not isinstance(each, numbers.Integral)]:
-            raise ValueError(
-                f"bounds and step of Integers are integers, not {wrong[0]!r}; Uniform takes any number"
-            )
+            raise ValueError(f"bounds and step of Integers are integers, not {wrong[0]!r}; Uniform takes any number")
         if self.step < 1:
             raise ValueError(f"step of Integers must be at least 1, not {self.step}")
         if self.log and (self.low < 1 or self.step != 1):
