@@ -113,7 +113,7 @@ class LogUniform:
 
     def at(self, share: float) -> float:
         """Return the value below which this share of the distribution is, from 0 to 1."""
-        return self.nearest(math.exp(math.log(self.low) + share * math.log(self.high / self.low)))
+        return self.nearest(self.low ** (1 - share) * self.high**share)  # both bounds exactly
 
     def nearest(self, value: float) -> float:
         """Return the value of the distribution that is closest to a number."""

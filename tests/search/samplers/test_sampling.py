@@ -67,8 +67,7 @@ TEN_BINS = {
     "b": lambda value: int((math.log10(value) + 4) / 4 * 10),
     "c": lambda value: value - 1,
     "d": lambda value: "xyz".index(value),
-    # Octaves below 2^9: an integer n has the share log((n + 1/2) / (n - 1/2)) / log(2001).
-    "e": lambda value: min(int(math.log(2 * value + 1) / math.log(2001) * 10), 9),
+    "e": lambda value: min((value - 1).bit_length(), 9),  # 1, 2, 3 to 4, 5 to 8, ...
     "f": lambda value: round(value * 4),
 }
 
@@ -76,7 +75,7 @@ TEN_BINS = {
 def expected_shares(name: str) -> list[float]:
     if name == "e":
         shares = [0.0] * 10
-        for value in range(1, 1001):
+        for value in range(1, 1001):  # n stands for the interval from n - 1/2 to n + 1/2
             shares[TEN_BINS["e"](value)] += math.log((2 * value + 1) / (2 * value - 1)) / math.log(2001)
         return shares
     size = {"d": 3, "f": 5}.get(name, 10)
