@@ -106,3 +106,17 @@ def counts_attempts(run: Any, x: float, folder: str) -> None:
             file.write(f"{step}\n")
         run.log(score=x * step)
         run.checkpoint({"step": step})
+
+
+def suggests(run: Any) -> None:
+    """Asks for what it needs, and fails once after that."""
+    kind = run.suggest_categorical("kind", ["line", "square"])
+    x = run.suggest_float("x", 0.0, 1.0)
+    power = run.suggest_int("power", 2, 4) if kind == "square" else 1
+    restored = run.restore()
+    for _ in run.steps(2):
+        run.log(score=x**power)
+        run.checkpoint({"x": x})
+        if restored is None:
+            raise ValueError("once")
+    assert restored is not None and restored.state["x"] == x

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.search.book import Begin, Broken, TrialGivenUp, Line, Retries, SearchBook, StopTrial, TrialState
+from ropewalk.search.book import Begin, Broken, Line, Retries, SearchBook, StopTrial, TrialGivenUp, TrialState
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.scheduler import GO_ON, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
 

@@ -18,6 +18,7 @@ import pytest
 from ropewalk.errors import SearchFailed, SearchInvalid
 from ropewalk.population.hyperparameters import Choice, Uniform
 from ropewalk.search.book import SearchBook
+from ropewalk.search.loading import load_results
 from ropewalk.search.schedulers import ASHA, NoScheduler, StoppingASHA
 from ropewalk.search.search import Search
 from ropewalk.search.store_keeper import lines_of
@@ -96,6 +97,23 @@ def test_nested_and_constant_hyperparameters_arrive_as_they_are_written(made: Ca
 def test_given_configurations_come_first(made: Callable[..., Search]) -> None:
     results = made(functions.value, start_with=[{"x": 0.25}], trials=2).run()
     assert results[0].best == 0.25
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_function_may_ask_for_its_hyperparameters(made: Callable[..., Search], sampler: str) -> None:
+    search = made(functions.suggests, None, sampler=sampler, trials=6, max_concurrent=1)
+    results = search.run()
+    assert all(trial.state == "done" and trial.attempts == 2 for trial in results)  # the second attempt had the same x
+    for trial in results:
+        has_power = trial.hyperparameters["kind"] == "square"
+        assert list(trial.hyperparameters) == ["kind", "x", *(["power"] if has_power else [])]
+        assert trial.best == trial.hyperparameters["x"] ** trial.hyperparameters.get("power", 1)
+    assert len({trial.hyperparameters["x"] for trial in results}) == 6
+
+
+def test_a_function_cannot_ask_for_more_than_the_space_has(made: Callable[..., Search]) -> None:
+    with pytest.raises(SearchFailed, match="this search has a space, so its trials get their hyperparameters"):
+        made(lambda run, x: run.suggest_float("y", 0, 1)).run()
 
 
 def test_nan_is_the_worst(made: Callable[..., Search]) -> None:
@@ -193,6 +211,9 @@ def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search],
     assert [(each.state.value, each.step, each.best) for each in book.trials] == [
         (each.state, each.step, each.best) for each in results
     ]
+    assert load_results(results.run, tmp_path / "runs.db").to_records() == results.to_records()
+    with pytest.raises(SearchInvalid, match="is a trial, and no search"):
+        load_results(results[0].run, tmp_path / "runs.db")
     with pytest.raises(ValueError, match="cannot be repeated"):
         SearchBook(NoScheduler(), search._sampler, **settings).replay(lines)
 
@@ -337,7 +358,7 @@ def test_a_search_with_other_settings_is_refused_and_says_what_differs(made: Cal
         ({"scheduler": "ahsa"}, "did you mean 'asha'"),
         ({"sampler": "randm"}, "did you mean 'random'"),
         ({"space": {"y": Uniform(0, 1)}}, "value has no parameter 'y'.*it takes run, then x"),
-        ({"space": {}}, "value needs 'x'"),
+        ({"space": {"z": 1}}, "value has no parameter 'z'"),
         ({"start_with": [{"x": 3}]}, "x"),
         ({"trials_in": "clouds"}, "trials_in is"),
         ({"max_concurrent": -1}, "max_concurrent"),

@@ -35,6 +35,7 @@ with _lazy:
     from ropewalk.population.hyperparameters import LogUniform as LogUniform
     from ropewalk.population.hyperparameters import Uniform as Uniform
     from ropewalk.search.conditions import When as When
+    from ropewalk.search.loading import load_results as load_results
     from ropewalk.search.results import SearchResults as SearchResults
     from ropewalk.search.results import TrialResult as TrialResult
     from ropewalk.search.samplers import SAMPLERS as SAMPLERS

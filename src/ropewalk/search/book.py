@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.scheduler import STOP, Promote, Scheduler, Start
+from ropewalk.search.space_text import distribution_of
 
 Line = list[Any]
 """A line of the log, as JSON can represent it: the kind of an event, then what belongs to it."""
@@ -68,7 +69,7 @@ class TrialFacts:
 
     number: int
     hyperparameters: dict[str, Any]
-    """Values by dotted name."""
+    """Values by dotted name, those included that its function has asked for."""
     budget: float | None
     bracket: int = 0
     state: TrialState = TrialState.RUNNING
@@ -87,7 +88,9 @@ class TrialFacts:
     failed_at: float = 0.0
     """The last step at the time of the last failure."""
     why: str = ""
-    """Why it has failed."""
+    """Why it has failed, or was stopped."""
+    suggested: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Distributions of the hyperparameters that its function has asked for by `suggest_*`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +186,11 @@ class SearchBook:
             return -math.inf
         return value if self.modes[objective] == "max" else -value
 
+    @property
+    def observed(self) -> tuple[Observed, ...]:
+        """All trials as samplers see them."""
+        return tuple(self._observed)
+
     # --- a place is free ----------------------------------------------------------------------------------------------
 
     def begin_next(self) -> Begin | None:
@@ -245,6 +253,19 @@ class SearchBook:
         self._note(["report", trial, step, list(values)])
         return [StopTrial(trial)] if facts.is_asked_to_stop else []
 
+    def suggested(self, trial: int, values: Mapping[str, Any], distributions: Mapping[str, Any]) -> None:
+        """The function of a trial has asked for hyperparameters.
+
+        Args:
+            trial: number of the trial.
+            values: their values by name.
+            distributions: their distributions as data, by name.
+        """
+        facts = self.trials[trial]
+        new = {name: value for name, value in values.items() if name not in facts.suggested}
+        if new and not facts.state.is_final:
+            self._note(["suggest", trial, new, {name: distributions[name] for name in new}])
+
     def paused(self, trial: int, step: float) -> None:
         """A trial has written a checkpoint and ended its attempt, at its budget or because it was asked to."""
         if self.trials[trial].state is TrialState.RUNNING:
@@ -301,8 +322,12 @@ class SearchBook:
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
-    def replay(self, lines: Iterable[Line]) -> None:
+    def replay(self, lines: Iterable[Line], *, checks: bool = True) -> None:
         """Repeat the lines of a log, without logging them again.
+
+        Args:
+            lines: the lines, as JSON can represent them.
+            checks: whether the scheduler must decide as it did; False takes its decisions from the log.
 
         Raises:
             ValueError: a line does not fit those before it, or the scheduler decides otherwise than it did: its
@@ -312,8 +337,9 @@ class SearchBook:
         try:
             for number, line in enumerate(lines, 1):
                 try:
-                    self._check_decision(line)
-                    self._note(line, is_repeated=True)
+                    if checks:
+                        self._check_decision(line)
+                    self._note(line, decides=checks, is_repeated=True)
                 except (IndexError, KeyError, TypeError, ValueError) as error:
                     raise ValueError(
                         f"line {number} of the search's log, {line!r:.200}, cannot be repeated: {error}"
@@ -335,7 +361,7 @@ class SearchBook:
         if now != decision:
             raise ValueError(f"the scheduler says {now} now")
 
-    def _note(self, line: Line, *, is_repeated: bool = False) -> None:
+    def _note(self, line: Line, *, decides: bool = True, is_repeated: bool = False) -> None:
         """Change the book as a line says, then log it."""
         match line:
             case ["start", int(number), dict(), budget, int(bracket)]:
@@ -351,10 +377,17 @@ class SearchBook:
             case ["report", int(trial), step, [*values], *told]:
                 facts = self.trials[trial]
                 self._report(facts, float(step), tuple(map(float, values)))
+                if not decides:
+                    facts.is_asked_to_stop = bool(told)
                 verdict = ["stop"] if facts.is_asked_to_stop else []
                 if told != verdict and is_repeated:
                     raise ValueError(f"the scheduler {'stops' if verdict else 'does not stop'} trial {trial} now")
                 line = ["report", trial, step, values, *verdict]
+            case ["suggest", int(trial), dict(), dict()]:
+                facts = self.trials[trial]
+                facts.hyperparameters |= line[2]
+                facts.suggested |= {name: distribution_of(data, name) for name, data in line[3].items()}
+                self._observe(facts)
             case ["pause", int(trial), step]:
                 self._pause(self.trials[trial], float(step))
             case ["end", int(trial)]:
@@ -444,6 +477,8 @@ class SearchBook:
             not facts.state.is_final,
             facts.state is TrialState.FAILED,
             facts.history,
+            facts.state is TrialState.STOPPED,
+            facts.suggested,
         )
 
 
@@ -454,7 +489,6 @@ def _forget(line: Line) -> None:
 __all__ = [
     "Begin",
     "Broken",
-    "TrialGivenUp",
     "Instruction",
     "Line",
     "Mode",
@@ -462,5 +496,6 @@ __all__ = [
     "SearchBook",
     "StopTrial",
     "TrialFacts",
+    "TrialGivenUp",
     "TrialState",
 ]

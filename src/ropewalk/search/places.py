@@ -14,7 +14,7 @@ import queue
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,9 +25,17 @@ from ropewalk.pool.pool import Pool
 from ropewalk.processes.record_relay import RecordBatch
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
-from ropewalk.search.trial_task import ObjectiveNotes, Request, TrialOutcome, TrialTask, work_in_worker, work_on
+from ropewalk.search.trial_task import (
+    SUGGESTED,
+    ObjectiveNotes,
+    Request,
+    TrialOutcome,
+    TrialTask,
+    work_in_worker,
+    work_on,
+)
 from ropewalk.tracking.launcher_records import LauncherRecords
-from ropewalk.tracking.records import AttemptBegan, Metrics, Record, RecordSink
+from ropewalk.tracking.records import AttemptBegan, EventHappened, Metrics, Record, RecordSink
 
 Train = Callable[..., Any]
 """`train(run, **hyperparameters)`: returns a number, a mapping of metrics, a `Program` to run, or None."""
@@ -41,6 +49,17 @@ class AttemptReported:
     attempt: int
     step: float
     values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSuggested:
+    """The function of a trial has asked for hyperparameters."""
+
+    trial: int
+    attempt: int
+    values: Mapping[str, Any]
+    distributions: Mapping[str, Any]
+    """As data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +81,7 @@ class AttemptDied:
     failure_class: str
 
 
-AttemptEvent = AttemptReported | AttemptReturned | AttemptDied
+AttemptEvent = AttemptReported | AttemptSuggested | AttemptReturned | AttemptDied
 
 
 class Places(ABC):
@@ -270,6 +289,10 @@ class TrialRecords:
                 self._tell_began(task, self._process)
         elif isinstance(record, Metrics):
             self._notes[run].note(record)
+        elif isinstance(record, EventHappened) and record.kind == SUGGESTED:
+            task = self._tasks[run]
+            values, distributions = record.data["values"], record.data["distributions"]
+            self._put_event(AttemptSuggested(task.trial, task.attempt, values, distributions))
 
     def flush(self, timeout_s: float) -> bool:
         return self._sink.flush(timeout_s)

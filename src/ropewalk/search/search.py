@@ -40,7 +40,7 @@ from ropewalk.search.schedulers.scheduler import Scheduler
 from ropewalk.search.search_run import SearchLimits, SearchRun
 from ropewalk.search.space import SearchSpace, nested
 from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
-from ropewalk.search.trial_task import TrialTask
+from ropewalk.search.trial_task import Suggesting, TrialTask
 from ropewalk.tracking import records
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.facts import collect
@@ -65,7 +65,8 @@ class Search:
         train: `train(run, **hyperparameters)`. It logs the metric with `run.log`, and returns None, or the metric, or a
             mapping of metrics, or a `Program` that is then run. Trials that may pause, or die, should call
             `run.checkpoint` in each step of `run.steps`, and begin with `run.restore()`.
-        space: distributions by name, as for `SearchSpace`; constants and nested mappings are allowed.
+        space: distributions by name, as for `SearchSpace`; constants and nested mappings are allowed. None: the
+            function asks for what it needs with `run.suggest_float` and the like, as with Optuna.
         metric: name of the metric that decides, with its group if it has one: "accuracy", "validation/loss". Several:
             the objectives, for samplers that take them.
         mode: "max" or "min"; for several metrics, one for each.
@@ -101,7 +102,7 @@ class Search:
     def __init__(
         self,
         train: Train,
-        space: SearchSpace | Mapping[str, Any],
+        space: SearchSpace | Mapping[str, Any] | None = None,
         *,
         metric: str | Sequence[str],
         mode: Mode | Sequence[Mode] = "max",
@@ -129,7 +130,8 @@ class Search:
         progress: bool | None = None,
     ) -> None:
         self.metrics, self.modes = _objectives(metric, mode)
-        self.space = space if isinstance(space, SearchSpace) else SearchSpace(space)
+        self.space = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
+        self._suggests = not self.space.parameters
         self._train = train
         self._scheduler = make_scheduler(scheduler)
         self._sampler = _sampler(sampler)
@@ -241,7 +243,11 @@ class Search:
                 f"a scheduler compares trials by one metric, and there are {len(self.metrics)}: "
                 f'{", ".join(self.metrics)}; use scheduler="none", or one metric'
             )
-        if self._trials is None and isinstance(self._scheduler, NoScheduler) and self.space.size is None:
+        if (
+            self._trials is None
+            and isinstance(self._scheduler, NoScheduler)
+            and (self.space.size is None or self._suggests)
+        ):
             raise SearchInvalid(
                 "without trials= this search would never end: its space has no end; say how many trials"
             )
@@ -302,13 +308,17 @@ class Search:
         )
 
     def _task(self, begin: Begin, book: SearchBook, keeper: StoreKeeper) -> TrialTask:
-        run = run_of_trial(keeper.run, begin.trial)
+        run, facts = run_of_trial(keeper.run, begin.trial), book.trials[begin.trial]
+        values = facts.hyperparameters
+        suggesting = None
+        if self._suggests:
+            suggesting = Suggesting(self._sampler, book.observed, dict(values), dict(facts.suggested))
         return TrialTask(
             trial=begin.trial,
             run=run,
             attempt=begin.attempt,
             token=next(self._tokens),
-            hyperparameters=nested(book.trials[begin.trial].hyperparameters),
+            hyperparameters=nested({name: value for name, value in values.items() if name not in facts.suggested}),
             metrics=self.metrics,
             budget=begin.budget,
             end_at=self._scheduler.max_steps,
@@ -317,6 +327,7 @@ class Search:
             folder=keeper.folder / run,
             seed=self._seed + begin.trial,
             checkpoints=self._checkpoints,
+            suggesting=suggesting,
         )
 
     def _config(self) -> dict[str, Any]:

@@ -16,7 +16,14 @@ from typing import Protocol
 from ropewalk.errors import SearchFailed
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.search.book import Begin, Broken, Instruction, Retries, SearchBook, StopTrial, TrialFacts
-from ropewalk.search.places import AttemptDied, AttemptEvent, AttemptReported, AttemptReturned, Places
+from ropewalk.search.places import (
+    AttemptDied,
+    AttemptEvent,
+    AttemptReported,
+    AttemptReturned,
+    AttemptSuggested,
+    Places,
+)
 from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
 from ropewalk.tracking.log_policies import LogPolicy, findings
 
@@ -164,6 +171,9 @@ class SearchRun:
             case AttemptReported(trial, _, step, values):
                 attempt.heard = self._clock()
                 self._carry_out(self.book.reported(trial, step, values))
+            case AttemptSuggested(trial, _, values, distributions):
+                attempt.heard = self._clock()
+                self.book.suggested(trial, values, distributions)
             case AttemptReturned(trial, _, outcome):
                 del self._under_way[trial]
                 self._ended(attempt, outcome)
@@ -173,6 +183,7 @@ class SearchRun:
 
     def _ended(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
         trial = attempt.task.trial
+        self.book.suggested(trial, *outcome.suggested)
         for step, values in outcome.reports:
             self._carry_out(self.book.reported(trial, step, values), ends=True)
         facts = self.book.trials[trial]

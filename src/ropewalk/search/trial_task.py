@@ -14,22 +14,28 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from ropewalk.errors import SearchInvalid
 from ropewalk.processes import bootstrap
 from ropewalk.processes.page import REQUEST
 from ropewalk.program.program import Program
+from ropewalk.search.samplers.sampler import Observed, Sampler
+from ropewalk.search.space_text import described_distribution
+from ropewalk.search.suggesting import Suggestions
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.interruptions import PAUSE, STOP
 from ropewalk.tracking.pipe_sink import sink_here
-from ropewalk.tracking.records import AttemptBegan, AttemptEnded, Metrics, Record, RecordSink
+from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, Metrics, Record, RecordSink
 from ropewalk.tracking.run import Run, RunIdentity, RunPaused, RunStopped
 
+SUGGESTED = "suggested"
+"""Kind of the event that a hyperparameter was asked for."""
 _MOST_NAMES = 50
 _MOST_CAUSE = 20_000
 """Characters of a traceback that travel: its end."""
@@ -56,6 +62,34 @@ class Request(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Suggesting:
+    """What chooses hyperparameters that a function asks for by `suggest_*`, in the process of the trial.
+
+    Attributes:
+        sampler: the sampler of the search.
+        trials: what the search knew when the attempt began.
+        known: all values of the trial by dotted name.
+        distributions: distributions of those that it has asked for in earlier attempts, by name.
+    """
+
+    sampler: Sampler
+    trials: tuple[Observed, ...]
+    known: Mapping[str, Any]
+    distributions: Mapping[str, Any]
+
+    def suggestions(self, number: int) -> Suggestions:
+        """Return the suggestions of a trial."""
+
+        def draw(name: str, distribution: Any) -> Any:
+            own = Observed(number, dict(made.values), None, 0.0, True, suggested=dict(made.distributions))
+            trials = [own if each.number == number else each for each in self.trials]
+            return self.sampler.suggest(number, name, distribution, trials)
+
+        made = Suggestions(draw, self.known, self.distributions)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
 class TrialTask:
     """All that an attempt needs.
 
@@ -73,6 +107,7 @@ class TrialTask:
         folder: folder of the run.
         seed: seed of the trial.
         checkpoints: which checkpoints are kept.
+        suggesting: what chooses hyperparameters that the function asks for; None: they are all in the space.
     """
 
     trial: int
@@ -88,6 +123,7 @@ class TrialTask:
     folder: Path
     seed: int
     checkpoints: CheckpointPolicy
+    suggesting: Suggesting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +137,7 @@ class TrialOutcome:
         logged: names of the metrics that it logged, for an error that lists them.
         cause: a traceback.
         failure_class: what fails in the same way has the same one.
+        suggested: values that the function has asked for, and their distributions as data, by name.
     """
 
     outcome: Literal["done", "paused", "stopped", "failed"]
@@ -109,6 +146,7 @@ class TrialOutcome:
     logged: tuple[str, ...] = ()
     cause: str = ""
     failure_class: str = ""
+    suggested: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
 
 
 class ObjectiveNotes:
@@ -180,6 +218,9 @@ class TrialRun(Run):
             pause_at=task.budget if task.budget != task.end_at else None,
         )
         self._end_at = task.end_at
+        self._suggestions: Suggestions | None = None
+        if task.suggesting is not None:
+            self._suggestions = task.suggesting.suggestions(task.trial)
         self.trial = task.trial
         """Number of the trial in its search, from 0."""
 
@@ -187,6 +228,65 @@ class TrialRun(Run):
         """Count the steps of a loop, as `Run.steps`; ends at the scheduler's last step, if it has one."""
         ends = [int(each) for each in (total, self._end_at) if each is not None]
         return super().steps(min(ends, default=None), start=start)
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """Return a hyperparameter: a number between two bounds, both inclusive. As Optuna's.
+
+        Only in a search without a space, whose trials ask for what they need.
+
+        Args:
+            name: dotted name.
+            low: lower bound.
+            high: upper bound.
+            step: distance between values, counted from `low`; None: any number.
+            log: whether the logarithm is uniformly distributed.
+
+        Raises:
+            SearchInvalid: the search has a space, the arguments are wrong, or differ from those of an earlier call.
+        """
+        return self._suggest(name, lambda of: of.suggest_float(name, low, high, step=step, log=log))
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """Return a hyperparameter: an integer; arguments and errors are those of `suggest_float`."""
+        return self._suggest(name, lambda of: of.suggest_int(name, low, high, step=step, log=log))
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """Return a hyperparameter: one of several values; errors are those of `suggest_float`.
+
+        Args:
+            name: dotted name.
+            choices: numbers, texts, booleans or None.
+        """
+        return self._suggest(name, lambda of: of.suggest_categorical(name, choices))
+
+    def _suggest(self, name: str, ask: Callable[[Suggestions], Any]) -> Any:
+        suggestions = self._suggestions
+        if suggestions is None:
+            raise SearchInvalid(
+                f"this search has a space, so its trials get their hyperparameters as arguments; put {name!r} into the "
+                "space, or leave the space out to have all of them suggested",
+                parameter=name,
+            )
+        is_new = name not in suggestions.distributions
+        value = ask(suggestions)
+        if is_new:
+            self.config.update({name: value})
+            data = {"values": {name: value}, "distributions": self._described([name])}
+            self._put(EventHappened(SUGGESTED, f"{name} = {value}", time.time(), data))
+        return value
+
+    def suggested(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return all values that the function has asked for, and their distributions as data, by name."""
+        if self._suggestions is None:
+            return {}, {}
+        names = list(self._suggestions.distributions)
+        return {name: self._suggestions.values[name] for name in names}, self._described(names)
+
+    def _described(self, names: Sequence[str]) -> dict[str, Any]:
+        distributions = {} if self._suggestions is None else self._suggestions.distributions
+        return {name: described_distribution(distributions[name]) for name in names}
 
 
 def work_on(
@@ -222,7 +322,9 @@ def work_on(
     finally:
         set_current_run(None)
     sink.put(task.run, AttemptEnded(task.attempt, ended, time.time(), cause, failure_class, notes.step))
-    return TrialOutcome(ended, notes.step, tuple(notes.reports), tuple(notes.logged), cause, failure_class)
+    return TrialOutcome(
+        ended, notes.step, tuple(notes.reports), tuple(notes.logged), cause, failure_class, run.suggested()
+    )
 
 
 def work_in_worker(train: Callable[..., Any], task: TrialTask) -> TrialOutcome:
