@@ -153,7 +153,7 @@ def test_what_is_drawn_is_one_of_the_values(each: Any) -> None:
         (lambda: Integers(1, 3, 0), "step of Integers must be at least 1, not 0"),
         (lambda: Integers(0, 3, log=True), "low of at least 1 and step=1, not low=0 and step=1"),
         (lambda: Integers(1, 3, 2, log=True), "not low=1 and step=2"),
-        (lambda: Integers(1, 2.5), "are integers, not 2.5"),
+        (lambda: Integers(1, 2.5), "are integers, not 2.5"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_steps_that_cannot_be_are_refused_with_their_values(make: Any, message: str) -> None:

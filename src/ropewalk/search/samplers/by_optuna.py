@@ -154,6 +154,7 @@ class OptunaSampler(Sampler):
         """Ask for a trial with these values; the sampler marks it as one of its own."""
         self._study.enqueue_trial(dict(values))
         trial = self._study.ask()
+        trial.relative_params.keys()  # Optuna 5 asks the sampler, which marks the trial, when this is read
         self._space.chosen(partial(suggested_by, trial))
         for name, distribution in suggested.items():
             suggested_by(trial, name, distribution)
