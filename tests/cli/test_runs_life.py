@@ -161,7 +161,7 @@ def test_an_answer_cannot_write_to_the_terminal(store: RunStore, capsys: pytest.
 
 def test_an_unknown_run_is_an_error_with_the_near_ones(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     make(store, "wanted", state="done")
-    assert exit_code(runs_life.stop, "name-wantd") == 1
+    assert exit_code(runs_life.stop, "name-wantd") == 2
     assert "did you mean name-wanted" in capsys.readouterr().err
 
 
@@ -223,7 +223,7 @@ def test_a_fork_has_a_checkpoint_and_other_settings(
     CheckpointFolder(store.folder / run / "checkpoints").write(40, {})
     assert exit_code(runs_life.fork, run, step=41.0) == 2
     assert "has no checkpoint of step 41; it has 40" in capsys.readouterr().err
-    assert exit_code(runs_life.fork, run, settings=["rate=1"]) == 1
+    assert exit_code(runs_life.fork, run, settings=["rate=1"]) == 2
     assert "has no 'rate'; it has lr" in capsys.readouterr().err
     with pytest.raises(Executed):
         runs_life.fork(run, settings=["lr=1e-4"], step=40.0)
@@ -274,7 +274,7 @@ def test_a_database_does_not_choose_what_runs_here(
 
         def __exit__(self, *error: object) -> None: ...
 
-    monkeypatch.setattr(runs_life, "open_store", lambda where, create: Shared())
+    monkeypatch.setattr(runs_life, "opened", lambda where: Shared())
     assert exit_code(runs_life.continue_, run) == 2
     assert "trust it with --trust-store" in capsys.readouterr().err and executed == []
     runs_life.continue_(run, dry_run=True)

@@ -1,25 +1,24 @@
 """`ropewalk runs pause|continue|stop|kill|fork|rerun`: the life of a run, from another terminal.
 
-pause, stop, kill ─▶ request in the store ─▶ the process that writes the run, which looks every half second ─▶ answer
+pause, stop, kill ─▶ request in the store ─▶ its process, which looks every half second ─▶ answer
 continue, fork, rerun ─▶ this process becomes the command of the run, in its folder, with variables for `rw.track`
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shlex
 import signal
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ropewalk.errors import RopewalkError
-from ropewalk.escaping import escaped, escaped_lines
+from ropewalk.cli.runs_options import AsJson, Ref, Store, failure, opened
+from ropewalk.escaping import escaped
 from ropewalk.tracking.checkpoints import CheckpointFolder, shown_step
 from ropewalk.tracking.records import (
     DONE,
@@ -30,10 +29,11 @@ from ropewalk.tracking.records import (
     StateIs,
 )
 from ropewalk.tracking.relaunch import Relaunch
-from ropewalk.tracking.store.opening import open_store
-from ropewalk.tracking.store.owners import LocalProcesses, process_started
+from ropewalk.tracking.store.owners import LocalProcesses
 from ropewalk.tracking.store.rows import LOST, RequestRow, RunRow
-from ropewalk.tracking.store.store import RunStore
+
+if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
+    from ropewalk.tracking import RunStore
 
 _ANSWER_S = 5.0
 """Seconds within which an owner answers, which looks for requests every half second."""
@@ -41,9 +41,6 @@ _LOOK_S = 0.1
 _SAME_S = 2.0
 """How far two measurements of the start of one process may differ."""
 
-_Ref = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run, the beginning of one, or a name.")]
-_Store = Annotated[str | None, typer.Option("--store", help="Path or URL of the store (default: ROPEWALK_STORE).")]
-_Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 _Wait = Annotated[float, typer.Option("--wait", min=0.0, metavar="SECONDS", help="How long to wait until it has.")]
 _Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting to replace; may be repeated.")
@@ -58,93 +55,95 @@ _Trust = Annotated[
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-def pause(ref: _Ref, wait: _Wait = 30.0, as_json: _Json = False, store: _Store = None) -> None:
+def pause(run: Ref, wait: _Wait = 30.0, as_json: AsJson = False, store: Store = None) -> None:
     """Ask a run to write a checkpoint and end; `ropewalk runs continue` goes on with it.
 
     Exit code 1 if it does not answer, or has not paused in time; it does so at its next checkpoint then.
     """
-    _ask("pause", ref, wait, as_json, store)
+    _ask("pause", run, wait, as_json, store)
 
 
-def stop(ref: _Ref, wait: _Wait = 30.0, as_json: _Json = False, store: _Store = None) -> None:
+def stop(run: Ref, wait: _Wait = 30.0, as_json: AsJson = False, store: Store = None) -> None:
     """Ask a run to end after its current step.
 
     Exit code 1 if it does not answer, or has not ended in time.
     """
-    _ask("stop", ref, wait, as_json, store)
+    _ask("stop", run, wait, as_json, store)
 
 
-def kill(ref: _Ref, as_json: _Json = False, store: _Store = None) -> None:
+def kill(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
     """Kill the process of a run, with SIGKILL; what it has written is kept.
 
     Exit code 1 if its process is on another host and does not answer.
     """
-    with _opened(store) as opened:
-        row = _running(opened, ref, "killed")
-        number = opened.request(row.id, "kill")
-        answered = _answer(opened, number, _ANSWER_S)
-        if answered is None and row.owner is not None and _is_here(row):
-            answered = _kill_here(opened, row, number)
-        _tell(opened, row, "kill", number, answered, as_json)
+    with opened(store) as runs:
+        row = _running(runs, run, "killed")
+        number = runs.request(row.id, "kill")
+        answered = _answer(runs, number, _ANSWER_S)
+        # Who can write a database could name another process of this user as the owner.
+        if answered is None and "://" not in runs.where and _is_here(row):
+            answered = _kill_here(runs, row, number)
+        _tell(runs, row, "kill", number, answered, as_json)
         if answered is None or not answered.ok:
             raise typer.Exit(1)
 
 
-def continue_(ref: _Ref, dry_run: _DryRun = False, trust_store: _Trust = False, store: _Store = None) -> None:
+def continue_(run: Ref, dry_run: _DryRun = False, trust_store: _Trust = False, store: Store = None) -> None:
     """Go on with a run that has paused, failed, stopped or died: run its command again, here, from its checkpoint."""
-    with _opened(store) as opened:
-        row = opened.run(ref)
+    with opened(store) as runs:
+        row = runs.run(run)
         if row.state == RUNNING:
-            raise _refusal(f"run {row.name} ({row.id}) is running; pause it first: ropewalk runs pause {row.id}")
+            raise failure(f"run {row.name} ({row.id}) is running; pause it first: ropewalk runs pause {row.id}", 2)
         if row.state == DONE:
-            raise _refusal(
+            raise failure(
                 f"run {row.name} ({row.id}) is done; begin anew with: ropewalk runs rerun {row.id}, or from a "
-                f"checkpoint of it: ropewalk runs fork {row.id}"
+                f"checkpoint of it: ropewalk runs fork {row.id}",
+                2,
             )
-        launch = _launch(opened, row, Relaunch(continues=row.id), trust_store or dry_run, store)
+        launch = _launch(runs, row, Relaunch(continues=row.id), trust_store or dry_run, store)
     _become(launch, dry_run)
 
 
 def fork(
-    ref: _Ref,
+    run: Ref,
     settings: _Settings = None,
     step: Annotated[
         float | None, typer.Option("--from", metavar="STEP", help="The checkpoint (default: the newest).")
     ] = None,
     dry_run: _DryRun = False,
     trust_store: _Trust = False,
-    store: _Store = None,
+    store: Store = None,
 ) -> None:
     """Begin a new run from a checkpoint of another one, with other settings: run its command again, here.
 
     Values are JSON, or text: --set lr=1e-4 --set model.layers=3 --set name=wide.
     """
-    with _opened(store) as opened:
-        row = opened.run(ref)
+    with opened(store) as runs:
+        row = runs.run(run)
         relaunch = Relaunch(forks=row.id, fork_step=step, settings=parse_settings(settings or []))
         relaunch.configure(row.config)
         there = [one.step for one in CheckpointFolder(Path(row.folder) / "checkpoints").saved()]
         if not there or (step is not None and step not in there):
             known = ", ".join(map(shown_step, there)) or "none"
             asked = "" if step is None else f" of step {shown_step(step)}"
-            raise _refusal(f"run {row.name} ({row.id}) has no checkpoint{asked}; it has {known}")
-        launch = _launch(opened, row, relaunch, trust_store or dry_run, store)
+            raise failure(f"run {row.name} ({row.id}) has no checkpoint{asked}; it has {known}", 2)
+        launch = _launch(runs, row, relaunch, trust_store or dry_run, store)
     _become(launch, dry_run)
 
 
 def rerun(
-    ref: _Ref,
+    run: Ref,
     settings: _Settings = None,
     dry_run: _DryRun = False,
     trust_store: _Trust = False,
-    store: _Store = None,
+    store: Store = None,
 ) -> None:
     """Run the command of a run again, here, as a new run from the beginning."""
-    with _opened(store) as opened:
-        row = opened.run(ref)
+    with opened(store) as runs:
+        row = runs.run(run)
         relaunch = Relaunch(settings=parse_settings(settings or []))
         relaunch.configure(row.config)
-        launch = _launch(opened, row, relaunch, trust_store or dry_run, store)
+        launch = _launch(runs, row, relaunch, trust_store or dry_run, store)
     _become(launch, dry_run)
 
 
@@ -158,7 +157,7 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
     for text in given:
         name, sign, value = text.partition("=")
         if not sign or not name:
-            raise _refusal(f"--set {text!r} is not of the form NAME=VALUE")
+            raise failure(f"--set {text!r} is not of the form NAME=VALUE", 2)
         try:
             found[name] = json.loads(value)
         except ValueError:
@@ -170,16 +169,16 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
 
 
 def _ask(action: str, ref: str, wait_s: float, as_json: bool, store: str | None) -> None:
-    with _opened(store) as opened:
-        row = _running(opened, ref, "paused" if action == "pause" else "stopped")
-        number = opened.request(row.id, action)
-        answered = _answer(opened, number, _ANSWER_S)
+    with opened(store) as runs:
+        row = _running(runs, run, "paused" if action == "pause" else "stopped")
+        number = runs.request(row.id, action)
+        answered = _answer(runs, number, _ANSWER_S)
         if answered is not None and not as_json:
             typer.echo(f"{escaped(row.name)}: {escaped(answered.answer)}", err=True)
         is_taken = answered is not None and bool(answered.ok)
         if is_taken:
-            _wait_for_end(opened, row.id, wait_s)
-        now = _tell(opened, row, action, number, answered, as_json)
+            _wait_for_end(runs, row.id, wait_s)
+        now = _tell(runs, row, action, number, answered, as_json)
         if not is_taken or (wait_s and now.state in (RUNNING, LOST)):
             raise typer.Exit(1)
 
@@ -191,7 +190,7 @@ def _running(store: RunStore, ref: str, participle: str) -> RunRow:
     if row.state == LOST and participle == "killed" and row.owner is not None and _is_here(row):
         return row
     state = "lost: the process that wrote it is gone" if row.state == LOST else row.state
-    raise _refusal(f"run {row.name} ({row.id}) is {state}; only a running one can be {participle}")
+    raise failure(f"run {row.name} ({row.id}) is {state}; only a running one can be {participle}", 2)
 
 
 def _answer(store: RunStore, number: int, timeout_s: float) -> RequestRow | None:
@@ -235,7 +234,7 @@ def _is_here(row: RunRow) -> bool:
     owner = row.owner
     if owner is None or owner.host != here.host or not here.boot or owner.boot != here.boot:
         return False
-    started = process_started(owner.pid)
+    started = here.started(owner.pid)
     return started is not None and abs(started - owner.started) <= _SAME_S
 
 
@@ -259,19 +258,21 @@ def _launch(
 ) -> tuple[list[str], str, Mapping[str, str]]:
     """Return command, folder and environment of a run that is started again."""
     if "://" in store.where and not is_trusted:
-        raise _refusal(
+        raise failure(
             f"the command of a run is run from a file that only you can write. {store.where} is a database, and who "
-            f"can write it would choose what runs here: look at it with --dry-run, and trust it with --trust-store"
+            f"can write it would choose what runs here: look at it with --dry-run, and trust it with --trust-store",
+            2,
         )
     if row.kind == "trial":
-        raise _refusal(f"run {row.name} ({row.id}) is a trial of the search {row.parent}; run that again")
+        raise failure(f"run {row.name} ({row.id}) is a trial of the search {row.parent}; run that again", 2)
     facts = store.facts(row.id)
     command = list(map(str, cast("list[object]", facts.get("argv") or [])))
     if facts.get("is_notebook") or not command:
         names = " ".join(f"{name}={shlex.quote(value)}" for name, value in relaunch.to_environment().items())
-        raise _refusal(
+        raise failure(
             f"run {row.name} ({row.id}) is of a notebook, which has no command; start its kernel with {names}, and "
-            f"run its cells"
+            f"run its cells",
+            2,
         )
     environment = {**os.environ, **relaunch.to_environment()}
     if where is not None or "://" not in store.where:
@@ -290,25 +291,7 @@ def _become(launch: tuple[list[str], str, Mapping[str, str]], dry_run: bool) -> 
         os.chdir(folder)
         os.execvpe(command[0], command, dict(environment))
     except OSError as error:
-        raise _refusal(f"its command cannot be run in {folder}: {error}") from None
-
-
-# --- all of them ------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _opened(where: str | None) -> Generator[RunStore]:
-    try:
-        with open_store(where, create=False) as store:
-            yield store
-    except RopewalkError as error:
-        typer.echo(f"ropewalk: {escaped_lines(str(error))}", err=True)
-        raise typer.Exit(1) from None
-
-
-def _refusal(message: str) -> typer.Exit:
-    typer.echo(f"ropewalk: {escaped_lines(message)}", err=True)
-    return typer.Exit(2)
+        raise failure(f"its command cannot be run in {folder}: {error}", 2) from None
 
 
 COMMANDS = {
