@@ -120,3 +120,12 @@ def suggests(run: Any) -> None:
         if restored is None:
             raise ValueError("once")
     assert restored is not None and restored.state["x"] == x
+
+
+def logs_late(run: Any, x: float) -> None:
+    """Measures its score only at the end."""
+    run.restore()
+    for step in run.steps(9):
+        run.checkpoint({"step": step})
+        run.log(loss=1.0)
+    run.log(score=x)

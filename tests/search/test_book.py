@@ -188,6 +188,14 @@ def test_a_trial_that_pauses_before_its_budget_waits_to_be_begun_again() -> None
     assert book.begin_next() == Begin(0, 2, 1.0)
 
 
+def test_a_trial_that_pauses_at_its_budget_counts_with_its_last_report() -> None:
+    book = made(Halving())
+    book.begin_next()
+    book.reported(0, 0.5, [3.0])
+    book.paused(0, 1)
+    assert book.trials[0].state is PAUSED and book.scheduler.paused_ones == {0: 1}  # type: ignore[attr-defined]
+
+
 def test_an_attempt_that_fails_is_followed_by_another_one() -> None:
     book = made()
     book.begin_next()

@@ -267,7 +267,12 @@ class SearchBook:
             self._note(["suggest", trial, new, {name: distributions[name] for name in new}])
 
     def paused(self, trial: int, step: float) -> None:
-        """A trial has written a checkpoint and ended its attempt, at its budget or because it was asked to."""
+        """A trial has written a checkpoint and ended its attempt, at its budget or because it was asked to.
+
+        Args:
+            trial: number of the trial.
+            step: the last step that it has completed. Its score there is that of its last report.
+        """
         if self.trials[trial].state is TrialState.RUNNING:
             self._note(["pause", trial, step])
 
@@ -432,13 +437,13 @@ class SearchBook:
             facts.is_asked_to_stop = True
 
     def _pause(self, facts: TrialFacts, step: float) -> None:
-        if facts.is_asked_to_stop or (facts.budget is not None and step >= facts.budget and facts.step >= facts.budget):
+        if facts.is_asked_to_stop or (facts.budget is not None and step >= facts.budget):
             if facts.is_asked_to_stop:
                 self._finish(facts, TrialState.STOPPED)
                 self.scheduler.ended(facts.number)
             else:
                 facts.state = TrialState.PAUSED
-                self.scheduler.paused(facts.number, facts.step)
+                self.scheduler.paused(facts.number, step)
         else:
             facts.state = TrialState.WAITING
 

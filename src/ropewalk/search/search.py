@@ -88,7 +88,8 @@ class Search:
         time_limit_s: seconds after which trials pause, and the search ends.
         silent_s: seconds without a report after which a trial is killed; None: no limit.
         log_policies: what follows from words in the causes of failures.
-        checkpoints: which checkpoints of a trial are written and kept; None: one for each step, and the newest is kept.
+        checkpoints: which checkpoints of a trial are written and kept; None: one for each step, of which the newest
+            and the best are kept.
         resume: go on with an unfinished search of the same name and settings; False always begins anew.
         trials_in: "workers" of a pool; or "threads" of this process, for trials whose `Trainer` or `Program` needs
             several hosts.
@@ -141,7 +142,7 @@ class Search:
         self._resources, self._engine, self._session = resources, engine, session
         self._store, self._folder = store, None if folder is None else Path(folder).absolute()
         self._limits = SearchLimits(time_limit_s, silent_s, tuple(log_policies))
-        self._checkpoints = checkpoints or CheckpointPolicy()
+        self._checkpoints = checkpoints or CheckpointPolicy(best=self.metrics[0], mode=self.modes[0])
         self._resume, self._trials_in, self._preload, self._progress = resume, trials_in, tuple(preload), progress
         self._max_concurrent = max_concurrent or _places_here(resources)
         self._first = [self.space.validate(values) for values in start_with]
@@ -187,17 +188,17 @@ class Search:
         return self.results()
 
     def _carry_through(self, running: SearchRun, keeper: StoreKeeper, progress: SearchProgress) -> None:
-        state, why = records.FAILED, ""
+        state, why = records.PAUSED, ""
         try:
             running.run()
             state, why = (records.PAUSED, running.why_stopping) if running.why_stopping else (records.DONE, "")
         except SearchFailed as error:
-            why = str(error)
+            state, why = records.FAILED, str(error)
             raise
         except KeyboardInterrupt:
-            state, why = records.PAUSED, "Ctrl-C, twice"
+            why = "Ctrl-C, twice"
             raise
-        except BaseException as error:
+        except BaseException as error:  # no fault of the search: it can go on when that is repaired
             why = f"{type(error).__name__}: {error}"
             raise
         finally:
@@ -327,6 +328,7 @@ class Search:
             folder=keeper.folder / run,
             seed=self._seed + begin.trial,
             checkpoints=self._checkpoints,
+            reported_step=facts.step,
             suggesting=suggesting,
         )
 

@@ -188,6 +188,8 @@ class SearchRun:
             self._carry_out(self.book.reported(trial, step, values), ends=True)
         facts = self.book.trials[trial]
         match outcome.outcome:
+            case "paused" if _is_at_budget(attempt.task, outcome) and facts.values is None:
+                self._has_no_metric(attempt, outcome)
             case "paused":
                 self.book.paused(trial, outcome.step)
             case "stopped" if not facts.is_asked_to_stop:
@@ -204,8 +206,8 @@ class SearchRun:
         names = " and ".join(map(repr, self.book.metrics))
         logged = f"it logged {', '.join(map(repr, outcome.logged))}" if outcome.logged else "it logged nothing"
         why = (
-            f"trial {attempt.task.trial} ended without a value of {names}: {logged}. Log the metric of the search with "
-            f"run.log({{{self.book.metrics[0]!r}: value}}, step=...), or return it from the function"
+            f"trial {attempt.task.trial} ended after step {outcome.step:g} without a value of {names}: {logged}. "
+            f"Log the metric of the search with run.log({{{self.book.metrics[0]!r}: value}}, step=...), or return it from the function"
         )
         first = not any(facts.values for facts in self.book.trials)
         self._carry_out(self.book.failed(attempt.task.trial, why, "no metric", Retries.NEVER))
@@ -330,6 +332,10 @@ class SearchRun:
                 self._kill_at = self._clock()
             case other:
                 self._keeper.answer(request, False, f"a search can be paused, stopped and killed, not {other!r}")
+
+
+def _is_at_budget(task: TrialTask, outcome: TrialOutcome) -> bool:
+    return task.budget is not None and outcome.step >= task.budget
 
 
 def last_line(cause: str) -> str:

@@ -26,7 +26,7 @@ from ropewalk.program.program import Program
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.space_text import described_distribution
 from ropewalk.search.suggesting import Suggestions
-from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
+from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Restored
 from ropewalk.tracking.current import set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.interruptions import PAUSE, STOP
@@ -107,6 +107,7 @@ class TrialTask:
         folder: folder of the run.
         seed: seed of the trial.
         checkpoints: which checkpoints are kept.
+        reported_step: the last step whose report the search has; 0: none.
         suggesting: what chooses hyperparameters that the function asks for; None: they are all in the space.
     """
 
@@ -123,6 +124,7 @@ class TrialTask:
     folder: Path
     seed: int
     checkpoints: CheckpointPolicy
+    reported_step: float = 0.0
     suggesting: Suggesting | None = None
 
 
@@ -132,7 +134,7 @@ class TrialOutcome:
 
     Attributes:
         outcome: how.
-        step: the last step that it reported; 0: none.
+        step: the last step of its loop; 0: none.
         reports: all that it reported of the objectives, by step.
         logged: names of the metrics that it logged, for an error that lists them.
         cause: a traceback.
@@ -217,7 +219,7 @@ class TrialRun(Run):
             asked=lambda: requests().asked,
             pause_at=task.budget if task.budget != task.end_at else None,
         )
-        self._end_at = task.end_at
+        self._task = task
         self._suggestions: Suggestions | None = None
         if task.suggesting is not None:
             self._suggestions = task.suggesting.suggestions(task.trial)
@@ -226,8 +228,31 @@ class TrialRun(Run):
 
     def steps(self, total: int | None = None, *, start: int | None = None) -> Iterator[int]:
         """Count the steps of a loop, as `Run.steps`; ends at the scheduler's last step, if it has one."""
-        ends = [int(each) for each in (total, self._end_at) if each is not None]
+        done, budget, end_at = self._restored_step, self._task.budget, self._task.end_at
+        if start is None and budget is not None and budget != end_at and done >= budget:
+            # The launcher ended after the checkpoint of the budget's step was written, and before it knew of it.
+            raise RunPaused(f"paused at step {done:g}", done, done)
+        ends = [int(each) for each in (total, end_at) if each is not None]
         return super().steps(min(ends, default=None), start=start)
+
+    def restore(self, step: float | None = None) -> Restored | None:
+        """Return the newest checkpoint that is whole, as `Run.restore`."""
+        found = super().restore(step)
+        if found is not None and found.step > self._task.reported_step and len(self._task.metrics) == 1:
+            self._repeat_report(found)
+        return found
+
+    @property
+    def last_step(self) -> float:
+        """The last complete step, here or before the restored checkpoint; 0: none."""
+        return max(self.step, self._restored_step)
+
+    def _repeat_report(self, found: Restored) -> None:
+        """Log the score of a checkpoint again: its launcher was killed before the report was stored."""
+        scores = [saved.score for saved in CheckpointFolder(found.path.parent).saved() if saved.step == found.step]
+        if scores and scores[0] is not None:
+            group, _, name = self._task.metrics[0].rpartition("/")
+            self.log({name: scores[0]}, step=found.step, group=group)
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
@@ -323,7 +348,7 @@ def work_on(
         set_current_run(None)
     sink.put(task.run, AttemptEnded(task.attempt, ended, time.time(), cause, failure_class, notes.step))
     return TrialOutcome(
-        ended, notes.step, tuple(notes.reports), tuple(notes.logged), cause, failure_class, run.suggested()
+        ended, run.last_step, tuple(notes.reports), tuple(notes.logged), cause, failure_class, run.suggested()
     )
 
 
