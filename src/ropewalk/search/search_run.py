@@ -205,8 +205,9 @@ class SearchRun:
     def _has_no_metric(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
         names = " and ".join(map(repr, self.book.metrics))
         logged = f"it logged {', '.join(map(repr, outcome.logged))}" if outcome.logged else "it logged nothing"
+        where = f"trial {attempt.task.trial} ended after step {outcome.step:g}"
         why = (
-            f"trial {attempt.task.trial} ended after step {outcome.step:g} without a value of {names}: {logged}. "
+            f"{where} without a value of {names}: {logged}. "
             f"Log the metric of the search with run.log({{{self.book.metrics[0]!r}: value}}, step=...), or return it from the function"
         )
         first = not any(facts.values for facts in self.book.trials)
