@@ -65,7 +65,7 @@ class TestNSGA3(SamplerConformance):
 
 class TestAnyClassOfOptuna(SamplerConformance):
     def make_sampler(self) -> Sampler:
-        return OptunaSampler(optuna.samplers.TPESampler)
+        return OptunaSampler(optuna.samplers.RandomSampler)
 
 
 def test_gaussian_processes_are_asked() -> None:
