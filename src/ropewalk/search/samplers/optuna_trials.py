@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -92,7 +93,7 @@ def state_of(observed: Observed, objectives: int) -> tuple[TrialState, list[floa
         if observed.is_under_way:
             return TrialState.RUNNING, None, {}
         return TrialState.COMPLETE, list(observed.scores), {}
-    intermediate = {int(step): score for step, score in observed.intermediate.items()}
+    intermediate = {int(step): score for step, score in observed.intermediate.items() if not math.isnan(score)}
     intermediate.setdefault(int(observed.step), observed.scores[0])
     if observed.is_under_way or observed.was_stopped:
         return TrialState.PRUNED, [intermediate[max(intermediate)]], intermediate
