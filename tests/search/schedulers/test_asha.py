@@ -199,6 +199,14 @@ def test_it_finishes_when_no_trial_can_be_promoted_any_more() -> None:
     assert scheduler.next() is FINISHED, "nobody is promoted from the last rung"
 
 
+def test_a_trial_that_pauses_at_the_last_rung_is_complete() -> None:
+    scheduler = ASHA(R=1, eta=2)
+    for trial in range(4):
+        scheduler.started(trial, Start(1, 0))
+        run_to(scheduler, trial, 1, 0)
+    assert scheduler.next() == Start(1, 0)
+
+
 def test_brackets_begin_with_more_budget_and_share_trials() -> None:
     scheduler = ASHA(R=16, eta=4, max_brackets=9)
     assert [[rung.budget for rung in bracket.rungs] for bracket in scheduler.brackets] == [[1, 4, 16], [4, 16], [16]]

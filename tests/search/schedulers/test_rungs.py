@@ -7,7 +7,7 @@ import math
 import pytest
 
 from ropewalk.errors import SearchInvalid
-from ropewalk.search.schedulers.rungs import Bracket, budgets_from
+from ropewalk.search.schedulers.rungs import Bracket, budgets_from, checked_count
 
 
 def test_budgets_are_powers_up_to_the_most() -> None:
@@ -18,6 +18,13 @@ def test_budgets_are_powers_up_to_the_most() -> None:
     assert budgets_from(1, 4.5, 1.5) == [1, 1.5, 2.25, 3.375]
     with pytest.raises(SearchInvalid, match="r is nan"):
         budgets_from(math.nan, 4, 2)
+
+
+def test_a_count_is_a_whole_number_that_is_large_enough() -> None:
+    assert [checked_count("num", value, 2) for value in (2, 3)] == [2, 3]
+    for value in (1, True, 2.0):
+        with pytest.raises(SearchInvalid, match=f"num must be a whole number of at least 2, not {value}"):
+            checked_count("num", value, 2)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_trial_climbs_from_rung_to_rung() -> None:

@@ -79,6 +79,18 @@ def test_the_first_goes_on_and_a_later_one_if_it_is_in_the_best_half() -> None:
     assert scheduler.reported(0, 1.5, 0.0) is GO_ON, "between two rungs"
 
 
+def test_one_in_four_goes_on_by_default() -> None:
+    scheduler = StoppingASHA(R=64)
+    assert [rung.budget for rung in scheduler.brackets[0].rungs] == [1, 4, 16, 64]
+    assert len(scheduler.brackets) == 1
+    for trial in range(12):
+        scheduler.started(trial, Start(None, 0))
+    verdicts = [
+        scheduler.reported(trial, 1, score) for trial, score in enumerate([9, 8, 8, 8, 8, 8, 8, 10, 8, 8, 8, 8.5])
+    ]
+    assert [trial for trial, verdict in enumerate(verdicts) if verdict is GO_ON] == [0, 7, 11]
+
+
 def test_of_equal_scores_the_lower_number_is_better() -> None:
     scheduler = make(3)
     assert [scheduler.reported(trial, 1, 0.5) for trial in (1, 2, 0)] == [GO_ON, STOP, GO_ON]

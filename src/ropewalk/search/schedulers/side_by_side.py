@@ -38,12 +38,16 @@ class SideBySide:
             )
         rates = range(s, min(s + max_brackets, len(budgets)))
         self.brackets = [Bracket(budgets[rate:]) for rate in rates]
-        self._shares = [eta ** (len(bracket.rungs) - 1) / len(bracket.rungs) for bracket in self.brackets]
+        self._eta = eta
         self._bracket_of: dict[int, Bracket] = {}
 
     def next_bracket(self) -> int:
         """Return the number of the bracket that, with one trial more, is the least beyond its share."""
-        beyond = [(bracket.num_started + 1) / share for bracket, share in zip(self.brackets, self._shares, strict=True)]
+        # A share is eta^(b-1) / b, but for a factor that all have.
+        beyond = [
+            (bracket.num_started + 1) * len(bracket.rungs) / self._eta ** len(bracket.rungs)
+            for bracket in self.brackets
+        ]
         return beyond.index(min(beyond))
 
     def start(self, trial: int, bracket: int) -> Bracket:
