@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from ropewalk.tracking.store.decimation import decimated
 
-VALUES = st.lists(st.floats(width=32) | st.sampled_from([math.nan, 0.0, 1.0]), max_size=80)
 
-
-@given(values=VALUES, max_points=st.integers(5, 40))
-def test_points_are_few_in_order_and_keep_extremes_ends_and_gaps(values: list[float], max_points: int) -> None:
-    array = np.array(values, np.float64)
+def check(array: NDArray[np.float64], max_points: int) -> None:
     chosen = decimated(array, max_points)
     assert len(chosen) <= max_points or len(chosen) == len(array)
     assert (np.diff(chosen) > 0).all()
-    if values:
+    if len(array):
         assert (chosen[0], chosen[-1]) == (0, len(array) - 1)
     kept = array[chosen]
     assert np.isnan(kept).any() == np.isnan(array).any()
     known = array[~np.isnan(array)]
     if len(known):
         assert (np.nanmin(kept), np.nanmax(kept)) == (known.min(), known.max())
+
+
+@pytest.mark.parametrize("share_of_nan", [0, 0.1, 0.9, 1])
+def test_points_are_few_in_order_and_keep_extremes_ends_and_gaps(share_of_nan: float) -> None:
+    rng = np.random.default_rng(0)
+    for num in range(45):
+        array = rng.choice([-np.inf, -1.0, 0.0, 1.0, 2.0, np.inf], num)
+        array[rng.random(num) < share_of_nan] = np.nan
+        for max_points in range(5, 45, 1 + num % 3):
+            check(array, max_points)
 
 
 def test_a_short_curve_stays_as_it_is() -> None:

@@ -11,6 +11,7 @@ A writer repeats its `OwnerIs` every 20 s, so a run that logs nothing for hours 
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,11 +29,11 @@ _SAME_S = 2.0
 
 def process_started(pid: int) -> float | None:
     """Return when a process began, in seconds since the epoch; None if there is no such process."""
-    try:
+    with contextlib.suppress(psutil.Error, OSError, ValueError, OverflowError):
         process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
-    except (psutil.Error, OSError, ValueError, OverflowError):
-        return None
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return process.create_time()
+    return None
 
 
 @dataclass(frozen=True, slots=True)
