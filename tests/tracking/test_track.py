@@ -8,7 +8,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +118,15 @@ def test_a_store_that_cannot_be_opened_is_an_error_before_anything_begins(tmp_pa
 # --- how it ends ------------------------------------------------------------------------------------------------------
 
 
+def send_to_this_process(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(20)
+
+
 def test_ctrl_c_stops_a_run(store: RunStore) -> None:
     run = begin(store)
     with pytest.raises(KeyboardInterrupt), run:
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(20)
+        send_to_this_process(signal.SIGINT)
     assert (store.run(run.id).state, store.run(run.id).why) == ("stopped", "interrupted by Ctrl-C (SIGINT)")
 
 
@@ -131,8 +134,7 @@ def test_sigterm_stops_a_run_and_the_handler_goes_with_it(store: RunStore) -> No
     before = signal.getsignal(signal.SIGTERM)
     run = begin(store)
     with pytest.raises(RunTerminated) as ended, run:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(20)
+        send_to_this_process(signal.SIGTERM)
     assert ended.value.code == 143
     assert (store.run(run.id).state, store.run(run.id).why) == ("stopped", "ended by SIGTERM")
     assert signal.getsignal(signal.SIGTERM) == before == signal.SIG_DFL
@@ -188,12 +190,15 @@ def test_a_run_pauses_by_request_and_goes_on(
     store: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run = begin(store, checkpoints=CheckpointPolicy(every=10**9))
-    with pytest.raises(RunPaused) as paused, run:
+    thread, answers = in_a_thread(store, run.id, "pause")
+
+    def train() -> None:
         for step in run.steps():
-            if step == 1:
-                thread, answers = in_a_thread(store, run.id, "pause")
             time.sleep(0.001)
             run.checkpoint({"n": step})
+
+    with pytest.raises(RunPaused) as paused, run:
+        train()
     thread.join()
     assert answers == [(True, answers[0][1])] and "pauses at its next checkpoint" in answers[0][1]
     row = store.run(run.id)
@@ -283,9 +288,8 @@ def test_a_sink_that_cannot_begin_ends_track(store: RunStore) -> None:
 
 
 @pytest.fixture
-def _short_end(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _short_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ropewalk.tracking.track._END_S", 0.05)
-    yield
 
 
 @pytest.mark.usefixtures("_short_end")

@@ -168,7 +168,7 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def _ask(action: str, ref: str, wait_s: float, as_json: bool, store: str | None) -> None:
+def _ask(action: str, run: str, wait_s: float, as_json: bool, store: str | None) -> None:
     with opened(store) as runs:
         row = _running(runs, run, "paused" if action == "pause" else "stopped")
         number = runs.request(row.id, action)
@@ -183,8 +183,8 @@ def _ask(action: str, ref: str, wait_s: float, as_json: bool, store: str | None)
             raise typer.Exit(1)
 
 
-def _running(store: RunStore, ref: str, participle: str) -> RunRow:
-    row = store.run(ref)
+def _running(store: RunStore, run: str, participle: str) -> RunRow:
+    row = store.run(run)
     if row.state == RUNNING:
         return row
     if row.state == LOST and participle == "killed" and row.owner is not None and _is_here(row):

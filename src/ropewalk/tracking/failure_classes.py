@@ -16,7 +16,7 @@ from types import TracebackType
 _LIBRARIES = tuple(filter(None, (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))))
 _OURS = str(Path(__file__).parents[1])
 _VARYING = (
-    (re.compile(r"0x[0-9a-fA-F]+"), "0x"),
+    (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),
     (re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UUID"),
     (re.compile(r"(?<![\w./])/(?:tmp|var/tmp|dev/shm|run)/[^\s'\":,)]+"), "/tmp/..."),
     (re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"), "N"),
@@ -34,7 +34,7 @@ def class_of(kind: str, place: str, message: str) -> str:
 
     Example:
         >>> class_of("ValueError", "train.py:load", "batch 17 of /tmp/xyz is bad at 0x7f00")
-        'ValueError in train.py:load: batch N of /tmp/... is bad at 0x'
+        'ValueError in train.py:load: batch N of /tmp/... is bad at ADDRESS'
     """
     for pattern, short in _VARYING:
         message = pattern.sub(short, message)

@@ -40,7 +40,7 @@ def image_file(image: Any) -> tuple[bytes, str]:
     if hasattr(image, "shape"):
         return _png_of_array(image), ".png"
     raise TypeError(
-        f"an image is an array, a tensor, a figure of matplotlib, an image of PIL, or a path, not a "
+        f"an image is an array, a tensor, a figure of matplotlib, an image of PIL, or a path, not "
         f"{type(image).__name__}"
     )
 
