@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ropewalk.processes.hosted_process import HostedProcess
-from ropewalk.processes.messages import Records, StartProcess
+from ropewalk.processes.messages import Records, RecordsFlushed, StartProcess
 from ropewalk.processes.record_forwarder import RecordForwarder
 
 START = StartProcess("", "p", "m:f", "", "", {}, 1.0, (), "/", (), None)
@@ -44,9 +44,9 @@ class PretendLoop:
 class PretendLink:
     def __init__(self, peer: str) -> None:
         self.peer = peer
-        self.sent: list[Records] = []
+        self.sent: list[Any] = []
 
-    def send(self, message: Records) -> None:
+    def send(self, message: Any) -> None:
         self.sent.append(message)
 
 
@@ -169,3 +169,17 @@ def test_pipes_are_not_read_while_too_much_is_in_transit_to_their_session(agent:
     agent.forwarder.seen(agent.launcher, 600_000)
     agent.readable(process)
     assert sum(len(each.data) for each in agent.launcher.sent) == 28 * 40_000
+
+
+def test_a_session_gets_what_its_processes_have_written_and_then_the_number_of_its_request(agent: PretendAgent) -> None:
+    process, link = agent.host("a"), PretendLink("b")
+    agent.host("b")
+    other = agent.host("c", link, keeps=True)
+    for each in (process, other):
+        write(each, b"first")
+        agent.readable(each)  # now there is a pause in reading
+        write(each, b"second")
+    sent = list(link.sent)
+    agent.forwarder.flush(agent.launcher, 7)
+    assert agent.launcher.sent == [Records("a", "a", b"first"), Records("a", "a", b"second"), RecordsFlushed(7)]
+    assert link.sent == sent, "those of another session are not concerned"

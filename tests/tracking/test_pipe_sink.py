@@ -245,3 +245,15 @@ def test_a_process_waits_while_the_sink_of_its_launcher_does_not_keep_up(session
     assert sink.steps == list(range(60_000))
     records.close()
     counter.close()
+
+
+@pytest.mark.cold
+def test_what_processes_have_written_when_their_session_ends_is_kept(tmp_path: Path) -> None:
+    counter, owner, sink = Counter(tmp_path / "counter"), Listener(), Kept()
+    with Session() as session:
+        records = LauncherRecords(session.records.listen, sink, sink.runs_of)
+        start(session, owner, "count", COUNTER=str(tmp_path / "counter"), RECORDS="300")
+        wait_until(lambda: counter.value == 300)
+    records.close()
+    assert sink.steps == list(range(300))
+    counter.close()

@@ -24,9 +24,6 @@ from ropewalk.tracking.records import TABLE, CheckpointKept, EventHappened
 if TYPE_CHECKING:
     from ropewalk.tracking.run import Run
 
-Track = bool | str
-"""The argument `track=`: True, or the name of a project."""
-
 _own: weakref.WeakSet[Run] = weakref.WeakSet()
 """Runs that were begun here, in which nothing else is written."""
 
@@ -107,10 +104,12 @@ class ObservedRun:
 
 UNOBSERVED = ObservedRun(None)
 """Writes nothing."""
+Track = bool | str | ObservedRun
+"""The argument `track=`: True, the name of a project, or what writes a run already, for a part of what it observes."""
 
 
 def observed(
-    track: Track | None,
+    track: Track,
     kind: str,
     name: str,
     config: Mapping[str, Any],
@@ -124,7 +123,7 @@ def observed(
     goes there. Else a run of its own begins.
 
     Args:
-        track: None or False: nothing is written; True, or the project.
+        track: False: nothing is written; True, or the project; or what writes a run, which gets everything too.
         kind: as in `RunCreated`.
         name: what the run is of; part of its name.
         config: its settings.
@@ -138,6 +137,8 @@ def observed(
     """
     if not track:
         return UNOBSERVED
+    if isinstance(track, ObservedRun):
+        return ObservedRun(track.run, track.given)
     # Here, because these import SQLAlchemy, which nothing needs that is not tracked.
     from ropewalk.tracking.current import current_run
     from ropewalk.tracking.given_runs import given_text
