@@ -11,7 +11,7 @@ import pytest
 
 from ropewalk.search.book import Begin, Broken, Line, Retries, SearchBook, StopTrial, TrialGivenUp, TrialState
 from ropewalk.search.samplers.sampler import Observed, Sampler
-from ropewalk.search.schedulers.scheduler import GO_ON, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers.scheduler import GO_ON, STOP, WAIT, PromoteTrial, Scheduler, StartTrial, Verdict, Wait
 
 DONE, FAILED, PAUSED = TrialState.DONE, TrialState.FAILED, TrialState.PAUSED
 RUNNING, STOPPED, WAITING = TrialState.RUNNING, TrialState.STOPPED, TrialState.WAITING
@@ -23,10 +23,10 @@ class Whole(Scheduler):
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def next(self) -> Start | Promote | Wait:
-        return Start(None)
+    def next(self) -> StartTrial | PromoteTrial | Wait:
+        return StartTrial(None)
 
-    def started(self, trial: int, start: Start) -> None:
+    def started(self, trial: int, start: StartTrial) -> None:
         self.calls.append(("started", trial))
 
     def reported(self, trial: int, step: float, score: float) -> Verdict:
@@ -50,12 +50,12 @@ class Halving(Whole):
         self.promoted_ones: list[int] = []
         self.is_exhausted = False
 
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         best = sorted(self.paused_ones, key=lambda trial: (-self.scores[trial], trial))[: len(self.paused_ones) // 2]
         for trial in best:
             if trial not in self.promoted_ones:
-                return Promote(trial, 4.0)
-        return WAIT if self.is_exhausted else Start(1.0)
+                return PromoteTrial(trial, 4.0)
+        return WAIT if self.is_exhausted else StartTrial(1.0)
 
     def reported(self, trial: int, step: float, score: float) -> Verdict:
         self.scores[trial] = score
@@ -64,7 +64,7 @@ class Halving(Whole):
     def paused(self, trial: int, step: float) -> None:
         self.paused_ones[trial] = step
 
-    def promoted(self, promote: Promote) -> None:
+    def promoted(self, promote: PromoteTrial) -> None:
         self.promoted_ones.append(promote.trial)
 
     def exhausted(self) -> None:
@@ -367,7 +367,7 @@ def test_a_log_goes_on_from_any_of_its_lines() -> None:
 def test_a_scheduler_that_decides_otherwise_than_the_log_is_an_error() -> None:
     lines: list[Line] = []
     played(made(Halving(), log=lines.append))
-    with pytest.raises(ValueError, match=r"line 1 of the search's log.*the scheduler says Start\(budget=None"):
+    with pytest.raises(ValueError, match=r"line 1 of the search's log.*the scheduler says StartTrial\(budget=None"):
         made(Whole()).replay(lines)
 
 

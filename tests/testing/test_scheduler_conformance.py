@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, WAIT, PromoteTrial, Scheduler, StartTrial, Verdict, Wait
 from ropewalk.testing.scheduler_conformance import SchedulerConformance
 
 
@@ -21,17 +21,17 @@ class Once(Scheduler):
         self.waiting: list[int] = []
         self.under_way: set[int] = set()
 
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         if self.waiting:
-            return Promote(self.waiting[0], None)
+            return PromoteTrial(self.waiting[0], None)
         if not self.is_exhausted:
-            return Start(1)
+            return StartTrial(1)
         return WAIT if self.under_way else FINISHED
 
-    def started(self, trial: int, start: Start) -> None:
+    def started(self, trial: int, start: StartTrial) -> None:
         self.under_way.add(trial)
 
-    def promoted(self, promote: Promote) -> None:
+    def promoted(self, promote: PromoteTrial) -> None:
         self.waiting.remove(promote.trial)
 
     def reported(self, trial: int, step: float, score: float) -> Verdict:
@@ -55,7 +55,7 @@ class PromotesTheFailed(Once):
 
 
 class PromotesTwice(Once):
-    def promoted(self, promote: Promote) -> None:
+    def promoted(self, promote: PromoteTrial) -> None:
         """It does not take the trial off its list."""
 
 
@@ -70,21 +70,21 @@ class StartsWithoutEnd(Once):
 
 
 class StartsAfterTheEnd(Once):
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         answer = super().next()
-        return Start(1) if answer is WAIT else answer
+        return StartTrial(1) if answer is WAIT else answer
 
 
 class ChangesWhenAsked(Once):
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         self.waiting = self.waiting[1:] + self.waiting[:1]
         return super().next()
 
 
 class KeepsBudgets(Once):
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         answer = super().next()
-        return Promote(answer.trial, 1) if isinstance(answer, Promote) else answer
+        return PromoteTrial(answer.trial, 1) if isinstance(answer, PromoteTrial) else answer
 
 
 class NeedsCheckpointsSilently(Once):
@@ -108,7 +108,7 @@ class AnswersAnything(Once):
 
 
 class NeverFinishes(Once):
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         answer = super().next()
         return WAIT if answer is FINISHED else answer
 

@@ -53,9 +53,9 @@ with _lazy:
     from ropewalk.search.schedulers.scheduler import GO_ON as GO_ON
     from ropewalk.search.schedulers.scheduler import STOP as STOP
     from ropewalk.search.schedulers.scheduler import WAIT as WAIT
-    from ropewalk.search.schedulers.scheduler import Promote as Promote
+    from ropewalk.search.schedulers.scheduler import PromoteTrial as PromoteTrial
     from ropewalk.search.schedulers.scheduler import Scheduler as Scheduler
-    from ropewalk.search.schedulers.scheduler import Start as Start
+    from ropewalk.search.schedulers.scheduler import StartTrial as StartTrial
     from ropewalk.search.schedulers.scheduler import Verdict as Verdict
     from ropewalk.search.schedulers.stopping_asha import StoppingASHA as StoppingASHA
     from ropewalk.search.search import Search as Search

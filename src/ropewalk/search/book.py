@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ropewalk.search.samplers.sampler import Observed, Sampler
-from ropewalk.search.schedulers.scheduler import STOP, Promote, Scheduler, Start
+from ropewalk.search.schedulers.scheduler import STOP, PromoteTrial, Scheduler, StartTrial
 from ropewalk.search.space_text import distribution_of
 
 Line = list[Any]
@@ -204,9 +204,9 @@ class SearchBook:
             if trial.state is TrialState.WAITING and trial.number not in self.held:
                 return self._begin(["retry", trial.number])
         match self.scheduler.next():
-            case Promote(trial, budget):
+            case PromoteTrial(trial, budget):
                 return self._begin(["promote", trial, budget])
-            case Start(budget, bracket):
+            case StartTrial(budget, bracket):
                 number = len(self.trials)
                 if self._is_exhausted or (self._max_trials is not None and number >= self._max_trials):
                     return self._exhausted()
@@ -221,7 +221,7 @@ class SearchBook:
         """Tell the scheduler that no further trial can be started; it may promote others now."""
         if not self._is_exhausted:
             self._note(["exhausted"])
-            if isinstance(self.scheduler.next(), Promote):
+            if isinstance(self.scheduler.next(), PromoteTrial):
                 return self.begin_next()
         return None
 
@@ -355,11 +355,11 @@ class SearchBook:
     def _check_decision(self, line: Line) -> None:
         match line:
             case ["start", int(number), dict(), budget, int(bracket)]:
-                decision: object = Start(budget, bracket)
+                decision: object = StartTrial(budget, bracket)
                 if number != len(self.trials):
                     raise ValueError(f"it starts trial {number}, and {len(self.trials)} trials were started before")
             case ["promote", int(trial), budget]:
-                decision = Promote(trial, budget)
+                decision = PromoteTrial(trial, budget)
             case _:
                 return
         now = self.scheduler.next()
@@ -372,11 +372,11 @@ class SearchBook:
             case ["start", int(number), dict(), budget, int(bracket)]:
                 self.trials.append(TrialFacts(number, dict(line[2]), budget, bracket))
                 self._observed.append(Observed(number, self.trials[number].hyperparameters, None, 0.0, True))
-                self.scheduler.started(number, Start(budget, bracket))
+                self.scheduler.started(number, StartTrial(budget, bracket))
             case ["promote", int(trial), budget]:
                 self._again(trial, TrialState.PAUSED)
                 self.trials[trial].budget = budget
-                self.scheduler.promoted(Promote(trial, budget))
+                self.scheduler.promoted(PromoteTrial(trial, budget))
             case ["retry", int(trial)]:
                 self._again(trial, TrialState.WAITING)
             case ["report", int(trial), step, [*values], *told]:

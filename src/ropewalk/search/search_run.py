@@ -208,7 +208,8 @@ class SearchRun:
         where = f"trial {attempt.task.trial} ended after step {outcome.step:g}"
         why = (
             f"{where} without a value of {names}: {logged}. "
-            f"Log the metric of the search with run.log({{{self.book.metrics[0]!r}: value}}, step=...), or return it from the function"
+            f"Log the metric of the search with run.log({{{self.book.metrics[0]!r}: value}}, step=...), or return it "
+            "from the function"
         )
         first = not any(facts.values for facts in self.book.trials)
         self._carry_out(self.book.failed(attempt.task.trial, why, "no metric", Retries.NEVER))

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ropewalk.search.schedulers.scheduler import FINISHED, Scheduler, Start
+from ropewalk.search.schedulers.scheduler import FINISHED, Scheduler, StartTrial
 from ropewalk.testing.simulated_search import SimulatedSearch, SimulatedState, replay
 
 Score = Callable[[int, float], float | None]
@@ -104,7 +104,7 @@ class SchedulerConformance:
         """A scheduler that is asked, without `started`, gives the same answer as before."""
         scheduler = self.make_scheduler()
         first = scheduler.next()
-        assert isinstance(first, Start), f"a search begins with a Start, not {first}"
+        assert isinstance(first, StartTrial), f"a search begins with a StartTrial, not {first}"
         assert [scheduler.next() for _ in range(100)] == [first] * 100
 
     def test_no_trial_at_all_is_a_finished_search(self) -> None:

@@ -16,7 +16,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.search.schedulers.scheduler import FINISHED, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers.scheduler import (
+    FINISHED,
+    STOP,
+    WAIT,
+    PromoteTrial,
+    Scheduler,
+    StartTrial,
+    Verdict,
+    Wait,
+)
 
 
 class SimulatedState(enum.Enum):
@@ -132,24 +141,24 @@ class SimulatedSearch:
         self.calls.append(SchedulerCall(method, arguments, answer))
         return answer
 
-    def _ask(self) -> Start | Promote | Wait:
+    def _ask(self) -> StartTrial | PromoteTrial | Wait:
         answer = self._call("next")
         assert answer == self.scheduler.next(), f"next() must change nothing, but it returned {answer} first"
         return answer
 
     def _fill(self) -> None:
         answer = self._ask()
-        if isinstance(answer, Start):
+        if isinstance(answer, StartTrial):
             self._start(answer)
-        elif isinstance(answer, Promote):
+        elif isinstance(answer, PromoteTrial):
             self._promote(answer)
         elif answer is WAIT:
             self._is_waiting = True
         else:
-            assert answer is FINISHED, f"next() must return Start, Promote, WAIT or FINISHED, not {answer!r}"
+            assert answer is FINISHED, f"next() must return StartTrial, PromoteTrial, WAIT or FINISHED, not {answer!r}"
             self._is_finished = True
 
-    def _start(self, start: Start) -> None:
+    def _start(self, start: StartTrial) -> None:
         assert not self._is_exhausted, f"{start} after exhausted()"
         self._check_budget(start.budget, 0)
         if len(self.trials) == self._most_trials:
@@ -161,7 +170,7 @@ class SimulatedSearch:
         self.running.append(trial)
         self._call("started", trial.number, start)
 
-    def _promote(self, promote: Promote) -> None:
+    def _promote(self, promote: PromoteTrial) -> None:
         assert 0 <= promote.trial < len(self.trials), f"{promote} names a trial that was never started"
         trial = self.trials[promote.trial]
         assert trial.state is SimulatedState.PAUSED, f"{promote}, but that trial is {trial.state.value}"

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ropewalk.search.schedulers import Promote, Scheduler
+from ropewalk.search.schedulers import PromoteTrial, Scheduler
 from ropewalk.testing.simulated_search import SimulatedSearch
 from tests.search.curves import NUM_CONFIGURATIONS, NUM_EPOCHS, accuracy
 
@@ -50,6 +50,6 @@ def evaluations(search: SimulatedSearch) -> set[tuple[int, float]]:
         if call.method == "started":
             given_out.add((call.arguments[0], call.arguments[1].budget))
         elif call.method == "promoted":
-            promote: Promote = call.arguments[0]
+            promote: PromoteTrial = call.arguments[0]
             given_out.add((promote.trial, promote.budget or 0))
     return given_out

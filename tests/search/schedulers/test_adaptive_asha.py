@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ropewalk.errors import SearchInvalid
-from ropewalk.search.schedulers import AdaptiveASHA, Start
+from ropewalk.search.schedulers import AdaptiveASHA, StartTrial
 from ropewalk.search.schedulers.adaptive_asha import AdaptiveMode
 from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
 from tests.search.schedulers.test_asha import PaperASHA
@@ -44,7 +44,7 @@ def test_standard_is_the_default_and_brackets_use_about_the_same_budget() -> Non
     assert rungs_of(scheduler) == rungs_of(AdaptiveASHA(R=16, mode="standard")) == [3, 2]
     for trial in range(22):
         start = scheduler.next()
-        assert isinstance(start, Start)
+        assert isinstance(start, StartTrial)
         scheduler.started(trial, start)
     assert [bracket.num_started for bracket in scheduler.brackets] == [16, 6], "shares 16/3 and 4/2"
 

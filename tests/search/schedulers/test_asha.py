@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ropewalk.errors import SearchInvalid
-from ropewalk.search.schedulers import ASHA, FINISHED, GO_ON, WAIT, Promote, Start
+from ropewalk.search.schedulers import ASHA, FINISHED, GO_ON, WAIT, PromoteTrial, StartTrial
 from ropewalk.testing.simulated_search import SchedulerCall
 from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
 
@@ -67,11 +67,11 @@ def check_against_paper(paper: PaperASHA, calls: list[SchedulerCall]) -> None:
         if call.method == "next":
             trial, rung = paper.get_job()
             if trial is not None:
-                assert call.answer == Promote(trial, paper.budget(rung))
+                assert call.answer == PromoteTrial(trial, paper.budget(rung))
             elif is_exhausted:
                 assert call.answer is (WAIT if any(k < paper.top for k in paper.training.values()) else FINISHED)
             else:
-                assert call.answer == Start(paper.budget(0), 0)
+                assert call.answer == StartTrial(paper.budget(0), 0)
         is_exhausted |= call.method == "exhausted"
         paper.hear(call)
 
@@ -108,17 +108,17 @@ def test_a_trial_ends_by_itself_at_the_last_rung() -> None:
 def test_one_in_eta_of_a_rung_goes_on_and_none_waits_for_the_others() -> None:
     scheduler = ASHA(R=16, eta=4)
     for trial in range(4):
-        assert scheduler.next() == Start(1, 0)
-        scheduler.started(trial, Start(1, 0))
+        assert scheduler.next() == StartTrial(1, 0)
+        scheduler.started(trial, StartTrial(1, 0))
     for trial, score in ((2, 0.5), (0, 0.7), (3, 0.1)):
         assert scheduler.reported(trial, 1, score) is GO_ON
         scheduler.paused(trial, 1)
-        assert scheduler.next() == Start(1, 0), "floor(n / 4) is 0"
+        assert scheduler.next() == StartTrial(1, 0), "floor(n / 4) is 0"
     scheduler.reported(1, 1, 0.6)
     scheduler.paused(1, 1)
-    assert scheduler.next() == Promote(0, 4)
-    scheduler.promoted(Promote(0, 4))
-    assert scheduler.next() == Start(1, 0), "the only one of the best quarter is promoted already"
+    assert scheduler.next() == PromoteTrial(0, 4)
+    scheduler.promoted(PromoteTrial(0, 4))
+    assert scheduler.next() == StartTrial(1, 0), "the only one of the best quarter is promoted already"
     assert [rung.num_promoted for rung in scheduler.brackets[0].rungs] == [1, 0, 0]
 
 
@@ -130,81 +130,81 @@ def run_to(scheduler: ASHA, trial: int, step: float, score: float) -> None:
 def test_the_highest_rung_is_promoted_first() -> None:
     scheduler = ASHA(R=4, eta=2)
     for trial in range(6):
-        scheduler.started(trial, Start(1, 0))
+        scheduler.started(trial, StartTrial(1, 0))
     for trial in range(4):
         run_to(scheduler, trial, 1, -trial)
     for trial in range(2):
-        assert scheduler.next() == Promote(trial, 2)
-        scheduler.promoted(Promote(trial, 2))
+        assert scheduler.next() == PromoteTrial(trial, 2)
+        scheduler.promoted(PromoteTrial(trial, 2))
     for trial in (4, 5):
         run_to(scheduler, trial, 1, 1)
-    assert scheduler.next() == Promote(4, 2)
+    assert scheduler.next() == PromoteTrial(4, 2)
     run_to(scheduler, 0, 2, 0)
     run_to(scheduler, 1, 2, 5)
-    assert scheduler.next() == Promote(1, 4)
+    assert scheduler.next() == PromoteTrial(1, 4)
 
 
 def test_of_equal_scores_the_lower_number_is_better() -> None:
     scheduler = ASHA(R=2, eta=2)
     for trial in range(2):
-        scheduler.started(trial, Start(1, 0))
+        scheduler.started(trial, StartTrial(1, 0))
     for trial in (1, 0):
         run_to(scheduler, trial, 1, 0.5)
-    assert scheduler.next() == Promote(0, 2)
+    assert scheduler.next() == PromoteTrial(0, 2)
 
 
 def test_a_trial_that_fails_counts_as_the_worst_and_one_that_ends_with_its_score() -> None:
     scheduler = ASHA(R=2, eta=2)
     for trial in range(5):
-        scheduler.started(trial, Start(1, 0))
+        scheduler.started(trial, StartTrial(1, 0))
     scheduler.reported(0, 0.5, 0.9)
     scheduler.failed(0)
     run_to(scheduler, 1, 1, 0.1)
-    assert scheduler.next() == Promote(1, 2), "the better one of two"
+    assert scheduler.next() == PromoteTrial(1, 2), "the better one of two"
     scheduler.reported(2, 0.5, 0.8)
     scheduler.ended(2)
     scheduler.failed(3)
-    assert scheduler.next() == Promote(1, 2), "the second of four; the first has ended"
+    assert scheduler.next() == PromoteTrial(1, 2), "the second of four; the first has ended"
     scheduler.failed(1)
-    assert scheduler.next() == Start(1, 0)
+    assert scheduler.next() == StartTrial(1, 0)
 
 
 def test_a_trial_without_reports_is_the_worst() -> None:
     scheduler = ASHA(R=2, eta=2)
     for trial in range(2):
-        scheduler.started(trial, Start(1, 0))
+        scheduler.started(trial, StartTrial(1, 0))
     scheduler.paused(0, 1)
     run_to(scheduler, 1, 1, -1e9)
-    assert scheduler.next() == Promote(1, 2)
+    assert scheduler.next() == PromoteTrial(1, 2)
 
 
 def test_a_trial_whose_steps_are_larger_enters_the_last_rung_that_it_has_reached() -> None:
     scheduler = ASHA(R=8, eta=2)
     for trial in range(2):
-        scheduler.started(trial, Start(1, 0))
+        scheduler.started(trial, StartTrial(1, 0))
         run_to(scheduler, trial, 5, 0)
     assert [len(rung.ranking) for rung in scheduler.brackets[0].rungs] == [0, 0, 2, 0]
-    assert scheduler.next() == Promote(0, 8)
+    assert scheduler.next() == PromoteTrial(0, 8)
 
 
 def test_it_finishes_when_no_trial_can_be_promoted_any_more() -> None:
     scheduler = ASHA(R=2, eta=2)
     for trial in range(2):
-        scheduler.started(trial, Start(1, 0))
+        scheduler.started(trial, StartTrial(1, 0))
     scheduler.exhausted()
     run_to(scheduler, 0, 1, 0)
     assert scheduler.next() is WAIT
     run_to(scheduler, 1, 1, 0)
-    scheduler.promoted(Promote(0, 2))
+    scheduler.promoted(PromoteTrial(0, 2))
     assert scheduler.next() is FINISHED, "nobody is promoted from the last rung"
 
 
 def test_a_trial_that_pauses_at_the_last_rung_is_complete() -> None:
     scheduler = ASHA(R=1, eta=2)
     for trial in range(4):
-        scheduler.started(trial, Start(1, 0))
+        scheduler.started(trial, StartTrial(1, 0))
         run_to(scheduler, trial, 1, 0)
-    assert scheduler.next() == Start(1, 0)
+    assert scheduler.next() == StartTrial(1, 0)
 
 
 def test_brackets_begin_with_more_budget_and_share_trials() -> None:
@@ -212,7 +212,7 @@ def test_brackets_begin_with_more_budget_and_share_trials() -> None:
     assert [[rung.budget for rung in bracket.rungs] for bracket in scheduler.brackets] == [[1, 4, 16], [4, 16], [16]]
     for trial in range(25):
         start = scheduler.next()
-        assert isinstance(start, Start) and start.budget == [1, 4, 16][start.bracket]
+        assert isinstance(start, StartTrial) and start.budget == [1, 4, 16][start.bracket]
         scheduler.started(trial, start)
     # Shares 16/3, 4/2 and 1 of 25/3.
     assert [bracket.num_started for bracket in scheduler.brackets] == [16, 6, 3]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ropewalk.errors import SearchInvalid
-from ropewalk.search.schedulers import FINISHED, GO_ON, WAIT, Hyperband, Promote, Start, Wait
+from ropewalk.search.schedulers import FINISHED, GO_ON, WAIT, Hyperband, PromoteTrial, StartTrial, Wait
 from tests.search.curves import NUM_CONFIGURATIONS, accuracy
 from tests.search.schedulers.orders import evaluations, in_a_thousand_orders, recorded_search
 
@@ -78,11 +78,11 @@ def test_the_whole_table_for_81_and_3_is_run() -> None:
 def started(scheduler: Hyperband, num: int) -> None:
     for trial in range(num):
         start = scheduler.next()
-        assert isinstance(start, Start)
+        assert isinstance(start, StartTrial)
         scheduler.started(trial, start)
 
 
-def run_to(scheduler: Hyperband, trial: int, step: float, score: float) -> Start | Promote | Wait:
+def run_to(scheduler: Hyperband, trial: int, step: float, score: float) -> StartTrial | PromoteTrial | Wait:
     assert scheduler.reported(trial, step, score) is GO_ON
     scheduler.paused(trial, step)
     return scheduler.next()
@@ -91,15 +91,15 @@ def run_to(scheduler: Hyperband, trial: int, step: float, score: float) -> Start
 def test_a_rung_waits_until_it_is_complete_and_places_begin_the_next_bracket() -> None:
     scheduler = Hyperband(R=4, eta=2)  # 4 at 1, 2 at 2, 1 at 4; 3 at 2, 1 at 4; 3 at 4
     started(scheduler, 4)
-    assert [run_to(scheduler, trial, 1, trial) for trial in (3, 0, 2)] == [Start(2, 1)] * 3
-    scheduler.started(4, Start(2, 1))
-    assert run_to(scheduler, 1, 1, 1) == Promote(3, 2)
-    scheduler.promoted(Promote(3, 2))
-    assert scheduler.next() == Promote(2, 2)
-    scheduler.promoted(Promote(2, 2))
-    assert scheduler.next() == Start(2, 1)
-    assert run_to(scheduler, 2, 2, 9) == Start(2, 1), "rung 1 has another trial"
-    assert run_to(scheduler, 3, 2, 8) == Promote(2, 4)
+    assert [run_to(scheduler, trial, 1, trial) for trial in (3, 0, 2)] == [StartTrial(2, 1)] * 3
+    scheduler.started(4, StartTrial(2, 1))
+    assert run_to(scheduler, 1, 1, 1) == PromoteTrial(3, 2)
+    scheduler.promoted(PromoteTrial(3, 2))
+    assert scheduler.next() == PromoteTrial(2, 2)
+    scheduler.promoted(PromoteTrial(2, 2))
+    assert scheduler.next() == StartTrial(2, 1)
+    assert run_to(scheduler, 2, 2, 9) == StartTrial(2, 1), "rung 1 has another trial"
+    assert run_to(scheduler, 3, 2, 8) == PromoteTrial(2, 4)
 
 
 def test_without_places_for_new_trials_it_waits_and_then_finishes() -> None:
@@ -107,8 +107,8 @@ def test_without_places_for_new_trials_it_waits_and_then_finishes() -> None:
     started(scheduler, 4)
     assert scheduler.next() is WAIT, "two trials of the first bracket are under way"
     assert run_to(scheduler, 0, 1, 0) is WAIT
-    assert run_to(scheduler, 1, 1, 0) == Promote(0, 2)
-    scheduler.promoted(Promote(0, 2))
+    assert run_to(scheduler, 1, 1, 0) == PromoteTrial(0, 2)
+    scheduler.promoted(PromoteTrial(0, 2))
     assert scheduler.next() is FINISHED
 
 
@@ -116,40 +116,42 @@ def test_iterations_repeat_all_brackets() -> None:
     twice, endless = Hyperband(R=2, eta=2, iterations=2), Hyperband(R=2, eta=2, iterations=None)
     for scheduler in (twice, endless):
         for trial, start in enumerate(
-            [Start(1, 0), Start(1, 0), Start(2, 1), Start(2, 1)] + [Start(1, 2)] * 2 + [Start(2, 3)] * 2
+            [StartTrial(1, 0), StartTrial(1, 0), StartTrial(2, 1), StartTrial(2, 1)]
+            + [StartTrial(1, 2)] * 2
+            + [StartTrial(2, 3)] * 2
         ):
             assert scheduler.next() == start
             scheduler.started(trial, start)
     assert twice.next() is WAIT
-    assert endless.next() == Start(1, 4)
+    assert endless.next() == StartTrial(1, 4)
 
 
 def test_a_bracket_that_is_cut_short_promotes_its_best() -> None:
     scheduler = Hyperband(R=9, eta=3)
     started(scheduler, 2)
-    assert run_to(scheduler, 0, 1, 0.1) == Start(1, 0)
-    assert run_to(scheduler, 1, 1, 0.2) == Start(1, 0)
+    assert run_to(scheduler, 0, 1, 0.1) == StartTrial(1, 0)
+    assert run_to(scheduler, 1, 1, 0.2) == StartTrial(1, 0)
     scheduler.exhausted()
-    assert scheduler.next() == Promote(1, 3)
-    scheduler.promoted(Promote(1, 3))
+    assert scheduler.next() == PromoteTrial(1, 3)
+    scheduler.promoted(PromoteTrial(1, 3))
     assert scheduler.next() is WAIT
-    assert run_to(scheduler, 1, 3, 0.2) == Promote(1, 9)
+    assert run_to(scheduler, 1, 3, 0.2) == PromoteTrial(1, 9)
 
 
 def test_failed_and_ended_trials_complete_a_rung_and_are_not_replaced() -> None:
     scheduler = Hyperband(R=2, eta=2)
     started(scheduler, 2)
     scheduler.failed(0)
-    assert run_to(scheduler, 1, 1, -5) == Promote(1, 2), "the failed one is worse"
+    assert run_to(scheduler, 1, 1, -5) == PromoteTrial(1, 2), "the failed one is worse"
     scheduler = Hyperband(R=4, eta=2)
     started(scheduler, 4)
     for trial in range(3):
         run_to(scheduler, trial, 1, -trial)
     scheduler.reported(3, 0.5, 1)
     scheduler.ended(3)
-    assert scheduler.next() == Promote(0, 2), "the first of the two best has ended"
-    scheduler.promoted(Promote(0, 2))
-    assert scheduler.next() == Start(2, 1)
+    assert scheduler.next() == PromoteTrial(0, 2), "the first of the two best has ended"
+    scheduler.promoted(PromoteTrial(0, 2))
+    assert scheduler.next() == StartTrial(2, 1)
 
 
 def test_a_paused_trial_that_is_removed_is_not_promoted() -> None:
@@ -158,7 +160,7 @@ def test_a_paused_trial_that_is_removed_is_not_promoted() -> None:
     run_to(scheduler, 0, 1, 1)
     run_to(scheduler, 1, 1, 0)
     scheduler.ended(0)
-    assert scheduler.next() == Start(2, 1)
+    assert scheduler.next() == StartTrial(2, 1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ropewalk.errors import SearchInvalid
-from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, MedianStopping, Start
+from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, MedianStopping, StartTrial
 from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
 
 
@@ -49,8 +49,8 @@ def test_the_same_trials_are_stopped_as_by_the_definition(seed: int, places: int
 def make(num: int, **arguments: Any) -> MedianStopping:
     scheduler = MedianStopping(**arguments)
     for trial in range(num):
-        assert scheduler.next() == Start(None)
-        scheduler.started(trial, Start(None))
+        assert scheduler.next() == StartTrial(None)
+        scheduler.started(trial, StartTrial(None))
     return scheduler
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ropewalk.errors import SearchInvalid
-from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, Start, StoppingASHA
+from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, StartTrial, StoppingASHA
 from ropewalk.testing.simulated_search import SchedulerCall
 from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
 
@@ -66,8 +66,8 @@ def test_the_same_trials_are_stopped_as_by_the_definition(seed: int, places: int
 def make(num: int, **arguments: Any) -> StoppingASHA:
     scheduler = StoppingASHA(**{"R": 4, "eta": 2, **arguments})
     for trial in range(num):
-        assert scheduler.next() == Start(None, 0)
-        scheduler.started(trial, Start(None, 0))
+        assert scheduler.next() == StartTrial(None, 0)
+        scheduler.started(trial, StartTrial(None, 0))
     return scheduler
 
 
@@ -84,7 +84,7 @@ def test_one_in_four_goes_on_by_default() -> None:
     assert [rung.budget for rung in scheduler.brackets[0].rungs] == [1, 4, 16, 64]
     assert len(scheduler.brackets) == 1
     for trial in range(12):
-        scheduler.started(trial, Start(None, 0))
+        scheduler.started(trial, StartTrial(None, 0))
     verdicts = [
         scheduler.reported(trial, 1, score) for trial, score in enumerate([9, 8, 8, 8, 8, 8, 8, 10, 8, 8, 8, 8.5])
     ]
@@ -137,7 +137,7 @@ def test_several_brackets_share_trials() -> None:
     taken: list[int] = []
     for trial in range(10):
         start = scheduler.next()
-        assert isinstance(start, Start) and start.budget is None
+        assert isinstance(start, StartTrial) and start.budget is None
         taken.append(start.bracket)
         scheduler.started(trial, start)
     assert taken.count(0) == 6, "shares 4/3 and 2/2"

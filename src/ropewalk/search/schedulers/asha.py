@@ -14,7 +14,16 @@ rung counts with its last score; neither is promoted.
 
 from __future__ import annotations
 
-from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, WAIT, Promote, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers.scheduler import (
+    FINISHED,
+    GO_ON,
+    WAIT,
+    PromoteTrial,
+    Scheduler,
+    StartTrial,
+    Verdict,
+    Wait,
+)
 from ropewalk.search.schedulers.side_by_side import SideBySide
 
 
@@ -47,22 +56,22 @@ class ASHA(Scheduler):
         self.brackets = tuple(self._all.brackets)
         self.max_steps = self.brackets[0].rungs[-1].budget
 
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         for bracket in self.brackets:
             for number in reversed(range(len(bracket.rungs) - 1)):
                 rung = bracket.rungs[number]
                 trial = rung.best_promotable(int(len(rung.ranking) // self._eta))
                 if trial is not None:
-                    return Promote(trial, bracket.rungs[number + 1].budget)
+                    return PromoteTrial(trial, bracket.rungs[number + 1].budget)
         if not self.is_exhausted:
             number = self._all.next_bracket()
-            return Start(self.brackets[number].rungs[0].budget, number)
+            return StartTrial(self.brackets[number].rungs[0].budget, number)
         return WAIT if any(bracket.is_open for bracket in self.brackets) else FINISHED
 
-    def started(self, trial: int, start: Start) -> None:
+    def started(self, trial: int, start: StartTrial) -> None:
         self._all.start(trial, start.bracket)
 
-    def promoted(self, promote: Promote) -> None:
+    def promoted(self, promote: PromoteTrial) -> None:
         self._all.of(promote.trial).promote(promote.trial)
 
     def reported(self, trial: int, step: float, score: float) -> Verdict:

@@ -26,7 +26,16 @@ import math
 from itertools import pairwise
 
 from ropewalk.search.schedulers.rungs import Bracket, budgets_from, checked_count
-from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, WAIT, Promote, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers.scheduler import (
+    FINISHED,
+    GO_ON,
+    WAIT,
+    PromoteTrial,
+    Scheduler,
+    StartTrial,
+    Verdict,
+    Wait,
+)
 
 
 class Hyperband(Scheduler):
@@ -64,7 +73,7 @@ class Hyperband(Scheduler):
             rows.append(row)
         return rows
 
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         for number, bracket in enumerate(self._brackets):
             promote = self._promotion(number, bracket)
             if promote is not None:
@@ -72,16 +81,16 @@ class Hyperband(Scheduler):
         last = len(self._brackets) - 1
         number = last + 1 if self._is_full(last) else last
         if not self.is_exhausted and number < self._num_brackets:
-            return Start(self._budgets(number)[0], number)
+            return StartTrial(self._budgets(number)[0], number)
         return WAIT if any(bracket.is_open for bracket in self._brackets) else FINISHED
 
-    def started(self, trial: int, start: Start) -> None:
+    def started(self, trial: int, start: StartTrial) -> None:
         if start.bracket == len(self._brackets):
             self._brackets.append(Bracket(self._budgets(start.bracket)))
         self._bracket_of[trial] = self._brackets[start.bracket]
         self._brackets[start.bracket].start(trial)
 
-    def promoted(self, promote: Promote) -> None:
+    def promoted(self, promote: PromoteTrial) -> None:
         self._bracket_of[promote.trial].promote(promote.trial)
 
     def reported(self, trial: int, step: float, score: float) -> Verdict:
@@ -99,7 +108,7 @@ class Hyperband(Scheduler):
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _promotion(self, number: int, bracket: Bracket) -> Promote | None:
+    def _promotion(self, number: int, bracket: Bracket) -> PromoteTrial | None:
         """Return the promotion that is next in a bracket, from the lowest rung that is not finished with."""
         if not (self.is_exhausted or self._is_full(number)):
             return None
@@ -108,7 +117,7 @@ class Hyperband(Scheduler):
                 return None
             trial = here.best_promotable(self._num_promoted(len(here.ranking)))
             if trial is not None:
-                return Promote(trial, after.budget)
+                return PromoteTrial(trial, after.budget)
         return None
 
     def _is_full(self, number: int) -> bool:

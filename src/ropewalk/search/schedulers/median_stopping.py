@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.schedulers.rungs import checked_count
-from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, STOP, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, STOP, Scheduler, StartTrial, Verdict, Wait
 
 
 @dataclass(slots=True)
@@ -68,10 +68,10 @@ class MedianStopping(Scheduler):
         self._grace, self._min_others = grace, checked_count("min_others", min_others, 1)
         self._reports: dict[int, _Reports] = {}
 
-    def next(self) -> Start | Wait:
-        return FINISHED if self.is_exhausted else Start(None)
+    def next(self) -> StartTrial | Wait:
+        return FINISHED if self.is_exhausted else StartTrial(None)
 
-    def started(self, trial: int, start: Start) -> None:
+    def started(self, trial: int, start: StartTrial) -> None:
         self._reports[trial] = _Reports()
 
     def reported(self, trial: int, step: float, score: float) -> Verdict:

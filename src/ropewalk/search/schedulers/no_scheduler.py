@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, Scheduler, StartTrial, Verdict, Wait
 
 
 class NoScheduler(Scheduler):
     """Starts trials and stops none: what grid, random and Bayesian search do by themselves."""
 
-    def next(self) -> Start | Wait:
-        return FINISHED if self.is_exhausted else Start(None)
+    def next(self) -> StartTrial | Wait:
+        return FINISHED if self.is_exhausted else StartTrial(None)
 
-    def started(self, trial: int, start: Start) -> None:
+    def started(self, trial: int, start: StartTrial) -> None:
         """Nothing is remembered."""
 
     def reported(self, trial: int, step: float, score: float) -> Verdict:

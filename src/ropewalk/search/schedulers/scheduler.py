@@ -1,6 +1,6 @@
 """`Scheduler`: which trial gets how much budget. One file per scheduler; all are pure.
 
-    SearchBook ── next() ─────────────▶ Scheduler ─▶ Start(budget) | Promote(trial, budget) | WAIT
+    SearchBook ── next() ─────────────▶ Scheduler ─▶ StartTrial(budget) | PromoteTrial(trial, budget) | WAIT
                ── reported, ended, ... ▶           ─▶ GO_ON | PAUSE | STOP
 
 A scheduler has no clock, no randomness and no input but these calls, in order. The calls are logged; a search is
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class StartTrial:
     """Begin a new trial, with a configuration of the sampler."""
 
     budget: float | None
@@ -28,12 +28,12 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Promote:
+class PromoteTrial:
     """Continue a paused trial from its checkpoint."""
 
     trial: int
     budget: float | None
-    """As in `Start`."""
+    """As in `StartTrial`."""
 
 
 class Wait(enum.Enum):
@@ -62,9 +62,10 @@ GO_ON, STOP = Verdict.GO_ON, Verdict.STOP
 class Scheduler(ABC):
     """Decides how much budget trials get.
 
-    Trials are numbered from 0 in the order in which they were started: the n-th `Start` that `next` returned and that
-    was carried out is trial n - 1. The caller reports that by `started`, because the trials of a search are limited and
-    its space may be exhausted: a `Start` that was not carried out never happened. Then `exhausted` is called.
+    Trials are numbered from 0 in the order in which they were started: the n-th `StartTrial` that `next` returned and
+    that was carried out is trial n - 1. The caller reports that by `started`, because the trials of a search are
+    limited and its space may be exhausted: a `StartTrial` that was not carried out never happened. Then `exhausted` is
+    called.
     """
 
     needs_checkpoints: bool = False
@@ -72,21 +73,21 @@ class Scheduler(ABC):
     max_steps: float | None = None
     """The step at which every trial ends by itself, as `run.steps` counts; None: the trial's function decides."""
     is_exhausted: bool = False
-    """Whether no further trial is started. Then `next` returns no `Start`."""
+    """Whether no further trial is started. Then `next` returns no `StartTrial`."""
 
     @abstractmethod
-    def next(self) -> Start | Promote | Wait:
+    def next(self) -> StartTrial | PromoteTrial | Wait:
         """Return what a free place should do. Changes nothing: `started` and `promoted` do."""
 
     @abstractmethod
-    def started(self, trial: int, start: Start) -> None:
+    def started(self, trial: int, start: StartTrial) -> None:
         """A trial was begun as `next` said."""
 
     def exhausted(self) -> None:
         """No further trial is started: their number, or the space, is exhausted. May be called again."""
         self.is_exhausted = True
 
-    def promoted(self, promote: Promote) -> None:  # noqa: B027  # only for those that pause
+    def promoted(self, promote: PromoteTrial) -> None:  # noqa: B027  # only for those that pause
         """A paused trial was continued as `next` said."""
 
     @abstractmethod

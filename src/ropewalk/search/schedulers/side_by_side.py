@@ -51,7 +51,7 @@ class SideBySide:
         return beyond.index(min(beyond))
 
     def start(self, trial: int, bracket: int) -> Bracket:
-        """Start a trial in the bracket with this number, which is returned."""
+        """StartTrial a trial in the bracket with this number, which is returned."""
         self._bracket_of[trial] = self.brackets[bracket]
         self.brackets[bracket].start(trial)
         return self.brackets[bracket]

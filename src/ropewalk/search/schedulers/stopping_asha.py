@@ -15,7 +15,16 @@ have reached next.
 from __future__ import annotations
 
 from ropewalk.search.schedulers.rungs import BudgetRung
-from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, STOP, Promote, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers.scheduler import (
+    FINISHED,
+    GO_ON,
+    STOP,
+    PromoteTrial,
+    Scheduler,
+    StartTrial,
+    Verdict,
+    Wait,
+)
 from ropewalk.search.schedulers.side_by_side import SideBySide
 
 
@@ -42,10 +51,10 @@ class StoppingASHA(Scheduler):
         self.brackets = tuple(self._all.brackets)
         self.max_steps = R
 
-    def next(self) -> Start | Promote | Wait:
-        return FINISHED if self.is_exhausted else Start(None, self._all.next_bracket())
+    def next(self) -> StartTrial | PromoteTrial | Wait:
+        return FINISHED if self.is_exhausted else StartTrial(None, self._all.next_bracket())
 
-    def started(self, trial: int, start: Start) -> None:
+    def started(self, trial: int, start: StartTrial) -> None:
         self._all.start(trial, start.bracket)
 
     def reported(self, trial: int, step: float, score: float) -> Verdict:
