@@ -7,6 +7,7 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,14 @@ def require_packages(*names: str) -> None:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         _cannot(f"needs the package {', '.join(missing)}: pip install -e '.[lab]'")
+
+
+def require_file(folder: str, pattern: str) -> Path:
+    """Return a file of a package of Debian; skips this test where it is missing; with CI=true that is a failure."""
+    found = sorted(Path(folder).glob(pattern))
+    if not found:
+        _cannot(f"needs {folder}/{pattern}: run tests/lab/install.sh as root")
+    return found[-1]
 
 
 def require_namespaces() -> None:
