@@ -17,7 +17,7 @@ class _Utilisation(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
-class _Memory(ctypes.Structure):
+class _GpuMemory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
@@ -64,7 +64,7 @@ def _utilisation(nvml: ctypes.CDLL, handle: ctypes.c_void_p) -> float | None:
 
 
 def _memory(nvml: ctypes.CDLL, handle: ctypes.c_void_p) -> float | None:
-    memory = _Memory()
+    memory = _GpuMemory()
     return memory.used if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0 else None
 
 
