@@ -14,6 +14,7 @@ with _lazy:
     from ropewalk.tracking.checkpoints import CheckpointPolicy as CheckpointPolicy
     from ropewalk.tracking.checkpoints import Restored as Restored
     from ropewalk.tracking.current import current_run as current_run
+    from ropewalk.tracking.detached import track as track
     from ropewalk.tracking.log_policies import LogPolicy as LogPolicy
     from ropewalk.tracking.run import Run as Run
     from ropewalk.tracking.run import RunInterrupted as RunInterrupted
@@ -38,4 +39,3 @@ with _lazy:
     from ropewalk.tracking.store.rows import RunRow as RunRow
     from ropewalk.tracking.store.rows import SeriesRow as SeriesRow
     from ropewalk.tracking.store.store import RunStore as RunStore
-    from ropewalk.tracking.track import track as track

@@ -141,8 +141,8 @@ def observed(
         return ObservedRun(track.run, track.given)
     # Here, because these import SQLAlchemy, which nothing needs that is not tracked.
     from ropewalk.tracking.current import current_run
+    from ropewalk.tracking.detached import begin_run
     from ropewalk.tracking.given_runs import given_text
-    from ropewalk.tracking.track import begin_run
 
     current = current_run()
     if current is not None and current not in _own:

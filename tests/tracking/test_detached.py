@@ -96,7 +96,7 @@ def test_a_failure_is_kept_with_its_cause_and_class(store: RunStore) -> None:
     row, (attempt,) = store.run(run.id), store.attempts(run.id)
     assert row.state == attempt.outcome == "failed"
     assert row.why.startswith("Traceback") and row.why.endswith("ValueError: batch 7 is bad\n")
-    assert attempt.failure_class.endswith(": batch N is bad") and "test_track.py" in attempt.failure_class
+    assert attempt.failure_class.endswith(": batch N is bad") and "test_detached.py" in attempt.failure_class
 
 
 def test_a_second_run_inside_one_is_an_error_that_says_what_to_do(store: RunStore) -> None:
@@ -289,7 +289,7 @@ def test_a_sink_that_cannot_begin_ends_track(store: RunStore) -> None:
 
 @pytest.fixture
 def _short_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ropewalk.tracking.track._END_S", 0.05)
+    monkeypatch.setattr("ropewalk.tracking.detached._END_S", 0.05)
 
 
 @pytest.mark.usefixtures("_short_end")
