@@ -25,7 +25,7 @@ def observe(
     def take(watched: ObservedRun, action: str) -> tuple[bool, str]:
         if action == "pause" and not can_pause:
             return False, "it writes no checkpoints, so it cannot pause; evaluate(..., checkpoint=folder) writes them"
-        watched.asked = action
+        watched.ask(action)
         when = "with its next checkpoint" if action == "pause" else "after the generation in which it is"
         return True, f"it {action}s {when}"
 

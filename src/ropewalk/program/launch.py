@@ -38,7 +38,7 @@ def launch(
     packed = PackedProgram(specs if chosen == "processes" else ())
     with contextlib.ExitStack() as undo:
         undo.callback(packed.close)
-        watched = observe(track, program, chosen, here.engine, lambda: running.stop_soon("its run was asked to stop"))
+        watched = observe(track, program, chosen, here.engine)
         undo.push(watched)
         running = RunningProgram(program.name, specs, packed, watched)
         if chosen == "threads":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.program.conductor import Conductor
@@ -22,7 +21,7 @@ _ROW_S = 5.0
 """Seconds between rows."""
 
 
-def observe(track: Track, program: Program, mode: str, engine: str, stop: Callable[[], object]) -> ObservedRun:
+def observe(track: Track, program: Program, mode: str, engine: str) -> ObservedRun:
     """Begin the run of a program.
 
     Args:
@@ -30,17 +29,9 @@ def observe(track: Track, program: Program, mode: str, engine: str, stop: Callab
         program: the program.
         mode: how it is launched.
         engine: where it is launched.
-        stop: asks the program to end; from any thread.
     """
-
-    def take(_watched: ObservedRun, action: str) -> tuple[bool, str]:
-        if action != "stop":
-            return False, "a program cannot pause; its nodes keep their states by checkpoint_s="
-        stop()
-        return True, "its nodes are asked to end"
-
     nodes = {spec.name: {"kind": spec.node.kind, "replicas": spec.replicas} for spec in program.specs}
-    watched = observed(track, "program", program.name, {"nodes": nodes, "mode": mode, "engine": engine}, take=take)
+    watched = observed(track, "program", program.name, {"nodes": nodes, "mode": mode, "engine": engine}, take=_take)
     if watched.run is not None and not isinstance(track, ObservedRun):
         words = ", ".join(f"{counted(spec.replicas, 'replica')} of {spec.name}" for spec in program.specs)
         watched.event("plan", f"{program.name}: {words}", graph=json.loads(program.graph("json")))
@@ -48,7 +39,7 @@ def observe(track: Track, program: Program, mode: str, engine: str, stop: Callab
 
 
 class StatusRows:
-    """Writes the table of a program's nodes regularly, and how the program ended.
+    """Writes the table of a program's nodes regularly, and how the program ended; and ends it when that is asked for.
 
     Args:
         conductor: the conductor of the program.
@@ -64,6 +55,9 @@ class StatusRows:
         """Write rows from now on; on the loop."""
         if self._watched.run is not None:
             self._conductor.hosting.loop.call_later(_ROW_S, self._go_on)
+            self._watched.when_asked = lambda: self._conductor.hosting.loop.call_soon(self._stop)
+            if self._watched.asked:
+                self._stop()
 
     def end(self) -> None:
         """Write the last row, and end the run as the program has ended; not from the loop's thread."""
@@ -79,6 +73,9 @@ class StatusRows:
                 self._watched.end_as(FAILED, str(error or ""))
             case _:
                 self._watched.end_as(STOPPED, conductor.supervisor.stop_reason)
+
+    def _stop(self) -> None:
+        self._conductor.stop("its run was asked to stop", None)
 
     def _go_on(self) -> None:
         conductor = self._conductor
@@ -96,3 +93,10 @@ class StatusRows:
             for name in ("restarts", "memory_bytes", "cpu_s", "calls_done", "calls_waiting"):
                 row[f"{node.label}/{name}"] = getattr(node, name)
         self._watched.row(row, time.monotonic() - self._began_s)
+
+
+def _take(watched: ObservedRun, action: str) -> tuple[bool, str]:
+    if action != "stop":
+        return False, "a program cannot pause; its nodes keep their states by checkpoint_s="
+    watched.ask(action)
+    return True, "its nodes are asked to end"

@@ -171,11 +171,6 @@ class RunningProgram:
             self._hosting.loop.call_soon(lambda: self._conductor.stop("it was asked to", grace_s))
         self._wait_over(None)
 
-    def stop_soon(self, reason: str) -> None:
-        """Ask all nodes to end, and return at once; from any thread."""
-        if not self._over.is_set():
-            self._hosting.loop.call_soon(lambda: self._conductor.stop(reason, None))
-
     # Changing it
 
     def scale(self, name: str, replicas: int) -> None:

@@ -42,6 +42,8 @@ class ObservedRun:
         self.given: str = given
         self.asked: str = ""
         """What was asked of the run: "pause", "stop", or "" for nothing."""
+        self.when_asked: Callable[[], object] | None = None
+        """Called in the thread of a writer when something is asked; None: it is found in `asked`."""
         self._owns = owns
         self._ending = threading.Lock()
 
@@ -65,6 +67,12 @@ class ObservedRun:
         """Write that a checkpoint is complete."""
         if self.run is not None:
             self.run.put(CheckpointKept(step, str(path.absolute()), _size_bytes(path), time.time(), score))
+
+    def ask(self, action: str) -> None:
+        """Take a request, for what is observed to find."""
+        self.asked = action
+        if self.when_asked:
+            self.when_asked()
 
     def interrupt(self, step: float, *, is_saved: bool) -> None:
         """End what is observed, at a place where it may end, if that was asked for.

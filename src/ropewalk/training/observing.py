@@ -100,5 +100,5 @@ class TrainingObserver:
 
 
 def _take(watched: ObservedRun, action: str) -> tuple[bool, str]:
-    watched.asked = action
+    watched.ask(action)
     return True, "it pauses after its next trainer.save" if action == "pause" else "it stops before its next step"
