@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.search.schedulers.scheduler import FINISHED, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
+from ropewalk.search.schedulers.scheduler import FINISHED, GO_ON, STOP, WAIT, Promote, Scheduler, Start, Verdict, Wait
 
 
 class SimulatedState(enum.Enum):
@@ -195,8 +195,8 @@ class SimulatedSearch:
         trial.step = self._steps[trial.num_steps]
         trial.num_steps += 1
         score = self._score(trial.number, trial.step)
-        verdict = None if score is None else self._call("reported", trial.number, trial.step, score)
-        assert verdict is None or isinstance(verdict, Verdict), f"reported() must return a Verdict, not {verdict!r}"
+        verdict = GO_ON if score is None else self._call("reported", trial.number, trial.step, score)
+        assert isinstance(verdict, Verdict), f"reported() must return a Verdict, not {verdict!r}"
         if verdict is STOP or self._is_at_its_end(trial):
             self._leave(trial, SimulatedState.ENDED)
         elif trial.budget is not None and trial.step >= trial.budget:
