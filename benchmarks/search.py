@@ -132,7 +132,8 @@ def digits_searched(seed: int, trials: int, epochs: int, scheduler: str | ASHA) 
 
 def epochs_until(results: SearchResults, target: float) -> float:
     """Epochs of all trials until one has the accuracy, were they trained one after the other in the order of the log;
-    infinity if none ever has it."""
+    infinity if none ever has it.
+    """
     reached = [trial for trial in results if trial.best is not None and trial.best >= target]
     if not reached:
         return float("inf")
