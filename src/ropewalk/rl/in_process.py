@@ -78,18 +78,18 @@ class _InProcessRun:
             self._note(blocks, collected - began, time.perf_counter() - collected)
             if self._evaluation_is_due(before):
                 self._evaluate()
-            self._log.progress(counters, self._rounds.metrics, self._times.limit())
+            self._log.progress(counters, self._rounds.updates.metrics, self._times.limit())
             self._checkpoints.save_if_due(self._state)
         self._save()
         interruptions.check()
-        self._log.progress(counters, self._rounds.metrics, self._times.limit(), label="end")
+        self._log.progress(counters, self._rounds.updates.metrics, self._times.limit(), label="end")
 
     def result(self) -> ExperimentResult:
         """Return what came of it."""
         outcome = TrainingOutcome(
             self._rounds.variables(),
             self._rounds.counters,
-            tuple(self._rounds.digests),
+            tuple(self._rounds.updates.digests),
             tuple(self._evaluations.evaluations),
             self._evaluations.best,
         )

@@ -100,7 +100,8 @@ class LockstepLearner(LearnerNode):
         """See `LearnerNode`."""
         with self._changed:
             newest = self._published[max(self._published)].value
-        return LearnerView(self._rounds.counters, self._rounds.metrics, tuple(self._rounds.digests), newest)
+        updates = self._rounds.updates
+        return LearnerView(self._rounds.counters, updates.metrics, tuple(updates.digests), newest)
 
     @rw.concurrent(4096)
     @rw.idempotent

@@ -34,7 +34,7 @@ from typing import Literal, TypeAlias
 from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
-from ropewalk.rl.agents.replay_ratio import ratio_limiter
+from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.agents.transition_signature import transition_signature
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.dqn_learner import DQNLearner
@@ -46,7 +46,6 @@ from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.networks.value_distributions import CategoricalReturn, QuantileReturn, ReturnKind, ScalarReturn
 from ropewalk.rl.policies.epsilon_greedy import EpsilonGreedy
 from ropewalk.rl.policies.exploration import AnnealedEpsilon
-from ropewalk.rl.replay.selectors import Fifo, Prioritized, Uniform
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.schedules import LinearSchedule
 
@@ -199,24 +198,18 @@ class DQN(Agent):
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make the table of transitions."""
-        assert self.batch_size is not None
-        limiter = ratio_limiter(
-            self.samples_per_insert,
-            min_size=self.learning_starts,
-            batch_size=self.batch_size,
+        table = ratio_table(
+            self.table,
+            samples_per_insert=self.samples_per_insert,
+            learning_starts=self.learning_starts,
+            batch_size=self.items_of_batch(groups),
             items_per_round=self.unroll * self.envs * groups,
+            max_size=self.replay_size,
+            priority_exponent=self.priority_exponent if self.prioritized else None,
+            signature=transition_signature(spec),
+            seed=seed,
         )
-        return [
-            ReplayTable(
-                self.table,
-                sampler=Prioritized(self.priority_exponent) if self.prioritized else Uniform(),
-                remover=Fifo(),
-                max_size=self.replay_size,
-                limiter=limiter,
-                signature=transition_signature(spec),
-                seed=seed,
-            )
-        ]
+        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
         """Make what turns blocks into transitions of `n_step` steps."""
