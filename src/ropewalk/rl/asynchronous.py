@@ -142,9 +142,8 @@ class AsyncLearner(LearnerNode):
         self._deliveries = Deliveries(experiment.max_lag)
         tables = _WatchedTables(assembly.tables(spec).tables, self._is_stale, self._count, self._log)
         self._replay = ReplayServer(tables)
-        self._episodes: dict[tuple[str, int], tuple[EpisodeEnd, ...]] = {}
-        """Of blocks on their way into replay."""
-        self._metrics: Mapping[str, float] = {}
+        self._episodes: dict[int, tuple[EpisodeEnd, ...]] = {}
+        """Of blocks on their way into replay, by the identity of the insertion: a block may be under way twice."""
         self._lives, self._first_life = 0, self._epoch * _LIVES
         self._restored_version = -1
         self._published_at = 0.0
@@ -184,7 +183,7 @@ class AsyncLearner(LearnerNode):
         if self._finished:
             return False
         with self._counting:
-            self._episodes[insertion.run_id, insertion.sequence] = delivery.episodes
+            self._episodes[id(insertion)] = delivery.episodes
         try:
             self._check_version(insertion)
             self._replay.insert_many([insertion], delivery.acknowledged)
@@ -194,7 +193,7 @@ class AsyncLearner(LearnerNode):
             raise
         finally:
             with self._counting:
-                self._episodes.pop((insertion.run_id, insertion.sequence), None)
+                del self._episodes[id(insertion)]
                 self.times.add_actor(delivery.seconds)
         return not self._finished
 
@@ -283,6 +282,8 @@ class AsyncLearner(LearnerNode):
                 f"the checkpoint is of a run with learners={state['num_ranks']}, each of which has a part of replay, "
                 f"and this run has learners={self._num_ranks}; to go on from it, say learners={state['num_ranks']}"
             )
+        if state["version"] < self._restored_version:
+            return  # the experiment's checkpoint, from which this learner began, was written later than this one
         super().load_state_dict(state)
         self._updates.load_state_dict(state)
         self._replay.load_state_dict(state["replay"])
@@ -301,10 +302,10 @@ class AsyncLearner(LearnerNode):
         if time.perf_counter() - self._published_at >= _PUBLISH_S:
             self._publish()
 
-    def _check_version(self, insertion: Insertion) -> None:
     def _write_priorities(self, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
         self._replay.update_priorities(self.assembly.experiment.agent.table, keys, priorities)
 
+    def _check_version(self, insertion: Insertion) -> None:
         """Refuse what was collected with weights that were lost with an earlier life of this learner."""
         if self._restored_version < insertion.version < numbered(self._epoch, 0):
             raise StreamLost(
@@ -326,7 +327,7 @@ class AsyncLearner(LearnerNode):
             if stale:
                 self._arrived.stale_steps += insertion.steps
             else:
-                self._arrived.add(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
+                self._arrived.add(insertion.steps, self._episodes[id(insertion)])
         return True
 
     def _publish(self) -> None:
