@@ -29,8 +29,9 @@ _STATUS_S = 0.2
 _PRELOAD = ("torch", "torch._dynamo", "gymnasium")
 """Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds."""
 _CHECKPOINT_GRACE_S = 4.0
-_CHECKPOINT_S = 5.0
-"""Seconds between states from which a learner that died goes on."""
+_CHECKPOINT_S: float | None = None
+"""Seconds between states from which a learner that died goes on. None: a second where that is cheap; saving takes at
+most a twentieth of the time, for it may have gigabytes of replay to write."""
 
 
 @dataclass(frozen=True)
