@@ -31,6 +31,7 @@
     │   ├── CallCycle                         calls wait for each other in a cycle
     │   └── ProgramStopped                    the program is being stopped and takes no more calls
     ├── ProgramFailed                         a node failed, and the program with it; says which node, and why
+    ├── FailedForGood                         raised in a node whose restart would fail in the same way; ends the program
     ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
     ├── CheckpointCorrupt                     a saved state is damaged; says which file, and how that was detected
     ├── HandleNotConnected (AttributeError)   a handle was used as if it were a client
@@ -341,6 +342,14 @@ class ProgramFailed(RopewalkError):
     reason: str = ""
     last_output: str = ""
     deaths: tuple[str, ...] = ()
+
+
+class FailedForGood(RopewalkError):
+    """Raised by the code of a node that would fail in the same way if it were restarted.
+
+    The node is not restarted, whatever its restart rule. If it is essential, the program fails at once, with this
+    exception as the cause.
+    """
 
 
 class ProgramInvalid(RopewalkError, ValueError):

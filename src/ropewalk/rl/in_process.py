@@ -57,7 +57,8 @@ class _InProcessRun:
         )
         state = self._checkpoints.load()
         if state is not None:
-            self._load(state)
+            with self._checkpoints.fitting():
+                self._load(state)
         else:
             self._published = [self._rounds.variables()] * (assembly.lag + 1)
         self._times = TimeShares()
