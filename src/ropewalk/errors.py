@@ -431,11 +431,11 @@ class StreamLost(RopewalkError, ConnectionError):
 
 
 class LimiterDeadlock(RopewalkError):
-    """The limiter of a table allows neither the insertion nor the samples that are waited for.
+    """The limiter of a table allows neither the insertion nor the samples that are waited for, or no item will come.
 
     Attributes:
         table: name of the table.
-        waited_s: seconds for which both sides have waited without any change.
+        waited_s: seconds of the wait in which nothing has changed.
     """
 
     table: str = ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ropewalk.rl.actors.collector import Collector, CollectorHistory
-from ropewalk.rl.actors.evaluator import evaluate_policy
+from ropewalk.rl.actors.evaluator import MAX_STEPS, evaluate_policy
 from ropewalk.rl.environments.histories import fresh_history
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.environments.vector import environment_spec, make_vector
@@ -111,7 +111,9 @@ class Assembly:
     def evaluate(self, policy: Policy, variables: Variables, episodes: int, seed: int) -> list[float]:
         """Return the scores of episodes of the greedy policy; equal for equal arguments."""
         policy.load(variables)
-        scores = evaluate_policy(policy, self.experiment.environment, episodes=episodes, seed=seed)
+        evaluation = self.experiment.evaluation
+        max_steps = evaluation.max_steps if evaluation else MAX_STEPS
+        scores = evaluate_policy(policy, self.experiment.environment, episodes=episodes, seed=seed, max_steps=max_steps)
         return [float(score) for score in np.asarray(scores)]
 
 
