@@ -100,11 +100,24 @@ class Assembly:
         return CollectorHistory(fresh_history(num_envs), 0, policy.initial_state(num_envs), np.zeros(num_envs))
 
     def collector(
-        self, policy: Policy, group: int, *, history: CollectorHistory | None = None, life: int = 0
+        self,
+        policy: Policy,
+        group: int,
+        *,
+        history: CollectorHistory | None = None,
+        life: int = 0,
+        keeps_history: bool = False,
     ) -> Collector:
-        """Make the collector of a group, which goes on from `history`."""
+        """Make the collector of a group, which goes on from `history`, and can tell its own if it keeps one."""
         experiment = self.experiment
-        environment = make_vector(experiment.environment, experiment.agent.envs, experiment.seed, group, life=life)
+        environment = make_vector(
+            experiment.environment,
+            experiment.agent.envs,
+            experiment.seed,
+            group,
+            life=life,
+            keeps_history=keeps_history,
+        )
         goes_on = history if history is not None and history.block else None
         return Collector(policy, environment, experiment.seed, group, life, history=goes_on)
 
