@@ -15,6 +15,7 @@ from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.asynchronous_actor import async_actor
 from ropewalk.rl.evaluators import evaluate_forever
 from ropewalk.rl.inference.server import InferenceServer
+from ropewalk.rl.deliveries import lag_in_words
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.learner_rank import LearnerRank
@@ -172,7 +173,8 @@ def _shown(status: LearnerStatus, log: ProgressLog) -> LearnerStatus:
         logger.warning("%s", problem)
     for scores in status.evaluations:
         log.evaluation(scores)
-    log.progress(status.counters, status.metrics, status.bound, label="end" if status.done else "progress")
+    label, lag = "end" if status.done else "progress", lag_in_words(status.actors)
+    log.progress(status.counters, status.metrics, status.bound, lag, label=label)
     return status
 
 
