@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Generator
@@ -10,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import ropewalk as rw
+from ropewalk.program.restart_rule import restart_rule
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.asynchronous_actor import async_actor
+from ropewalk.rl.deliveries import lag_in_words
 from ropewalk.rl.evaluators import evaluate_forever
 from ropewalk.rl.inference.server import InferenceServer
-from ropewalk.rl.deliveries import lag_in_words
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.learner_node import LearnerStatus
 from ropewalk.rl.learner_rank import LearnerRank
@@ -80,7 +82,7 @@ def build_program(
         assembly: makes the parts.
         distribution: which processes there are.
         hold: whether the learner stays after the end, until the script has its outcome.
-        restart: of processes that fail; by default up to five times a minute each.
+        restart: of processes that fail; by default up to five times a minute each. Several learners restart together.
 
     Raises:
         ValueError: the agent cannot be used with this environment or network, or not with several learners.
@@ -125,7 +127,7 @@ def _add_learners(
         learner = program.add(rw.Service(learner_class, assembly, hold=hold), **options)
         return [learner.client(on_lost="retry")]
     rank = rw.Service(LearnerRank, assembly, program.declare("learner"), hold=hold)
-    options |= {"restart": rw.Restart(strategy="together"), "replicas": num}
+    options |= {"restart": dataclasses.replace(restart_rule(options["restart"]), strategy="together"), "replicas": num}
     ranks = program.add(rank, **options)
     return [ranks.client(on_lost="retry")[number] for number in range(num)]
 

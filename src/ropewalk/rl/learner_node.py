@@ -201,13 +201,14 @@ class LearnerNode(ABC):
         """Learn, and save and tell the end."""
         try:
             with one_torch_thread():
+                rw.checkpoint_here()  # says, before the first round or batch has come, that this is where to save
                 self.train()
         except _HOPELESS as error:
             if rw.stopping():
                 raise
-            logger.exception("training cannot go on")
             if not self._hold:
                 raise FailedForGood(f"{type(error).__name__}: {error}") from error
+            logger.exception("training cannot go on")
             self.fail(error)
             rw.wait_for_stop()
         else:
