@@ -65,7 +65,7 @@ def plain_copy(agent: DQN, learner: Any) -> PlainNetwork:
 
 @pytest.mark.parametrize("name", list(SETTINGS))
 def test_updates_equal_those_of_a_plain_single_file(name: str) -> None:
-    agent = DQN(target=TargetCopy(4), optimizer=ADAM, **SETTINGS[name])
+    agent = DQN(target=TargetCopy(4), optimizer=ADAM, anneal_learning_rate=False, **SETTINGS[name])
     learner = agent.make_learner(SPEC, NETWORK, seed=3)
     reference = PlainDQN(plain_copy(agent, learner), agent, learning_rate=3e-2, eps=1e-3, target_period=4)
     for update in range(9):
