@@ -235,13 +235,17 @@ def test_an_actor_begins_anew_after_nan(caplog: pytest.LogCaptureFixture, tmp_pa
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "async"])
-def test_a_loss_that_is_not_finite_ends_the_run_with_keys_and_actors(mode: Any) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_with_keys_and_actors(mode: Any, tmp_path: Path) -> None:
     experiment = dataclasses.replace(SMALL, environment=Rewards(3e38))
     with pytest.raises(
         NotFinite, match=r"the loss is (nan|inf)[\s\S]*keys \[\d+, \d+\][\s\S]*actors \['0#0'"
     ) as raised:
         experiment.run(1, mode=mode, log="silent")
     assert len(raised.value.keys) == 2 and set(raised.value.run_ids) == {"0#0"}
+    alone = dataclasses.replace(experiment, checkpoint=tmp_path / "run").program(1, mode=mode)
+    with pytest.raises(rw.ProgramFailed, match="NotFinite: the loss is") as failed:
+        alone.launch().wait()
+    assert len(failed.value.deaths) == 1, "a restart would fail in the same way"
 
 
 def test_actors_stop_feeding_while_the_learner_stands_still(tmp_path: Path) -> None:

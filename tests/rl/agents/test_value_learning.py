@@ -137,24 +137,10 @@ def test_equal_seeds_give_equal_bits() -> None:
         assert runs[0].digests[0] != runs[2].digests[0]
 
 
-CARTPOLE = rl.DQN(
-    unroll=64,
-    envs=4,
-    batch_size=64,
-    samples_per_insert=32.0,
-    optimizer=rl.TorchAdam(2e-3),
-    anneal_learning_rate=True,  # without it, scores fall and rise again to the end
-    n_step=5,
-    target=rl.TargetCopy(100),
-    epsilon=rl.LinearSchedule(1.0, 0.04, until=0.16),
-)
-
-
 @pytest.mark.soak
-def test_dqn_balances_the_pole() -> None:
-    """128 updates after 256 steps; 75 CPU-s.
-
-    Seeds 0 and 1 gave 500. Seed 2 gave 221, though its last 20 episodes with exploration had 500.
-    """
-    experiment = rl.Experiment(CARTPOLE, rl.Gymnasium("CartPole-v1"), rl.MLP((128, 128), "relu"), steps=60_000)
-    assert np.mean(experiment.run(log="silent").evaluate(20)) >= 475
+@pytest.mark.parametrize("seed", range(3))
+def test_dqn_balances_the_pole(seed: int) -> None:
+    """With the default settings, 40 CPU-s each."""
+    result = rl.Experiment(rl.DQN(), rl.Gymnasium("CartPole-v1"), steps=60_000, seed=seed).run(log="silent")
+    assert np.mean(result.evaluate(20)) >= 475
+    assert max(float(row["value"] or 0) for row in result.timeline if "value" in row) < 150, "100 is the largest"
