@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import itertools
 import threading
 import time
@@ -39,9 +38,15 @@ OFF_POLICY = rl.Experiment(
 )
 
 
-@functools.cache
+_references: dict[str, rl.ExperimentResult] = {}
+
+
 def reference(experiment: rl.Experiment, lag: int = 0) -> rl.ExperimentResult:
-    return experiment.run(lag=lag, log="silent")
+    """Of one process; each is trained once."""
+    settings = f"{experiment!r} {lag}"
+    if settings not in _references:
+        _references[settings] = experiment.run(lag=lag, log="silent")
+    return _references[settings]
 
 
 def run_with_deaths(

@@ -330,7 +330,6 @@ experiment.run({arguments}, log=tell)
 """
 
 
-@pytest.mark.cold
 @pytest.mark.parametrize(
     ("arguments", "number"),
     [
