@@ -13,11 +13,11 @@ _LIBRARY = "libnvidia-ml.so.1"
 _TEMPERATURE_OF_GPU = 0
 
 
-class _Utilisation(ctypes.Structure):
+class _GpuUtilisation(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
-class _Memory(ctypes.Structure):
+class _GpuMemory(ctypes.Structure):
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
 
 
@@ -59,12 +59,12 @@ class GpuMetrics:
 
 
 def _utilisation(nvml: ctypes.CDLL, handle: ctypes.c_void_p) -> float | None:
-    rates = _Utilisation()
+    rates = _GpuUtilisation()
     return rates.gpu if nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0 else None
 
 
 def _memory(nvml: ctypes.CDLL, handle: ctypes.c_void_p) -> float | None:
-    memory = _Memory()
+    memory = _GpuMemory()
     return memory.used if nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0 else None
 
 
