@@ -1,47 +1,20 @@
-"""`track`: a run of any script or notebook, without processes of ours.
-
-track ─▶ Run ─▶ every record ─▶ StoreWriter ─▶ RunStore        (and a StoreWriter for each sink)
-                                   └─ each 0.5 s: what was asked of the run?   each 20 s: this process still lives
-
-`ropewalk runs pause ID` ─▶ request in the store ─▶ run.steps raises RunPaused after a checkpoint
-"""
+"""`track`: a run of any script or notebook, without processes of ours."""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import logging
 import os
 import secrets
-import signal
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
-from ropewalk.errors import RunOpen, StoreError
+from ropewalk.errors import RunOpen
 from ropewalk.tracking import facts
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
-from ropewalk.tracking.current import current_run, set_current_run
-from ropewalk.tracking.failure_classes import class_of_exception
-from ropewalk.tracking.interruptions import PAUSE, STOP, RunStopped, RunTerminated, outcome_of
-from ropewalk.tracking.journal import RecordJournal, recover
-from ropewalk.tracking.records import (
-    FAILED,
-    PAUSED,
-    RUNNING,
-    STOPPED,
-    AttemptBegan,
-    AttemptEnded,
-    EventHappened,
-    Record,
-    RunCreated,
-    RunRecord,
-    StateIs,
-)
+from ropewalk.tracking.current import current_run
+from ropewalk.tracking.detached_run import DetachedRun
+from ropewalk.tracking.records import RUNNING, AttemptEnded, RunCreated
 from ropewalk.tracking.relaunch import Relaunch, take_relaunch
 from ropewalk.tracking.run import Run
 from ropewalk.tracking.run_config import to_plain
@@ -49,20 +22,12 @@ from ropewalk.tracking.run_identity import RunIdentity
 from ropewalk.tracking.sinks import make_sink
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 from ropewalk.tracking.store.opening import open_store
-from ropewalk.tracking.store.rows import RequestRow, RunRow
+from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
-from ropewalk.tracking.system_metrics import SystemMetrics
-from ropewalk.tracking.writer import StoreWriter
 from ropewalk.trusted_files import make_private_folder
 
-_log = logging.getLogger(__name__)
-_ASK_S = 0.5
-"""Seconds between looks for requests."""
-_ALIVE_S = 20.0
-"""Seconds between signs of life, without which a run on another host counts as lost after a minute."""
 _BEGIN_S = 2.0
 """Seconds within which a store takes the first records; training does not wait longer for it."""
-_END_S = 10.0
 _MOST_SCRIPT_BYTES = 1 << 20
 
 
@@ -92,7 +57,8 @@ def track(
         name: a name for people; None: one is made up.
         labels: labels by which it is found.
         notes: a first remark.
-        folder: folder of checkpoints, artifacts and images; None: one beside the store.
+        folder: the run gets a folder in this one, named by its id, for checkpoints, artifacts and images; None: beside
+            the store.
         store: path or URL of the store, or a store that is open; None: `ROPEWALK_STORE`, or this user's own.
         seed: kept with the run; nothing is seeded by it.
         system: whether the use of CPU, memory, disk, network and GPUs is measured every 5 s.
@@ -100,7 +66,7 @@ def track(
         checkpoints: which checkpoints `run.checkpoint` writes and keeps; None: the newest one.
 
     Raises:
-        RunOpen: this process has a run already.
+        RunOpen: this process has a run already; or the run that is to go on is running.
         StoreError: the store cannot be opened.
         ModuleNotFoundError: a sink needs a package that is not installed.
         SettingsError: the variables of `ropewalk runs fork` name a setting that the configuration does not have.
@@ -108,8 +74,8 @@ def track(
     open_run = current_run()
     if open_run is not None:
         raise RunOpen(
-            f"this process writes the run {open_run.name} ({open_run.id}) already; end it with run.finish() or the end "
-            f"of its `with`, or write to it: ropewalk.tracking.current_run(), with group= for what is to be kept apart",
+            f"this process writes the run {open_run.name} ({open_run.id}) already; end it by the end of its `with` or "
+            f"by ropewalk.tracking.current_run().finish(), or write to it, with group= for what is to be kept apart",
             run=open_run.id,
         )
     relaunch = take_relaunch(os.environ)
@@ -131,9 +97,13 @@ def track(
             opened.close()
         raise
     known = facts.collect(seed)
-    detached = _Detached(identity, opened, made, owns_store=opened is not store)
+    detached = DetachedRun(identity, opened, made, owns_store=opened is not store)
     if earlier is None:
         detached.put(identity.id, _created(identity, settings, known, labels, parent))
+    for lost in opened.attempts(earlier.id) if earlier else []:
+        if not lost.outcome:
+            cause = f"process {lost.pid} on {lost.host} ended without a word"
+            detached.put(identity.id, AttemptEnded(lost.number, "lost", time.time(), cause))
     run = Run(identity, settings, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
     detached.start(run, system=system)
     _tell(run, known, earlier, settings, labels, notes)
@@ -179,6 +149,13 @@ def _identity(
     seed: int | None,
 ) -> RunIdentity:
     if earlier is not None:
+        if earlier.state == RUNNING:
+            owner = f" in process {earlier.owner.pid} on {earlier.owner.host}" if earlier.owner else ""
+            raise RunOpen(
+                f"the run {earlier.name} ({earlier.id}) is to go on here, and is running{owner}; pause or stop it "
+                f"first: ropewalk runs pause {earlier.id}",
+                run=earlier.id,
+            )
         attempt = max((one.number for one in store.attempts(earlier.id)), default=0) + 1
         return RunIdentity(earlier.id, earlier.project, earlier.name, Path(earlier.folder), attempt, seed)
     script = facts.script_path()
@@ -192,7 +169,7 @@ def _identity(
         id=run_id,
         project=project or (parent.project if parent else stem),
         name=name or f"{stem}-{run_id[:6]}",
-        folder=Path(folder).absolute() if folder is not None else store.folder / run_id,
+        folder=(store.folder if folder is None else Path(folder).absolute()) / run_id,
         seed=seed,
         forked_from=Path(parent.folder) if parent else None,
         forked_at=forked_at,
@@ -219,159 +196,6 @@ def _tell(
     changed = {name: value for name, value in to_plain(settings).items() if earlier.config.get(name) != value}
     if changed:
         run.config.update(changed)
-
-
-class _Detached:
-    """What a run has around it in its own process. It is the run's `RecordSink`."""
-
-    def __init__(self, identity: RunIdentity, store: RunStore, sinks: Sequence[RunSink], *, owns_store: bool) -> None:
-        self._identity, self._store, self._sinks, self._owns_store = identity, store, sinks, owns_store
-        self._pid, self._owner = os.getpid(), facts.this_process()
-        self._request = ""
-        self._interrupted: BaseException | None = None
-        self._system: SystemMetrics | None = None
-        self._handled: list[tuple[int, Any]] = []
-        with contextlib.suppress(StoreError):  # the next run tries it again
-            recover(store)
-        self._writer = StoreWriter(store, store.where, journal=RecordJournal(store))
-        self._copies = [StoreWriter(sink, type(sink).__name__) for sink in sinks]
-
-    def start(self, run: Run, *, system: bool) -> None:
-        """Say that the process works on the run; handle signals; measure the machine."""
-        self._run = run
-        saved = CheckpointFolder(run.folder / "checkpoints").saved()
-        began = AttemptBegan(
-            run.attempt, self._owner.host, self._owner.pid, time.time(), saved[-1].step if saved else 0
-        )
-        for record in (self._owner, StateIs(RUNNING, time.time()), began):
-            self.put(run.id, record)
-        set_current_run(run)
-        self._handle_termination()
-        atexit.register(self._end_at_exit)
-        self._writer.every(_ASK_S, self._look_for_requests)
-        self._writer.every(_ALIVE_S, lambda: self._writer.put(run.id, self._owner))
-        if system:
-            self._system = SystemMetrics(lambda metrics: self.put(run.id, metrics))
-
-    # --- records ------------------------------------------------------------------------------------------------------
-
-    def put(self, run: str, record: Record) -> None:
-        """Take a record, for the store and for each sink."""
-        self._writer.put(run, record)
-        for copy in self._copies:
-            copy.put(run, record)
-
-    def flush(self, timeout_s: float) -> bool:
-        """Wait until all records so far are written."""
-        deadline = time.monotonic() + timeout_s
-        waits = [one.flush(max(0.0, deadline - time.monotonic())) for one in (self._writer, *self._copies)]
-        return all(waits)
-
-    # --- requests and signals -----------------------------------------------------------------------------------------
-
-    def asked(self) -> str:
-        """Return what is asked of the run now."""
-        return self._request
-
-    def _look_for_requests(self) -> None:
-        for request in self._store.requests([self._identity.id]):
-            ok, answer = self._take(request)
-            self._store.answer(request.number, ok, answer)
-            self._writer.put(
-                self._identity.id,
-                EventHappened("request", f"{request.action} was asked for: {answer}", time.time(), request.data),
-            )
-            if request.action == "kill":
-                self._kill()
-
-    def _take(self, request: RequestRow) -> tuple[bool, str]:
-        match request.action:
-            case "pause":
-                self._request = PAUSE
-                return True, self._words_for_pause()
-            case "stop":
-                self._request = STOP
-                if self._run.step:
-                    return True, "it stops after the step in which it is"
-                if self._handled:
-                    os.kill(os.getpid(), signal.SIGTERM)  # interrupts what waits, too
-                    return True, "it does not use run.steps, and was interrupted as by SIGTERM"
-                return False, (
-                    "it does not use run.steps, and handles SIGTERM by itself or is not in the main thread; it stops "
-                    "if it begins to use run.steps. To end it now: ropewalk runs kill"
-                )
-            case "kill":
-                return True, f"process {os.getpid()} on {self._owner.host} was killed"
-            case other:
-                return False, f"a running script cannot do {other!r}; it can pause, stop and kill"
-
-    def _words_for_pause(self) -> str:
-        if not self._run.step:
-            return (
-                "it pauses if it uses run.steps and run.checkpoint, which it has not done so far; to stop it: "
-                "ropewalk runs stop"
-            )
-        saved = self._run.checkpoint_step()
-        known = f"; the last one was after step {saved:g}" if saved else "; it has not written one yet"
-        return f"it is in step {self._run.step:g}, and pauses at its next checkpoint{known}"
-
-    def _kill(self) -> NoReturn:
-        now = time.time()
-        why = "killed by `ropewalk runs kill`"
-        ended = AttemptEnded(self._identity.attempt, "lost", now, why, at_step=self._run.step)
-        with contextlib.suppress(Exception):  # the process ends in any case, and the store finds out
-            self._store.apply(
-                [RunRecord(self._identity.id, ended), RunRecord(self._identity.id, StateIs(STOPPED, now, why))]
-            )
-        os.kill(os.getpid(), signal.SIGKILL)
-        raise AssertionError("not reached")
-
-    def _handle_termination(self) -> None:
-        """Let SIGTERM end the run as Ctrl-C does, unless the program handles it by itself."""
-        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-            self._handled.append((signal.SIGTERM, signal.signal(signal.SIGTERM, self._terminate)))
-
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._pid:  # a forked child has inherited the handler, and not the run
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        kind, why = (RunStopped, "stopped by request") if self._request == STOP else (RunTerminated, "ended by SIGTERM")
-        self._interrupted = kind(why, self._run.step)
-        raise self._interrupted
-
-    # --- the end ------------------------------------------------------------------------------------------------------
-
-    def end(self, state: str, why: str) -> None:
-        """Write how the run ended, and end what was started for it."""
-        if os.getpid() != self._pid:
-            return
-        run, now = self._run, time.time()
-        for number, before in self._handled:
-            with contextlib.suppress(ValueError):  # ended by another thread than the main one
-                signal.signal(number, before)
-        atexit.unregister(self._end_at_exit)
-        if self._system is not None:
-            self._system.close()
-        error = sys.exception() if state == FAILED else None
-        failure_class = class_of_exception(error) if error is not None else ""
-        self.put(run.id, AttemptEnded(run.attempt, state, now, why, failure_class, run.step))
-        self.put(run.id, StateIs(state, now, why))
-        set_current_run(None)
-        for writer in (self._writer, *self._copies):
-            writer.close(_END_S)
-        for sink in self._sinks:
-            sink.close()
-        if self._owns_store:
-            self._store.close()
-        if state == PAUSED:
-            _log.warning("%s: %s; it goes on with: ropewalk runs continue %s", run.name, why, run.id)
-
-    def _end_at_exit(self) -> None:
-        """End a run that was not used in `with`, at the end of the process."""
-        error = self._interrupted or self._run.interrupted
-        if error is None and not facts.is_notebook():
-            error = getattr(sys, "last_value", None)  # set if an exception ended the interpreter
-        self._run.finish(*outcome_of(error))
 
 
 __all__ = ["track"]
