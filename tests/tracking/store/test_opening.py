@@ -197,7 +197,7 @@ def test_a_full_disk_loses_nothing_that_was_stored_and_the_batch_can_be_applied_
         log = Path(f"{store.where}-wal")
         with files_no_larger_than(max(log.stat().st_size, Path(store.where).stat().st_size) + 8192):
             for _ in range(2):
-                with pytest.raises(StoreError, match=r"cannot be used: .*; (free some space|check its disk)"):
+                with pytest.raises(StoreError, match=r"cannot be used: .*; (free some space|check that its disk)"):
                     store.apply(batch)
             assert len(store.points("r1", "x")) == 100
         store.apply(batch)
