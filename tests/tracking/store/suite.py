@@ -29,8 +29,8 @@ from ropewalk.tracking.records import (
     OwnerIs,
     StateIs,
 )
-from ropewalk.tracking.store import applying
-from ropewalk.tracking.store.blocks import FAN
+from ropewalk.tracking.store import applying, metric_rows
+from ropewalk.tracking.store.blocks import FAN, FULL
 from ropewalk.tracking.store.rows import (
     ArtifactRow,
     AttemptRow,
@@ -322,6 +322,37 @@ class MetricsInBlocks:
         assert num_blocks(store) == 2
         store.apply(of("r1", StateIs("running", NOW), *logged("x", [100.0])))
         assert store.points("r1", "x").values.tolist() == [*range(FAN - 1), 99, 100]
+
+    def test_a_short_series_beside_a_long_one_is_merged_alone(
+        self, store: RunStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        running(store)
+        store.apply(of("r1", *logged("long", range(3 * FULL))))
+        store.apply(of("r1", *logged("short", [1])))
+        store.apply(of("r1", *logged("short", [2])))
+        sizes: list[int] = []
+        unpacked = metric_rows.unpack
+        monkeypatch.setattr(metric_rows, "unpack", lambda blocks: sizes.append(len(blocks)) or unpacked(blocks))
+        store.apply(of("r1", StateIs("done", NOW)))
+        assert sizes == [2]
+        assert (num_blocks(store), len(store.points("r1", "long"))) == (4, 3 * FULL)
+
+    def test_merging_after_another_process_has_merged_keeps_the_order(
+        self, store: RunStore, again: Callable[[], RunStore]
+    ) -> None:
+        """What this writer remembers of the blocks is wrong then, while the number of points is right."""
+        running(store)
+        for size in (FULL // 4 - 1, 1, *[FULL // FAN] * (FAN - 1)):
+            first = len(store.points("r1", "x"))
+            store.apply(of("r1", *logged("x", range(first, first + size), first=first)))
+        with again() as other, other._engine.begin() as connection:
+            metric_rows._merge(connection, {1: (metric_rows._Tail(first + size, [FULL // FAN] * 7), 7)})
+        for value in range(first + size, first + size + 30):
+            store.apply(of("r1", *logged("x", [value], first=value)))
+        with again() as other:
+            assert other.points("r1", "x").values.tolist() == list(range(first + size + 30))
+            other.apply(of("r1", StateIs("done", NOW)))
+            assert other.points("r1", "x").steps.tolist() == list(range(first + size + 30))
 
     def test_two_writers_of_one_series_lose_nothing(self, store: RunStore, again: Callable[[], RunStore]) -> None:
         begin(store)
