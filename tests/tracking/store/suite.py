@@ -38,7 +38,7 @@ from ropewalk.tracking.store.rows import (
     EventRow,
     NoteRow,
 )
-from ropewalk.tracking.store.schema import BLOCKS
+from ropewalk.tracking.store.schema import BLOCKS, SERIES
 from ropewalk.tracking.store.store import RunStore
 from tests.forked_process import ForkedProcess
 from tests.tracking.store.making import NOW, begin, logged, of, own_process, running
@@ -323,36 +323,22 @@ class MetricsInBlocks:
         store.apply(of("r1", StateIs("running", NOW), *logged("x", [100.0])))
         assert store.points("r1", "x").values.tolist() == [*range(FAN - 1), 99, 100]
 
-    def test_a_short_series_beside_a_long_one_is_merged_alone(
-        self, store: RunStore, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        running(store)
-        store.apply(of("r1", *logged("long", range(3 * FULL))))
-        store.apply(of("r1", *logged("short", [1])))
-        store.apply(of("r1", *logged("short", [2])))
-        sizes: list[int] = []
-        unpacked = metric_rows.unpack
-        monkeypatch.setattr(metric_rows, "unpack", lambda blocks: sizes.append(len(blocks)) or unpacked(blocks))
-        store.apply(of("r1", StateIs("done", NOW)))
-        assert sizes == [2]
-        assert (num_blocks(store), len(store.points("r1", "long"))) == (4, 3 * FULL)
-
     def test_merging_after_another_process_has_merged_keeps_the_order(
         self, store: RunStore, again: Callable[[], RunStore]
     ) -> None:
         """What this writer remembers of the blocks is wrong then, while the number of points is right."""
         running(store)
-        for size in (FULL // 4 - 1, 1, *[FULL // FAN] * (FAN - 1)):
-            first = len(store.points("r1", "x"))
+        first = 0
+        for size in (FULL - 1, *[400] * (FAN - 1)):
             store.apply(of("r1", *logged("x", range(first, first + size), first=first)))
+            first += size
         with again() as other, other._engine.begin() as connection:
-            metric_rows._merge(connection, {1: (metric_rows._Tail(first + size, [FULL // FAN] * 7), 7)})
-        for value in range(first + size, first + size + 30):
-            store.apply(of("r1", *logged("x", [value], first=value)))
-        with again() as other:
-            assert other.points("r1", "x").values.tolist() == list(range(first + size + 30))
-            other.apply(of("r1", StateIs("done", NOW)))
-            assert other.points("r1", "x").steps.tolist() == list(range(first + size + 30))
+            id = connection.execute(select(SERIES.c.id)).scalar_one()
+            metric_rows._merge(connection, {id: (metric_rows._Tail(first, [400] * (FAN - 1)), FAN - 1)})
+        store.apply(of("r1", *logged("x", range(first, first + 600), first=first)))
+        assert store.points("r1", "x").values.tolist() == list(range(first + 600))
+        store.apply(of("r1", StateIs("done", NOW)))
+        assert store.points("r1", "x").steps.tolist() == list(range(first + 600))
 
     def test_two_writers_of_one_series_lose_nothing(self, store: RunStore, again: Callable[[], RunStore]) -> None:
         begin(store)
@@ -535,7 +521,18 @@ class Processes:
     def test_a_forked_child_uses_the_store_of_its_parent(self, store: RunStore) -> None:
         begin(store)
         store.apply(of("r1", *logged("x", [1])))
-        with ForkedProcess(lambda: store.apply(of("r1", *logged("x", [2])))) as process:
+
+        def connections() -> set[object]:
+            with store._engine.connect() as first, store._engine.connect() as second:
+                return {first.connection.driver_connection, second.connection.driver_connection}
+
+        of_parent = connections()
+
+        def work() -> None:
+            store.apply(of("r1", *logged("x", [2])))
+            assert not connections() & of_parent  # neither database allows it
+
+        with ForkedProcess(work) as process:
             process.wait_until_done()
         store.apply(of("r1", *logged("x", [3])))
         assert store.points("r1", "x").values.tolist() == [1, 2, 3]
