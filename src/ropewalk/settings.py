@@ -34,7 +34,12 @@ from ropewalk.trusted_files import check_trusted, read_trusted
 
 PREFIX = "ROPEWALK_"
 
-OWN_VARIABLES = frozenset({"ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"})
+OWN_VARIABLES = frozenset(
+    (
+        *("ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"),
+        *("ROPEWALK_CONTINUE", "ROPEWALK_FORK", "ROPEWALK_FORK_STEP", "ROPEWALK_SET"),
+    )
+)
 """Variables that Ropewalk itself sets for the processes of a run. They are not settings; add new ones here."""
 
 

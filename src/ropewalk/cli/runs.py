@@ -27,6 +27,7 @@ from ropewalk.cli.runs_data import (
     run_json,
     to_json,
 )
+from ropewalk.cli.runs_life import COMMANDS as LIFE
 from ropewalk.cli.runs_logs import logs
 from ropewalk.cli.runs_options import AsJson, Ref, Refs, Store, failure, opened
 from ropewalk.cli.runs_tables import (
@@ -46,12 +47,14 @@ if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
 
 app = typer.Typer(
     name="runs",
-    help="List, show, compare, export, archive and delete runs.",
+    help="List, show, compare, export, archive and delete runs; pause, continue, stop, fork and rerun them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.command()(logs)
+for _name, _command in LIFE.items():
+    app.command(_name)(_command)
 
 _FORMATS = ("csv", "jsonl", "json")
 

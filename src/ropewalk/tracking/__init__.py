@@ -11,6 +11,22 @@ _lazy = LazyNames(
 )
 
 with _lazy:
+    from ropewalk.tracking.checkpoints import CheckpointPolicy as CheckpointPolicy
+    from ropewalk.tracking.checkpoints import Restored as Restored
+    from ropewalk.tracking.current import current_run as current_run
+    from ropewalk.tracking.log_policies import LogPolicy as LogPolicy
+    from ropewalk.tracking.run import Run as Run
+    from ropewalk.tracking.run import RunInterrupted as RunInterrupted
+    from ropewalk.tracking.run import RunPaused as RunPaused
+    from ropewalk.tracking.run import RunStopped as RunStopped
+    from ropewalk.tracking.run import RunTerminated as RunTerminated
+    from ropewalk.tracking.run_config import RunConfig as RunConfig
+    from ropewalk.tracking.sinks.csv_files import CsvFile as CsvFile
+    from ropewalk.tracking.sinks.jsonl import JsonLines as JsonLines
+    from ropewalk.tracking.sinks.mlflow import MLflowRun as MLflowRun
+    from ropewalk.tracking.sinks.sink import RunSink as RunSink
+    from ropewalk.tracking.sinks.tensorboard import TensorBoardFiles as TensorBoardFiles
+    from ropewalk.tracking.sinks.wandb import WandbRun as WandbRun
     from ropewalk.tracking.store.blocks import Points as Points
     from ropewalk.tracking.store.opening import open_store as open_store
     from ropewalk.tracking.store.rows import ArtifactRow as ArtifactRow
@@ -22,3 +38,4 @@ with _lazy:
     from ropewalk.tracking.store.rows import RunRow as RunRow
     from ropewalk.tracking.store.rows import SeriesRow as SeriesRow
     from ropewalk.tracking.store.store import RunStore as RunStore
+    from ropewalk.tracking.track import track as track
