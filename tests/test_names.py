@@ -19,6 +19,10 @@ ALLOWED: dict[str, tuple[tuple[str, ...], str]] = {
     "InitializerFailed": (_EXECUTOR, _WHY),
     "NotPicklable": (_EXECUTOR, _WHY),
     "ProcessLimit": (_EXECUTOR, _WHY),
+    "Sampler": (
+        ("rl.replay.sampler", "search.samplers.sampler"),
+        "each is the term of its field: Reverb's fetches batches, Optuna's chooses configurations",
+    ),
     "StartFailed": (_EXECUTOR, _WHY),
     "TaskPoisoned": (_EXECUTOR, _WHY),
     "WorkerLost": (_EXECUTOR, _WHY),

@@ -42,6 +42,8 @@
     ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to begin anew
     ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
+    ├── SearchInvalid (ValueError)            a search cannot run as it is described; names the parameter or option
+    ├── SearchFailed                          a search cannot succeed; says in which way all of its trials fail
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
     ├── LocalExecutorFailed                   a local executor was used after one of its steps had failed
@@ -442,6 +444,20 @@ class LimiterDeadlock(RopewalkError):
 
 class EvaluationFailed(RopewalkError):
     """A fitness is NaN where NaN is not allowed, or all evaluations fail."""
+
+
+class SearchInvalid(RopewalkError, ValueError):
+    """A space, a configuration, a sampler or another part of a search is invalid.
+
+    Attributes:
+        parameter: name of the hyperparameter that is the problem; empty if it is none.
+    """
+
+    parameter: str = ""
+
+
+class SearchFailed(RopewalkError):
+    """A search cannot succeed: every trial fails in the same way, or none logs its metric."""
 
 
 class ScheduleInvalid(RopewalkError, ValueError):

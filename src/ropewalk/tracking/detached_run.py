@@ -17,17 +17,24 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
 from ropewalk.errors import StoreError
+from ropewalk.processes import open_sessions
+from ropewalk.processes.given_run import listen_to_deaths
+from ropewalk.processes.record_relay import RecordBatch, listen_everywhere
+from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking import facts
 from ropewalk.tracking.checkpoints import CheckpointFolder
-from ropewalk.tracking.current import set_current_run
+from ropewalk.tracking.current import current_run, set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
+from ropewalk.tracking.given_runs import id_given
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunStopped, RunTerminated, outcome_of
 from ropewalk.tracking.journal import RecordJournal, recover
+from ropewalk.tracking.launcher_records import LauncherRecords
+from ropewalk.tracking.observed_run import event_of_death
 from ropewalk.tracking.records import (
     FAILED,
     PAUSED,
@@ -54,6 +61,11 @@ _ASK_S = 0.5
 _ALIVE_S = 20.0
 """Seconds between signs of life, without which a run on another host counts as lost after a minute."""
 _END_S = 10.0
+_SETTLE_S = 2.0
+
+
+TakesRequest = Callable[[str], tuple[bool, str]]
+"""Called with "pause" or "stop"; returns whether that is done, and the answer for whoever asked."""
 
 
 class DetachedRun:
@@ -63,11 +75,22 @@ class DetachedRun:
         identity: the run.
         store: its store.
         sinks: other places to which it is copied; they have begun.
+        take: decides about requests to pause and to stop; None: `run.steps` obeys them.
         owns_store: whether the store is closed at the end.
     """
 
-    def __init__(self, identity: RunIdentity, store: RunStore, sinks: Sequence[RunSink], *, owns_store: bool) -> None:
+    def __init__(
+        self,
+        identity: RunIdentity,
+        store: RunStore,
+        sinks: Sequence[RunSink],
+        take: TakesRequest | None,
+        *,
+        owns_store: bool,
+    ) -> None:
         self._identity, self._store, self._sinks, self._owns_store = identity, store, sinks, owns_store
+        self._take_request = take
+        self._is_current = False
         self._pid, self._owner = os.getpid(), facts.this_process()
         self._request = ""
         self._interrupted: BaseException | None = None
@@ -87,8 +110,13 @@ class DetachedRun:
         )
         for record in (self._owner, StateIs(RUNNING, time.time()), began):
             self.put(run.id, record)
-        set_current_run(run)
-        self._handle_termination()
+        self._is_current = current_run() is None
+        if self._is_current:
+            set_current_run(run)
+        if self._take_request is None:
+            self._handle_termination()
+        self._of_processes = LauncherRecords(listen_everywhere, self, self._runs_of)
+        self._stop_deaths = listen_to_deaths(self._died)
         atexit.register(self._end_at_exit)
         self._writer.every(_ASK_S, self._look_for_requests)
         self._writer.every(_ALIVE_S, lambda: self._writer.put(run.id, self._owner))
@@ -126,8 +154,13 @@ class DetachedRun:
             if request.action == "kill":
                 self._kill()
 
+    def _runs_of(self, batch: RecordBatch) -> tuple[str, ...] | None:
+        return (self._identity.id,) if id_given(batch.run) == self._identity.id else None
+
     def _take(self, request: RequestRow) -> tuple[bool, str]:
         match request.action:
+            case "pause" | "stop" if self._take_request is not None:
+                return self._take_request(request.action)
             case "pause":
                 self._request = PAUSE
                 return True, self._words_for_pause()
@@ -196,9 +229,11 @@ class DetachedRun:
             self._system.close()
         error = sys.exception() if state == FAILED else None
         failure_class = class_of_exception(error) if error is not None else ""
+        if self._is_current:
+            set_current_run(None)
+        self._settle_records()
         self.put(run.id, AttemptEnded(run.attempt, state, now, why, failure_class, run.step))
         self.put(run.id, StateIs(state, now, why))
-        set_current_run(None)
         for writer in (self._writer, *self._copies):
             writer.close(_END_S)
         for sink in self._sinks:
@@ -208,6 +243,17 @@ class DetachedRun:
         if state == PAUSED:
             _log.warning("%s: %s; it goes on with: ropewalk runs continue %s", run.name, why, run.id)
 
+    def _settle_records(self) -> None:
+        """Take the last records of processes that were given the run, and then no more."""
+        for session in open_sessions.all_sessions():
+            session.settle_records(_SETTLE_S)
+        self._of_processes.close()
+        self._stop_deaths()
+
+    def _died(self, given: str, record: DeathRecord) -> None:
+        if id_given(given) == self._identity.id:
+            self.put(self._identity.id, event_of_death(record.describe(), record))
+
     def _end_at_exit(self) -> None:
         """End a run that was not used in `with`, at the end of the process."""
         error = self._interrupted or self._run.interrupted
@@ -216,4 +262,4 @@ class DetachedRun:
         self._run.finish(*outcome_of(error))
 
 
-__all__ = ["DetachedRun"]
+__all__ = ["DetachedRun", "TakesRequest"]

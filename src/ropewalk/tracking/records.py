@@ -26,7 +26,7 @@ class RunCreated(msgspec.Struct, tag=1, array_like=True, frozen=True):
     project: str
     name: str
     kind: str
-    """What writes it: "script", "trial", "search", "program", "trainer" or "population"."""
+    """What writes it: "script", "trial", "search", "program", "trainer", "population" or "experiment"."""
     time: float
     """Seconds since the epoch, as in all records."""
     config: dict[str, Any]

@@ -338,6 +338,10 @@ class Run:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
+    def put(self, record: Record) -> None:
+        """Write a record of this run, for what observes something and writes it here."""
+        self._put(record)
+
     def _put(self, record: Record) -> None:
         self._put_record(self._id, record)
 

@@ -13,7 +13,7 @@ from ropewalk.errors import RunOpen
 from ropewalk.tracking import facts
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
 from ropewalk.tracking.current import current_run
-from ropewalk.tracking.detached_run import DetachedRun
+from ropewalk.tracking.detached_run import DetachedRun, TakesRequest
 from ropewalk.tracking.records import RUNNING, AttemptEnded, RunCreated
 from ropewalk.tracking.relaunch import Relaunch, take_relaunch
 from ropewalk.tracking.run import Run
@@ -78,6 +78,43 @@ def track(
             f"by ropewalk.tracking.current_run().finish(), or write to it, with group= for what is to be kept apart",
             run=open_run.id,
         )
+    return begin_run(
+        "script",
+        project,
+        config,
+        name=name,
+        labels=labels,
+        notes=notes,
+        folder=folder,
+        store=store,
+        seed=seed,
+        system=system,
+        sinks=sinks,
+        checkpoints=checkpoints,
+    )
+
+
+def begin_run(
+    kind: str,
+    project: str | None,
+    config: Mapping[str, Any] | None,
+    *,
+    name: str | None = None,
+    labels: Sequence[str] = (),
+    notes: str = "",
+    folder: Path | str | None = None,
+    store: str | Path | RunStore | None = None,
+    seed: int | None = None,
+    system: bool = True,
+    sinks: Sequence[str | RunSink] = (),
+    checkpoints: CheckpointPolicy | None = None,
+    take: TakesRequest | None = None,
+) -> Run:
+    """Begin a run as `track` does, of any kind that `RunCreated` knows. A current run of this process stays that.
+
+    `take` is asked about a request to pause or to stop, in the writer's thread, in place of `run.steps`; it returns
+    whether that can be done, and the answer. Without it, the run is that of a script.
+    """
     relaunch = take_relaunch(os.environ)
     settings = relaunch.configure(config or {})
     opened = store if isinstance(store, RunStore) else open_store(store)
@@ -97,9 +134,9 @@ def track(
             opened.close()
         raise
     known = facts.collect(seed)
-    detached = DetachedRun(identity, opened, made, owns_store=opened is not store)
+    detached = DetachedRun(identity, opened, made, take, owns_store=opened is not store)
     if earlier is None:
-        detached.put(identity.id, _created(identity, settings, known, labels, parent))
+        detached.put(identity.id, _created(kind, identity, settings, known, labels, parent))
     for lost in opened.attempts(earlier.id) if earlier else []:
         if not lost.outcome:
             cause = f"process {lost.pid} on {lost.host} ended without a word"
@@ -112,6 +149,7 @@ def track(
 
 
 def _created(
+    kind: str,
     identity: RunIdentity,
     settings: Mapping[str, Any],
     known: Mapping[str, Any],
@@ -121,7 +159,7 @@ def _created(
     return RunCreated(
         project=identity.project,
         name=identity.name,
-        kind="script",
+        kind=kind,
         time=time.time(),
         config=to_plain(settings),
         facts=to_plain(known),

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ropewalk.errors import SearchInvalid
+from ropewalk.population.hyperparameters import Distribution
 from ropewalk.search.space import SearchSpace
 
 
@@ -29,6 +31,10 @@ class Observed:
     has_failed: bool = False
     intermediate: Mapping[float, float] = field(default_factory=dict[float, float])
     """First objective by step."""
+    was_stopped: bool = False
+    """Whether the scheduler ended it before its own end; only then is its score one of a smaller budget."""
+    suggested: Mapping[str, Distribution] = field(default_factory=dict[str, Distribution])
+    """Distributions of those hyperparameters that its function asked for by `suggest_*`, in their order."""
 
 
 class Sampler(ABC):
@@ -56,8 +62,27 @@ class Sampler(ABC):
             trials: all trials with lower numbers.
 
         Returns:
-            Values by name; None if there is no further one (a grid is exhausted).
+            Values by dotted name, complete with constants and without hyperparameters that are not active; None if
+            there is no further one (a grid is exhausted).
         """
 
-    def tell(self, trial: Observed) -> None:
+    def suggest(self, number: int, name: str, distribution: Distribution, trials: Sequence[Observed]) -> Any:
+        """Return the value of a hyperparameter that is not in the space, when a trial asks for it by name.
+
+        Args:
+            number: number of the trial, for which `ask` was called, here or before a resume.
+            name: dotted name; each is asked for once in a trial.
+            distribution: its distribution.
+            trials: all trials known, with that one, which has the values that it has asked for so far.
+
+        Raises:
+            SearchInvalid: this sampler needs to know all hyperparameters before it begins.
+        """
+        raise SearchInvalid(
+            f"a trial asked for {name!r} by suggest_*, and {type(self).__name__} samples only what is in the space; "
+            "describe the hyperparameter in space=, or use a sampler such as 'random' or 'tpe'",
+            parameter=name,
+        )
+
+    def tell(self, trial: Observed) -> None:  # noqa: B027  # samplers that look at `trials` have nothing to do
         """A trial has ended, with or without a score. Called once for each trial, also for those before a resume."""
