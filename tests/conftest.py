@@ -34,6 +34,7 @@ pytest_plugins = [
     "tests.lab.slurm",
     "tests.lab.docker",
     "tests.lab.postgresql",
+    "tests.lab.small_disk",
 ]
 
 #: Where the fixtures are that make machines and clusters: tests that use one of them are of the lab.

@@ -145,7 +145,7 @@ with _lazy.unlisted():
     from ropewalk import synchronize as synchronize
 
     # `track` needs SQLAlchemy.
-    from ropewalk.tracking.detached import track as track
+    from ropewalk.tracking.beginning import track as track
 
     # `Trainer` needs torch, which takes a second to import.
     from ropewalk.training.trainer import Trainer as Trainer

@@ -21,7 +21,8 @@ from ropewalk.cli import runs_life
 from ropewalk.tracking import RunStore, open_store
 from ropewalk.tracking.checkpoints import CheckpointFolder
 from ropewalk.tracking.facts import this_process
-from ropewalk.tracking.records import AttemptBegan, OwnerIs, Record, RunCreated, RunRecord, StateIs
+from ropewalk.tracking.journal import RecordJournal
+from ropewalk.tracking.records import AttemptBegan, Metrics, OwnerIs, Record, RunCreated, RunRecord, StateIs
 
 SLEEP = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(100)"]
 
@@ -299,3 +300,12 @@ def test_the_folder_of_a_run_must_still_be_there(store: RunStore, capsys: pytest
     run = make(store, "moved", state="paused", facts={"cwd": str(Path("/no/such/folder"))})
     assert exit_code(runs_life.continue_, run) == 2
     assert "its command cannot be run in /no/such/folder" in capsys.readouterr().err
+
+
+def test_a_command_stores_what_a_killed_writer_left(store: RunStore) -> None:
+    run = make(store, "left", state="failed")
+    journal = RecordJournal(store)
+    journal.append([RunRecord(run, Metrics("", ["loss"], [0.5], 7, 3.0))])
+    journal.close(is_needed=True)
+    runs_life.rerun(run, dry_run=True)
+    assert list(store.points(run, "loss").steps) == [7]

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 import shutil
+import subprocess
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -46,6 +47,13 @@ def require_file(folder: str, pattern: str) -> Path:
     if not found:
         _cannot(f"needs {folder}/{pattern}: run tests/lab/install.sh as root")
     return found[-1]
+
+
+def require_mounts(folder: Path, *options: str) -> None:
+    """Mount a file system in memory; skips this test where that is not allowed; with CI=true that is a failure."""
+    done = subprocess.run(["mount", "-t", "tmpfs", *options, "none", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        _cannot(f"needs root and the right to mount: {done.stderr.strip()}")
 
 
 def require_namespaces() -> None:

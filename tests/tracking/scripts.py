@@ -47,5 +47,22 @@ def leave_by_sys_exit() -> None:
     raise ValueError("uncaught")
 
 
+def count_to(total: int) -> None:
+    """Count, with checkpoints; the count is in the checkpoints, and each step is logged."""
+    with rw.track("counting", name="counting", config={"total": total}, system=False) as run:
+        saved = run.restore()
+        count = saved.state["count"] if saved else 0
+        for _ in run.steps(run.config["total"]):
+            count += 1
+            run.log(count=count)
+            run.checkpoint({"count": count})
+            time.sleep(0.005)
+
+
+def count_for_ever() -> None:
+    """Count until it is paused, or forked with an end."""
+    count_to(10**9)
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()

@@ -101,6 +101,13 @@ def test_a_full_disk_ends_the_journal_and_nothing_else(store: RunStore, monkeypa
     assert not journal.close()
 
 
+def test_a_record_that_cannot_be_encoded_keeps_back_no_other(store: RunStore) -> None:
+    journal = RecordJournal(store)
+    journal.append([CREATED, RunRecord("a1", NoteAdded(object(), 1.0)), metrics(1)])  # type: ignore[arg-type]
+    abandon(journal)
+    assert recover(store) == 2
+
+
 class Slow:
     """A store whose transactions take a second of CPU time, as far as its writer can see."""
 

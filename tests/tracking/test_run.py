@@ -54,7 +54,13 @@ def test_numbers_are_logged_by_mapping_and_by_keyword(tmp_path: Path, sink: Reco
     run = make_run(tmp_path, sink)
     run.log({"loss": torch.tensor(0.5), "by": {"class": np.float32(2)}}, step=3)
     run.log(accuracy=1, step=0.5, group="validation")
-    assert logged(sink) == [("", 3, {"loss": 0.5, "by/class": 2.0}), ("validation", 0.5, {"accuracy": 1.0})]
+    run.log(loss=1.0, step=torch.tensor(4))
+    assert logged(sink) == [
+        ("", 3, {"loss": 0.5, "by/class": 2.0}),
+        ("validation", 0.5, {"accuracy": 1.0}),
+        ("", 4, {"loss": 1.0}),
+    ]
+    assert type(sink.of(Metrics)[-1].step) is float
 
 
 def test_a_tensor_that_changes_later_was_logged_as_it_was(tmp_path: Path, sink: Recorded) -> None:

@@ -32,6 +32,7 @@ PUBLIC_MODULES = frozenset(
         "ropewalk.pipeline",
         "ropewalk.population",
         "ropewalk.rl",
+        "ropewalk.tracking",
         "ropewalk.training",
         # For those that write engines, algorithms, compressors, partitioners, schedules and schedulers.
         "ropewalk.testing",

@@ -24,9 +24,10 @@ def numbers_of(values: Mapping[str, Any], names_before: list[str]) -> tuple[list
             return names_before, list(values.values())
         if set(map(type, names)) == _STR:
             return names, list(values.values())
-    names, numbers = [], []
-    add_numbers(values, names, numbers)
-    return names, numbers
+    flat: list[str] = []
+    numbers: list[float] = []
+    add_numbers(values, flat, numbers)
+    return flat, numbers
 
 
 def to_number(value: Any, name: str) -> float:

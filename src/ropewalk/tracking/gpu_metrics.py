@@ -13,7 +13,7 @@ _LIBRARY = "libnvidia-ml.so.1"
 _TEMPERATURE_OF_GPU = 0
 
 
-class _Utilisation(ctypes.Structure):
+class _GpuUtilisation(ctypes.Structure):
     _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
@@ -59,7 +59,7 @@ class GpuMetrics:
 
 
 def _utilisation(nvml: ctypes.CDLL, handle: ctypes.c_void_p) -> float | None:
-    rates = _Utilisation()
+    rates = _GpuUtilisation()
     return rates.gpu if nvml.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == 0 else None
 
 

@@ -37,6 +37,7 @@ _FOLDER = ".journals"
 _LENGTH = struct.Struct("<I")
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _AT_ONCE = 5000
+_REFUSED = (TypeError, ValueError, OverflowError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[RunRecord])
 
@@ -68,7 +69,10 @@ class RecordJournal:
         """Keep records until `clear`."""
         if self._file < 0 or not records:
             return
-        content = _encoder.encode(records)
+        try:
+            content = _encoder.encode(records)
+        except _REFUSED:  # of those that cannot be encoded the store will tell
+            content = _encoder.encode([one for one in records if _is_encodable(one)])
         rest = memoryview(_LENGTH.pack(len(content)) + content)
         try:
             while rest:
@@ -176,6 +180,14 @@ def _is_stored(records: Sequence[RunRecord], store: RunStore) -> bool:
             key = record.group, record.names[-1]
             return any((s.group, s.name) == key and s.last_time >= record.time for s in store.series(one.run))
     return False
+
+
+def _is_encodable(record: RunRecord) -> bool:
+    try:
+        _encoder.encode(record)
+    except _REFUSED:
+        return False
+    return True
 
 
 def _stem(store: RunStore) -> str:

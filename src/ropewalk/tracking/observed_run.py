@@ -148,8 +148,8 @@ def observed(
     if isinstance(track, ObservedRun):
         return ObservedRun(track.run, track.given)
     # Here, because these import SQLAlchemy, which nothing needs that is not tracked.
+    from ropewalk.tracking.beginning import begin_run
     from ropewalk.tracking.current import current_run
-    from ropewalk.tracking.detached import begin_run
     from ropewalk.tracking.given_runs import given_text
 
     current = current_run()

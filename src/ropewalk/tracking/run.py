@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from ropewalk.tracking.artifacts import keep_file, keep_files
 from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored, shown_step
-from ropewalk.tracking.conversion import numbers_of
+from ropewalk.tracking.conversion import numbers_of, to_number
 from ropewalk.tracking.images import image_file
 from ropewalk.tracking.interruptions import (
     PAUSE,
@@ -161,17 +161,19 @@ class Run:
             step = self._step
             if step is None:
                 step = self._counted[group] = self._counted.get(group, int(self._restored_step)) + 1
+        elif type(step) is not int and type(step) is not float:
+            step = to_number(step, "step")
         self._put_record(self._id, Metrics(group, names, numbers, step, time.time()))
         if self._scores:
             self._checkpoints.see(group, names, numbers)
 
     def note(self, text: str) -> None:
         """Add a remark."""
-        self._put(NoteAdded(text, time.time()))
+        self._put(NoteAdded(str(text), time.time()))
 
     def label(self, *labels: str, remove: tuple[str, ...] = ()) -> None:
         """Add labels, by which runs are found; or remove some."""
-        self._put(LabelsAre(list(labels), list(remove)))
+        self._put(LabelsAre(list(map(str, labels)), list(map(str, remove))))
 
     # --- files --------------------------------------------------------------------------------------------------------
 

@@ -29,8 +29,8 @@ from ropewalk.tracking.records import (
     OwnerIs,
     StateIs,
 )
-from ropewalk.tracking.store import applying
-from ropewalk.tracking.store.blocks import FAN
+from ropewalk.tracking.store import applying, metric_rows
+from ropewalk.tracking.store.blocks import FAN, FULL
 from ropewalk.tracking.store.rows import (
     ArtifactRow,
     AttemptRow,
@@ -38,7 +38,7 @@ from ropewalk.tracking.store.rows import (
     EventRow,
     NoteRow,
 )
-from ropewalk.tracking.store.schema import BLOCKS
+from ropewalk.tracking.store.schema import BLOCKS, SERIES
 from ropewalk.tracking.store.store import RunStore
 from tests.forked_process import ForkedProcess
 from tests.tracking.store.making import NOW, begin, logged, of, own_process, running
@@ -323,6 +323,23 @@ class MetricsInBlocks:
         store.apply(of("r1", StateIs("running", NOW), *logged("x", [100.0])))
         assert store.points("r1", "x").values.tolist() == [*range(FAN - 1), 99, 100]
 
+    def test_merging_after_another_process_has_merged_keeps_the_order(
+        self, store: RunStore, again: Callable[[], RunStore]
+    ) -> None:
+        """What this writer remembers of the blocks is wrong then, while the number of points is right."""
+        running(store)
+        first = 0
+        for size in (FULL - 1, *[400] * (FAN - 1)):
+            store.apply(of("r1", *logged("x", range(first, first + size), first=first)))
+            first += size
+        with again() as other, other._engine.begin() as connection:
+            id = connection.execute(select(SERIES.c.id)).scalar_one()
+            metric_rows._merge(connection, {id: (metric_rows._Tail(first, [400] * (FAN - 1)), FAN - 1)})
+        store.apply(of("r1", *logged("x", range(first, first + 600), first=first)))
+        assert store.points("r1", "x").values.tolist() == list(range(first + 600))
+        store.apply(of("r1", StateIs("done", NOW)))
+        assert store.points("r1", "x").steps.tolist() == list(range(first + 600))
+
     def test_two_writers_of_one_series_lose_nothing(self, store: RunStore, again: Callable[[], RunStore]) -> None:
         begin(store)
         with again() as other:
@@ -504,7 +521,18 @@ class Processes:
     def test_a_forked_child_uses_the_store_of_its_parent(self, store: RunStore) -> None:
         begin(store)
         store.apply(of("r1", *logged("x", [1])))
-        with ForkedProcess(lambda: store.apply(of("r1", *logged("x", [2])))) as process:
+
+        def connections() -> set[object]:
+            with store._engine.connect() as first, store._engine.connect() as second:
+                return {first.connection.driver_connection, second.connection.driver_connection}
+
+        of_parent = connections()
+
+        def work() -> None:
+            store.apply(of("r1", *logged("x", [2])))
+            assert not connections() & of_parent  # neither database allows it
+
+        with ForkedProcess(work) as process:
             process.wait_until_done()
         store.apply(of("r1", *logged("x", [3])))
         assert store.points("r1", "x").values.tolist() == [1, 2, 3]

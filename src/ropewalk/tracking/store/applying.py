@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, select, update
 
 from ropewalk.tracking.records import (
     DONE,
@@ -55,6 +55,15 @@ _HEARD_EVERY_S = 10.0
 """How exact `runs.heard` is; a run counts as silent after 60 s."""
 _RESTING = (PAUSED, DONE, FAILED, STOPPED)
 """States in which nothing is logged for a while, so that it pays to merge blocks."""
+
+
+# Statements of each transaction are made once: making one takes as long as executing it.
+_CHOSEN_RUNS = (
+    select(RUNS.c.id)
+    .where(RUNS.c.id.in_(bindparam("ids", expanding=True)))
+    .order_by(RUNS.c.id)
+    .with_for_update(read=True, key_share=True)
+)
 
 
 class RecordWriter:
@@ -108,8 +117,7 @@ class RecordWriter:
 
     def _known(self, connection: Connection, runs: set[str]) -> set[str]:
         # The lock, which only PostgreSQL has, keeps a run from being deleted until this transaction ends.
-        query = select(RUNS.c.id).where(RUNS.c.id.in_(runs)).order_by(RUNS.c.id)
-        known = set(connection.execute(query.with_for_update(read=True, key_share=True)).scalars())
+        known = set(connection.execute(_CHOSEN_RUNS, {"ids": list(runs)}).scalars())
         for run in runs - known - self._dropped:
             self._dropped.add(run)
             _log.warning("records of run %s are dropped: the store has no such run; it may have been deleted", run)

@@ -18,8 +18,8 @@ from ropewalk.errors import StoreCorrupt
 
 FAN = 8
 """How many blocks of about one size are merged."""
-FULL = 32_768
-"""A block with this many points, 768 KiB, is not merged any more."""
+FULL = 2048
+"""A block with this many points, 48 KiB, is not merged any more: a larger one is not read faster."""
 _COLUMNS = 3
 _POINT_BYTES = 8 * _COLUMNS
 _FORMAT = b"\x01"

@@ -38,7 +38,7 @@ _ADVICE = {
     sqlite3.SQLITE_BUSY: f"another process has been writing for {BUSY_TIMEOUT_S:.0f} s; find it with: fuser FILE",
     sqlite3.SQLITE_LOCKED: f"another process has been writing for {BUSY_TIMEOUT_S:.0f} s; find it with: fuser FILE",
     sqlite3.SQLITE_CANTOPEN: "check that the file and its folder can be opened and written",
-    sqlite3.SQLITE_IOERR: "check its disk, and the limits of this process (ulimit -f)",
+    sqlite3.SQLITE_IOERR: "check that its disk works and has room, and the limits of this process (ulimit -f)",
     sqlite3.SQLITE_CORRUPT: "copy what can be read with: sqlite3 FILE .recover, or move the file away",
     sqlite3.SQLITE_NOTADB: "name another store with ROPEWALK_STORE, or move the file away",
 }
@@ -53,13 +53,18 @@ def file_engine(path: str) -> Engine:
     """
     is_writable = os.access(path, os.W_OK) and os.access(os.path.dirname(path), os.W_OK)
     options = "mode=rw" if is_writable else _read_only(path)
+    synchronous = "NORMAL" if journal_mode(path) == "WAL" else "FULL"
 
     def connect() -> sqlite3.Connection:
         connection = _connect(path, options)
-        connection.execute("PRAGMA foreign_keys = ON")
-        # In WAL mode, a loss of power may take the last transactions with it, but damages nothing.
-        connection.execute(f"PRAGMA synchronous = {'NORMAL' if journal_mode(path) == 'WAL' else 'FULL'}")
-        connection.execute("PRAGMA journal_size_limit = 67108864")
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            # In WAL mode, a loss of power may take the last transactions with it, but damages nothing.
+            connection.execute(f"PRAGMA synchronous = {synchronous}")
+            connection.execute("PRAGMA journal_size_limit = 67108864")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=2, max_overflow=30)

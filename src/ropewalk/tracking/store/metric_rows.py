@@ -14,13 +14,34 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, RowMapping, bindparam, delete, select, update
+from sqlalchemy import Connection, Row, RowMapping, bindparam, delete, select, update
 
 from ropewalk.tracking.records import Metrics
-from ropewalk.tracking.store.blocks import Points, num_small, num_to_merge, pack, pieces, unpack
+from ropewalk.tracking.store.blocks import FULL, Points, num_small, num_to_merge, pack, pieces, unpack
 from ropewalk.tracking.store.column_values import from_number, to_number, to_text
 from ropewalk.tracking.store.databases import insert
 from ropewalk.tracking.store.schema import BLOCKS, SERIES
+
+# Statements of each transaction are made once: making one takes as long as executing it.
+_CHOSEN_SERIES = (
+    select(SERIES).where(SERIES.c.id.in_(bindparam("ids", expanding=True))).order_by(SERIES.c.id).with_for_update()
+)
+_UPDATE = (
+    update(SERIES)
+    .where(SERIES.c.id == bindparam("series_id"))
+    .values({name: bindparam(name) for name in ("count", "num_nan", "total", "least", "greatest", "last")})
+    .values(last_step=bindparam("last_step"), last_time=bindparam("last_time"))
+)
+_SMALL_BLOCKS = (
+    select(BLOCKS)
+    .where(
+        BLOCKS.c.series.in_(bindparam("ids", expanding=True)),
+        BLOCKS.c.start >= bindparam("first"),  # of some series; those of others are not many
+        BLOCKS.c.count < FULL,
+    )
+    .order_by(BLOCKS.c.series, BLOCKS.c.start)
+)
+_DELETE_BLOCK = delete(BLOCKS).where(BLOCKS.c.series == bindparam("series_id"), BLOCKS.c.start == bindparam("first"))
 
 SeriesKey = tuple[str, str, str]
 """Run, group and name."""
@@ -114,9 +135,7 @@ def add_points(connection: Connection, series: Mapping[SeriesKey, Points], cache
             tail.counts.append(len(piece))
         tail.counts = tail.counts[len(tail.counts) - num_small(tail.counts) :]
     connection.execute(BLOCKS.insert(), blocks)
-    for id in points:
-        if num := num_to_merge(tails[id].counts):
-            _merge(connection, id, tails[id], num)
+    _merge(connection, {id: (tails[id], num) for id in points if (num := num_to_merge(tails[id].counts))})
 
 
 def merge_all(connection: Connection, runs: Collection[str]) -> None:
@@ -125,21 +144,8 @@ def merge_all(connection: Connection, runs: Collection[str]) -> None:
     counts: dict[int, list[int]] = {}
     for id, count in connection.execute(query.order_by(BLOCKS.c.series, BLOCKS.c.start)):
         counts.setdefault(id, []).append(count)
-    for id, found in counts.items():
-        small = num_small(found)
-        if small > 1:
-            _merge(connection, id, _Tail(sum(found), found[len(found) - small :]), small)
-
-
-_CHOSEN_SERIES = (
-    select(SERIES).where(SERIES.c.id.in_(bindparam("ids", expanding=True))).order_by(SERIES.c.id).with_for_update()
-)
-_UPDATE = (
-    update(SERIES)
-    .where(SERIES.c.id == bindparam("series_id"))
-    .values({name: bindparam(name) for name in ("count", "num_nan", "total", "least", "greatest", "last")})
-    .values(last_step=bindparam("last_step"), last_time=bindparam("last_time"))
-)
+    small = {id: num for id, found in counts.items() if (num := num_small(found)) > 1}
+    _merge(connection, {id: (_Tail(sum(counts[id]), counts[id][-num:]), num) for id, num in small.items()})
 
 
 def _ids(connection: Connection, keys: Collection[SeriesKey], cache: SeriesCache) -> dict[SeriesKey, int]:
@@ -204,15 +210,35 @@ def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
     return totals
 
 
-def _merge(connection: Connection, id: int, tail: _Tail, num: int) -> None:
-    """Merge the last blocks of a series, according to a tail that need not be exact."""
-    first = tail.num_points - sum(tail.counts[-num:])
-    chosen = (BLOCKS.c.series == id) & (BLOCKS.c.start >= first)
-    rows = connection.execute(select(BLOCKS.c.start, BLOCKS.c.data).where(chosen).order_by(BLOCKS.c.start)).all()
-    if len(rows) > 1:
-        points = unpack([bytes(data) for _, data in rows])
-        connection.execute(delete(BLOCKS).where(chosen))
-        merged = {"series": id, "start": rows[0][0], "count": len(points), "data": pack(points)}
-        connection.execute(BLOCKS.insert(), [merged])
-    tail.counts[-num:] = [sum(tail.counts[-num:])]
-    tail.counts = tail.counts[len(tail.counts) - num_small(tail.counts) :]
+def _merge(connection: Connection, chosen: Mapping[int, tuple[_Tail, int]]) -> None:
+    """Merge the last blocks of series, as many as are chosen of each, according to tails that need not be exact."""
+    if not chosen:
+        return
+    first = {id: tail.num_points - sum(tail.counts[-num:]) for id, (tail, num) in chosen.items()}
+    found: dict[int, list[Row[Any]]] = {id: [] for id in chosen}
+    for row in connection.execute(_SMALL_BLOCKS, {"ids": list(first), "first": min(first.values())}):
+        if row.start >= first[row.series]:
+            found[row.series].append(row)
+    gone: list[dict[str, Any]] = []
+    merged: list[dict[str, Any]] = []
+    for id, blocks in found.items():
+        blocks = _without_gaps(blocks)
+        if len(blocks) > 1:
+            gone += [{"series_id": id, "first": block.start} for block in blocks]
+            points = unpack([bytes(block.data) for block in blocks])
+            merged.append({"series": id, "start": blocks[0].start, "count": len(points), "data": pack(points)})
+    if merged:
+        connection.execute(_DELETE_BLOCK, gone)
+        connection.execute(BLOCKS.insert(), merged)
+    for tail, num in chosen.values():
+        tail.counts[-num:] = [sum(tail.counts[-num:])]
+        tail.counts = tail.counts[len(tail.counts) - num_small(tail.counts) :]
+
+
+def _without_gaps(blocks: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
+    """Return the blocks at the end between which no block is missing, such as a full one of another process."""
+    for number in range(len(blocks) - 1, 0, -1):
+        before = blocks[number - 1]
+        if before.start + before.count != blocks[number].start:
+            return blocks[number:]
+    return blocks

@@ -146,7 +146,9 @@ class RunStore(StoredRuns):
             "answer": "",
         }
         with writing(self._engine, self.where) as connection:
-            return int(connection.execute(REQUESTS.insert().returning(REQUESTS.c.number), row).scalar_one())
+            key = connection.execute(REQUESTS.insert(), row).inserted_primary_key
+        assert key is not None
+        return int(key[0])
 
     def answer(self, number: int, ok: bool, text: str = "") -> None:
         """Answer a request; the first answer counts.

@@ -17,6 +17,7 @@ import ropewalk as rw
 from ropewalk.errors import RunOpen, SettingsError, StoreError
 from ropewalk.tracking import CheckpointPolicy, RunPaused, RunStopped, RunStore, RunTerminated, current_run
 from ropewalk.tracking import facts as run_facts
+from ropewalk.tracking.records import AttemptBegan, OwnerIs, RunCreated, RunRecord, StateIs
 from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
 
 
@@ -96,7 +97,7 @@ def test_a_failure_is_kept_with_its_cause_and_class(store: RunStore) -> None:
     row, (attempt,) = store.run(run.id), store.attempts(run.id)
     assert row.state == attempt.outcome == "failed"
     assert row.why.startswith("Traceback") and row.why.endswith("ValueError: batch 7 is bad\n")
-    assert attempt.failure_class.endswith(": batch N is bad") and "test_detached.py" in attempt.failure_class
+    assert attempt.failure_class.endswith(": batch N is bad") and "test_beginning.py" in attempt.failure_class
 
 
 def test_a_second_run_inside_one_is_an_error_that_says_what_to_do(store: RunStore) -> None:
@@ -235,6 +236,25 @@ def test_what_a_run_cannot_do_is_answered(store: RunStore) -> None:
         assert not ok and "cannot do 'fly'; it can pause, stop and kill" in words
 
 
+def test_a_killed_run_goes_on_and_its_first_attempt_is_lost(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = run_facts.this_process()
+    gone = OwnerIs(here.host, 2**22 + 1, 5.0, here.boot)
+    created = RunCreated("digits", "first", "script", 1.0, {}, {}, folder=str(store.folder / "a1"))
+    records = [created, gone, StateIs("running", 2.0), AttemptBegan(1, here.host, gone.pid, 2.0)]
+    store.apply([RunRecord("a1", record) for record in records])
+    monkeypatch.setenv("ROPEWALK_CONTINUE", "a1")
+    with begin(store) as run:
+        assert run.attempt == 2
+        monkeypatch.setattr("ropewalk.tracking.beginning.current_run", lambda: None)
+        monkeypatch.setenv("ROPEWALK_CONTINUE", "a1")
+        with pytest.raises(RunOpen, match=f"is running in process {os.getpid()} on .*: ropewalk runs pause a1"):
+            begin(store)
+    assert [(one.outcome, one.cause) for one in store.attempts("a1")] == [
+        ("lost", f"process {gone.pid} on {here.host} ended without a word"),
+        ("done", ""),
+    ]
+
+
 # --- forks ------------------------------------------------------------------------------------------------------------
 
 
@@ -289,7 +309,7 @@ def test_a_sink_that_cannot_begin_ends_track(store: RunStore) -> None:
 
 @pytest.fixture
 def _short_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ropewalk.tracking.detached._END_S", 0.05)
+    monkeypatch.setattr("ropewalk.tracking.detached_run._END_S", 0.05)
 
 
 @pytest.mark.usefixtures("_short_end")
