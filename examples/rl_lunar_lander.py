@@ -40,7 +40,6 @@ def main(
         discount=0.999,
         lambda_=0.98,
         normalise_rewards=True,
-        separate_networks=True,  # or the error of the values, which are in the hundreds, dominates the policy
     )
     experiment = rl.Experiment(
         agent,

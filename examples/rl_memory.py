@@ -40,9 +40,11 @@ def main(blanks: int = 8, steps: int = 60_000, seed: int = 0, picture: str = "me
     dqn = rl.DQN(
         unroll=length,
         envs=8,
+        batch_size=64,
         optimizer=rl.TorchAdam(1e-3),
         learning_starts=1_000,
         samples_per_insert=4,
+        target=rl.TargetCopy(100),
         epsilon=rl.LinearSchedule(1.0, 0.05, until=0.5),
     )
     results: dict[str, rl.ExperimentResult] = {}

@@ -18,11 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import settings
 
-from tests.left_behind import MARK, Scan, Snapshot
+from tests.left_behind import MARK, Scan, Snapshot, began_at
 from tests.shared_session import kept
 
 pytest_plugins = [
@@ -211,10 +210,10 @@ def _end_sessions() -> None:
         tracker._resource_tracker._stop()
 
 
-def _end(processes: dict[tuple[int, float], str]) -> None:
+def _end(processes: set[tuple[int, int]]) -> None:
     """End what a failed test left, so that the next one does not suffer from it."""
     for pid, started in processes:
-        with contextlib.suppress(psutil.Error, OSError, ChildProcessError):
-            if psutil.Process(pid).create_time() == started:
+        with contextlib.suppress(OSError):
+            if began_at(pid) == started:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

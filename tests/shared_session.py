@@ -27,14 +27,19 @@ from ropewalk.sharing.membership import member_of
 from tests.left_behind import GRACE_S
 
 
-def warm_session(module: str) -> rw.Session:
-    """A session whose fork servers have the module of the tests: each process would take 200 ms to import it."""
+def warm_session(module: str, *, only: bool = False) -> rw.Session:
+    """A session whose fork servers have the module of the tests: each process would take 200 ms to import it.
+
+    Args:
+        module: what they have imported.
+        only: also where a program says what its processes share.
+    """
     session = rw.Session()
     session.__enter__()
     start = session.processes.start
 
     def start_warm(spec: ProcessSpec, owner: Owner) -> str:
-        if not spec.preload and owner is not session._services:
+        if (only or not spec.preload) and owner is not session._services:
             spec = dataclasses.replace(spec, preload=(module,))
         return start(spec, owner)
 
@@ -48,6 +53,8 @@ class Kept:
     def __init__(self) -> None:
         self.module = ""
         """The module that wants one, if any."""
+        self.only = False
+        """Whether all processes are forked with that module, whatever programs preload."""
         self.with_depot = False
         self.session: rw.Session | None = None
         self._agents: set[int] = set()
@@ -61,7 +68,7 @@ class Kept:
         if cold:
             self.close()
         if self.module and not cold and self.session is None:
-            self.session = warm_session(self.module)
+            self.session = warm_session(self.module, only=self.only)
             with rw.Pool(1, session=self.session) as pool:
                 pool.apply(abs, (-1,))
                 if self.with_depot:

@@ -31,6 +31,7 @@
     │   ├── CallCycle                         calls wait for each other in a cycle
     │   └── ProgramStopped                    the program is being stopped and takes no more calls
     ├── ProgramFailed                         a node failed, and the program with it; says which node, and why
+    ├── FailedForGood                         raised in a node whose restart would fail in the same way; ends the program
     ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
     ├── CheckpointCorrupt                     a saved state is damaged; says which file, and how that was detected
     ├── HandleNotConnected (AttributeError)   a handle was used as if it were a client
@@ -352,6 +353,14 @@ class ProgramFailed(RopewalkError):
     deaths: tuple[str, ...] = ()
 
 
+class FailedForGood(RopewalkError):
+    """Raised by the code of a node that would fail in the same way if it were restarted.
+
+    The node is not restarted, whatever its restart rule. If it is essential, the program fails at once, with this
+    exception as the cause.
+    """
+
+
 class ProgramInvalid(RopewalkError, ValueError):
     """A program cannot be launched as it is.
 
@@ -431,11 +440,11 @@ class StreamLost(RopewalkError, ConnectionError):
 
 
 class LimiterDeadlock(RopewalkError):
-    """The limiter of a table allows neither the insertion nor the samples that are waited for.
+    """The limiter of a table allows neither the insertion nor the samples that are waited for, or no item will come.
 
     Attributes:
         table: name of the table.
-        waited_s: seconds for which both sides have waited without any change.
+        waited_s: seconds of the wait in which nothing has changed.
     """
 
     table: str = ""

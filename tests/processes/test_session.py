@@ -305,6 +305,7 @@ def test_a_session_that_is_closed_tells_every_owner_and_then_the_end_of_each_pro
 def test_a_session_whose_agents_do_not_stay_up_refuses_at_once_what_it_could_never_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("ropewalk.processes.fleet._TICK_S", 0.02)
     # Such starts were put among those that wait for an agent, and waited for ever.
     monkeypatch.setattr("sys.executable", "/bin/false")
     session = default_session()

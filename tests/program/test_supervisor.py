@@ -123,6 +123,15 @@ def test_a_program_that_was_stopped_before_it_began_starts_nothing() -> None:
 # --- failures ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("rule", [ON_FAILURE, TOGETHER, Restart("always")])
+def test_a_failure_that_a_restart_would_repeat_ends_the_program_whatever_the_rule(rule: Restart) -> None:
+    supervisor = begun(NodeRule(name="learner", replicas=2, restart=rule))
+    said = supervisor.ended("learner", 1, 0, False, "raised FailedForGood: other weights", 1.0, for_good=True)
+    assert isinstance(said[0], Failed) and said[0].reason == "a restart would fail in the same way"
+    assert said[0].deaths == ("raised FailedForGood: other weights",) and ends(said[1:]) == [("learner", 0, 0)]
+    assert supervisor.outcome is ProgramOutcome.FAILED
+
+
 def test_the_first_failure_of_an_essential_node_ends_the_program_and_is_the_one_told() -> None:
     supervisor = begun(NodeRule(name="server"), NodeRule(name="worker", replicas=2, finite=True))
     failed = Failed("worker", 1, 0, "ZeroDivisionError", 'its restart rule is "never"', ("ZeroDivisionError",))

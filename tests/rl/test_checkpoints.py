@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,6 +59,24 @@ def test_going_on_with_other_settings_is_told(tmp_path: Path, caplog: pytest.Log
         dataclasses.replace(saved, steps=100, agent=agent).run(log="silent")
     assert "is of another experiment" in caplog.text and "discount=0.5" in caplog.text
     assert "nothing is left to do" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"agent": rl.DQN(unroll=8, envs=1, learning_starts=8, batch_size=4)},
+        {"environment": rl.Gymnasium("Acrobot-v1")},
+        {"network": rl.MLP((5,))},
+    ],
+    ids=["agent", "environment", "network"],
+)
+def test_a_checkpoint_that_does_not_fit_is_refused_with_both_experiments(other: dict[str, Any], tmp_path: Path) -> None:
+    saved = dataclasses.replace(FIRST, checkpoint=tmp_path)
+    saved.run(log="silent")
+    with pytest.raises(ValueError, match="does not fit this experiment") as raised:
+        dataclasses.replace(saved, steps=100, **other).run(log="silent")
+    new, before = next(iter(other.values())), getattr(FIRST, next(iter(other)))
+    assert str(new) in str(raised.value) and str(before) in str(raised.value)
 
 
 def test_a_run_that_was_done_before_says_that_nothing_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

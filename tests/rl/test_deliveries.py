@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ropewalk.rl.deliveries import Deliveries
+from ropewalk.rl.deliveries import ActorFacts, Deliveries, lag_in_words
+from ropewalk.rl.logs.terminal import line_of
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.variables import epoch_of, lag_metrics, numbered, version_lag
 
@@ -53,3 +54,14 @@ def test_what_is_lost_of_a_stream_is_counted_once() -> None:
         deliveries.lose("0#0", num_blocks)
     deliveries.lose("1#0", 1)
     assert deliveries.lost_blocks == 14
+
+
+def test_the_line_of_progress_names_the_actor_that_is_far_behind_and_only_then() -> None:
+    def shown(*lags: int, stale: int = 0) -> str:
+        return lag_in_words({group: ActorFacts(lag=lag, stale=stale) for group, lag in enumerate(lags)})
+
+    assert [shown(), shown(30), shown(3, 4, 3), shown(3, 11, 3)] == ["", "", "", ""]
+    assert shown(3, 3, 41, 4) == "lag 4 (group 2: 41)"
+    assert shown(3, 2, stale=600) == "lag 3 (group 0: 3, 1,200 blocks dropped)"
+    row = {"steps": 50, "total_steps": 100, "lag": shown(0, 9, 1), "bound": "learner-bound: actors wait 9 %"}
+    assert line_of("progress", row).endswith("lag 1 (group 1: 9)   learner-bound: actors wait 9 %")

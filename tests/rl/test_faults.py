@@ -198,7 +198,14 @@ def test_a_slow_actor_holds_nobody_up_and_its_stale_blocks_are_dropped_and_count
     assert {each[1][0] for each in decisions if each[0] == "stale"} == {"0"}
 
 
-@pytest.mark.parametrize("fault", [hostile.segfault, hostile.be_killed, hostile.sleep])
+@pytest.mark.parametrize(
+    "fault",
+    [  # environments/test_isolated has each of them
+        hostile.be_killed,
+        pytest.param(hostile.segfault, marks=pytest.mark.soak),
+        pytest.param(hostile.sleep, marks=pytest.mark.soak),
+    ],
+)
 def test_an_isolated_environment_that_is_lost_costs_one_episode(
     fault: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -235,13 +242,17 @@ def test_an_actor_begins_anew_after_nan(caplog: pytest.LogCaptureFixture, tmp_pa
 
 
 @pytest.mark.parametrize("mode", ["lockstep", "async"])
-def test_a_loss_that_is_not_finite_ends_the_run_with_keys_and_actors(mode: Any) -> None:
+def test_a_loss_that_is_not_finite_ends_the_run_with_keys_and_actors(mode: Any, tmp_path: Path) -> None:
     experiment = dataclasses.replace(SMALL, environment=Rewards(3e38))
     with pytest.raises(
         NotFinite, match=r"the loss is (nan|inf)[\s\S]*keys \[\d+, \d+\][\s\S]*actors \['0#0'"
     ) as raised:
         experiment.run(1, mode=mode, log="silent")
     assert len(raised.value.keys) == 2 and set(raised.value.run_ids) == {"0#0"}
+    alone = dataclasses.replace(experiment, checkpoint=tmp_path / "run").program(1, mode=mode)
+    with pytest.raises(rw.ProgramFailed, match="NotFinite: the loss is") as failed:
+        alone.launch().wait()
+    assert len(failed.value.deaths) == 1, "a restart would fail in the same way"
 
 
 def test_actors_stop_feeding_while_the_learner_stands_still(tmp_path: Path) -> None:
@@ -324,14 +335,13 @@ experiment.run({arguments}, log=tell)
 """
 
 
-@pytest.mark.cold
 @pytest.mark.parametrize(
     ("arguments", "number"),
     [
         ("0", signal.SIGINT),
-        ("0", signal.SIGTERM),
-        ('2, mode="lockstep"', signal.SIGINT),
         ('2, mode="async"', signal.SIGTERM),
+        pytest.param("0", signal.SIGTERM, marks=pytest.mark.soak),
+        pytest.param('2, mode="lockstep"', signal.SIGINT, marks=pytest.mark.soak),
     ],
 )
 def test_a_script_that_is_interrupted_leaves_a_checkpoint_and_no_process(
@@ -399,7 +409,9 @@ def test_settings_that_contradict_each_other_are_refused_where_they_are_made(
 
 
 def test_actors_are_added_to_an_asynchronous_run_and_taken_away(tmp_path: Path) -> None:
-    agent = rl.R2D2(unroll=8, envs=2, batch_size=4, burn_in=0, trace=8, period=8, learning_starts=64)
+    agent = rl.R2D2(
+        unroll=8, envs=2, batch_size=4, burn_in=0, trace=8, period=8, learning_starts=64, samples_per_insert=1.0
+    )
     experiment = dataclasses.replace(
         SMALL, agent=agent, network=rl.LSTM(rl.MLP((8,)), 8), steps=4_000, record=tmp_path / "record"
     )

@@ -130,6 +130,7 @@ def test_learners_stop_after_the_same_update_and_go_on_from_it(tmp_path: Path) -
     with pytest.raises(rw.ProgramFailed) as raised:
         experiment.run(2, log="silent")
     assert "the checkpoint is of a run with learners=2" in str(raised.value.__cause__)
+    assert len(raised.value.deaths) == 1, "a restart would fail in the same way"
 
     logger = MemoryLogger()
     result = experiment.run(2, learners=2, log=logger)
@@ -139,7 +140,10 @@ def test_learners_stop_after_the_same_update_and_go_on_from_it(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("learners", [1, 2])
-def test_learners_that_wait_for_batches_are_saved_when_the_program_is_stopped(learners: int, tmp_path: Path) -> None:
+def test_learners_that_wait_for_batches_are_saved_when_the_program_is_stopped(
+    learners: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "_CHECKPOINT_S", 0.01)  # due before the first batch has come
     starved = rl.DQN(unroll=8, envs=2, learning_starts=90_000)
     experiment = dataclasses.replace(EXPERIMENT, agent=starved, steps=100_000, checkpoint=tmp_path / "run")
     with experiment.program(2, learners=learners).launch() as running:
@@ -153,6 +157,7 @@ def test_learners_that_wait_for_batches_are_saved_when_the_program_is_stopped(le
             pass
         wait_until(lambda: isinstance(first.status().failure, NotFinite), what="rank 0 knows what ends training")
         assert first.status().problems == ("the observation is nan",)
+        assert not [event for event in running.status().events if "is not saved while" in event]
         running.stop()
     for rank in range(learners):
         state = ExperimentCheckpoints(tmp_path / "run", 60.0, "", rank).load()

@@ -11,9 +11,9 @@ from ropewalk.population import PBT, LogUniform, evaluate
 from ropewalk.population.algorithms.pbt_member import PBTMember
 from ropewalk.population.trial import Trial
 from ropewalk.rl.agents.dqn import DQN
+from ropewalk.rl.learner_updates import digest_of
 from ropewalk.rl.learners.optimizers import TorchAdam
 from ropewalk.rl.population_member import ExperimentMember, with_hyperparameters
-from ropewalk.rl.round_learner import digest_of
 
 CARTPOLE = rl.Gymnasium("CartPole-v1")
 pytestmark = pytest.mark.usefixtures("shared_session")

@@ -107,6 +107,11 @@ class AnswersAnything(Once):
         return True  # pyright: ignore[reportReturnType]
 
 
+class AnswersNothing(Once):
+    def reported(self, trial: int, step: float, score: float) -> Verdict:  # pyright: ignore[reportReturnType]
+        """It has forgotten to answer."""
+
+
 class NeverFinishes(Once):
     def next(self) -> StartTrial | PromoteTrial | Wait:
         answer = super().next()
@@ -143,6 +148,7 @@ def test_a_scheduler_that_keeps_the_laws_passes() -> None:
         (NeedsCheckpointsSilently, "needs_checkpoints is False"),
         (DependsOnMore, "was answered differently"),
         (AnswersAnything, "must return a Verdict, not True"),
+        (AnswersNothing, "must return a Verdict, not None"),
         (NeverFinishes, "although no trial is under way"),
     ],
 )

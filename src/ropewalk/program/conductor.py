@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ropewalk.errors import ProgramFailed, ServiceLost
+from ropewalk.errors import FailedForGood, ProgramFailed, ServiceLost
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program.announcer import Announcer
 from ropewalk.program.circles import Circles
@@ -70,6 +70,7 @@ logger = logging.getLogger(__name__)
 _HINT_S = 10.0
 """Seconds after which a program that only waits for services reports it."""
 _SERVICE_LOST = f"{ServiceLost.__module__}.{ServiceLost.__qualname__}"
+_FOR_GOOD = f"{FailedForGood.__module__}.{FailedForGood.__qualname__}"
 _MOST_EVENTS = 200
 _MOST_RECORDS = 1000
 
@@ -229,7 +230,10 @@ class Conductor:
             self._records[name] = record, ending
             if len(self._records) > _MOST_RECORDS:
                 del self._records[next(iter(self._records))]
-        instructions = self.supervisor.ended(name.unit, name.replica, name.generation, ok, cause, time.monotonic())
+        for_good = ending is not None and ending.failure is not None and ending.failure.type_name == _FOR_GOOD
+        instructions = self.supervisor.ended(
+            name.unit, name.replica, name.generation, ok, cause, time.monotonic(), for_good=for_good
+        )
         if any((each.replica, each.cause) == (name.replica, cause) for each in self.supervisor.replicas_of(name.unit)):
             self.happened(f"{unit.label} {cause}", record if died else None)
         if ending and ending.failure:

@@ -111,7 +111,9 @@ class Supervisor:
             member.waits_for_stop = True
         return self._settle()
 
-    def ended(self, name: str, replica: int, generation: int, ok: bool, cause: str, now: float) -> list[Instruction]:
+    def ended(
+        self, name: str, replica: int, generation: int, ok: bool, cause: str, now: float, *, for_good: bool = False
+    ) -> list[Instruction]:
         """A replica has ended, or could not be started.
 
         Args:
@@ -121,6 +123,7 @@ class Supervisor:
             ok: whether it returned; if it should not return by itself, that is a failure too.
             cause: one line that says why it failed.
             now: monotonic time in seconds.
+            for_good: whether it says that a restart would fail in the same way (`FailedForGood`).
 
         Raises:
             RuntimeError: it does not run; the message contains its history.
@@ -137,7 +140,8 @@ class Supervisor:
         elif ok and (member.node.rule.finite or member.gang.rule.policy == "always"):
             self._has_completed(member)
         else:
-            self._has_failed(member, cause if not ok else "ended although it serves until the program stops")
+            words = cause if not ok else "ended although it serves until the program stops"
+            self._has_failed(member, words, for_good=for_good)
         return self._settle()
 
     def stop(self, now: float, reason: str = "") -> list[Instruction]:
@@ -265,7 +269,7 @@ class Supervisor:
                 gang, self._now + gang.rule.backoff_s, f'{gang.key} has completed, and its policy is "always"'
             )
 
-    def _has_failed(self, member: Replica, cause: str) -> None:
+    def _has_failed(self, member: Replica, cause: str, *, for_good: bool) -> None:
         gang = member.gang
         member.num_failures += 1
         member.cause = cause
@@ -274,6 +278,8 @@ class Supervisor:
         gang.failures.append(Failed(member.node.rule.name, member.index, member.generation, cause, "", ()))
         if gang.rule.policy == "never":
             answer = GiveUp('its restart rule is "never"', (cause,))
+        elif for_good:
+            answer = GiveUp("a restart would fail in the same way", (cause,))
         else:
             answer = gang.intensity.failed(self._now, cause)
         if isinstance(answer, GiveUp):

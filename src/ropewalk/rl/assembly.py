@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ropewalk.rl.actors.collector import Collector, CollectorHistory
-from ropewalk.rl.actors.evaluator import evaluate_policy
+from ropewalk.rl.actors.evaluator import MAX_STEPS, evaluate_policy
 from ropewalk.rl.environments.histories import fresh_history
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.environments.vector import environment_spec, make_vector
@@ -100,18 +100,33 @@ class Assembly:
         return CollectorHistory(fresh_history(num_envs), 0, policy.initial_state(num_envs), np.zeros(num_envs))
 
     def collector(
-        self, policy: Policy, group: int, *, history: CollectorHistory | None = None, life: int = 0
+        self,
+        policy: Policy,
+        group: int,
+        *,
+        history: CollectorHistory | None = None,
+        life: int = 0,
+        keeps_history: bool = False,
     ) -> Collector:
-        """Make the collector of a group, which goes on from `history`."""
+        """Make the collector of a group, which goes on from `history`, and can tell its own if it keeps one."""
         experiment = self.experiment
-        environment = make_vector(experiment.environment, experiment.agent.envs, experiment.seed, group, life=life)
+        environment = make_vector(
+            experiment.environment,
+            experiment.agent.envs,
+            experiment.seed,
+            group,
+            life=life,
+            keeps_history=keeps_history,
+        )
         goes_on = history if history is not None and history.block else None
         return Collector(policy, environment, experiment.seed, group, life, history=goes_on)
 
     def evaluate(self, policy: Policy, variables: Variables, episodes: int, seed: int) -> list[float]:
         """Return the scores of episodes of the greedy policy; equal for equal arguments."""
         policy.load(variables)
-        scores = evaluate_policy(policy, self.experiment.environment, episodes=episodes, seed=seed)
+        evaluation = self.experiment.evaluation
+        max_steps = evaluation.max_steps if evaluation else MAX_STEPS
+        scores = evaluate_policy(policy, self.experiment.environment, episodes=episodes, seed=seed, max_steps=max_steps)
         return [float(score) for score in np.asarray(scores)]
 
 

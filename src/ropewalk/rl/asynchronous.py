@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import ropewalk as rw
 from ropewalk.errors import NotFinite, StreamLost
@@ -30,15 +30,15 @@ from ropewalk.rl.counters import Counters
 from ropewalk.rl.decision_log import DecisionLog
 from ropewalk.rl.deliveries import ActorFacts, Deliveries
 from ropewalk.rl.learner_node import LearnerNode, LearnerView
-from ropewalk.rl.learners.portable_state import portable_state
+from ropewalk.rl.learner_updates import LearnerUpdates
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.item_columns import Allocate
 from ropewalk.rl.replay.service import ReplayServer
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.tables import ReplayTables
-from ropewalk.rl.round_learner import digest_of
-from ropewalk.rl.variables import Variables, epoch_of, lag_metrics, numbered
+from ropewalk.rl.schedules import progress_after
+from ropewalk.rl.variables import Variables, epoch_of, numbered
 
 _LIVES = 1 << 16
 """Lives of actors that a learner numbers; the next one, after its death, numbers others."""
@@ -131,21 +131,19 @@ class AsyncLearner(LearnerNode):
         spec = assembly.spec()
         experiment = assembly.experiment
         self._generation = self._epoch = rw.current_node().generation
-        self._learner = assembly.learner(spec)
+        self._updates = LearnerUpdates(assembly.learner(spec), self._write_priorities, experiment.digest_every)
+        self._learner, self._counters = self._updates.learner, self._updates.counters
         record = experiment.record
         self._log = DecisionLog(record, experiment.in_words(), assembly.groups) if record else None
-        self._digests: list[str] = []
         self._finished = False
-        self._counters = Counters()
         self._arrived = self._counters if num_ranks == 1 else Counters()
         """What came into the replay of this learner."""
         self._counting = threading.Lock()
         self._deliveries = Deliveries(experiment.max_lag)
         tables = _WatchedTables(assembly.tables(spec).tables, self._is_stale, self._count, self._log)
         self._replay = ReplayServer(tables)
-        self._episodes: dict[tuple[str, int], tuple[EpisodeEnd, ...]] = {}
-        """Of blocks on their way into replay."""
-        self._metrics: Mapping[str, float] = {}
+        self._episodes: dict[int, tuple[EpisodeEnd, ...]] = {}
+        """Of blocks on their way into replay, by the identity of the insertion: a block may be under way twice."""
         self._lives, self._first_life = 0, self._epoch * _LIVES
         self._restored_version = -1
         self._published_at = 0.0
@@ -160,7 +158,7 @@ class AsyncLearner(LearnerNode):
     @property
     def view(self) -> LearnerView:
         """See `LearnerNode`."""
-        return LearnerView(self._counters, self._metrics, tuple(self._digests), self._newest)
+        return LearnerView(self._counters, self._updates.metrics, tuple(self._updates.digests), self._newest)
 
     @rw.concurrent(64)
     @rw.idempotent
@@ -185,7 +183,7 @@ class AsyncLearner(LearnerNode):
         if self._finished:
             return False
         with self._counting:
-            self._episodes[insertion.run_id, insertion.sequence] = delivery.episodes
+            self._episodes[id(insertion)] = delivery.episodes
         try:
             self._check_version(insertion)
             self._replay.insert_many([insertion], delivery.acknowledged)
@@ -195,7 +193,7 @@ class AsyncLearner(LearnerNode):
             raise
         finally:
             with self._counting:
-                self._episodes.pop((insertion.run_id, insertion.sequence), None)
+                del self._episodes[id(insertion)]
                 self.times.add_actor(delivery.seconds)
         return not self._finished
 
@@ -244,7 +242,7 @@ class AsyncLearner(LearnerNode):
         num_items = self.assembly.batch_size
         if rw.stopping():
             return None
-        self._learner.version = self._newest.version
+        self._learner.version = self._newest.version  # by which `usable` finds what is too old
         try:
             with self._replay.lock:  # so that the steps are those of the moment of the draw
                 batch = self._replay.sample(self.assembly.experiment.agent.table, num_items, at_least=num_items)
@@ -255,18 +253,16 @@ class AsyncLearner(LearnerNode):
     @property
     def progress(self) -> float:
         """Share of the experiment's steps that are done, 0 to 1."""
-        return min(1.0, self._counters.steps / self.assembly.experiment.steps)
+        return progress_after(self._counters.steps, self.assembly.experiment.steps)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later updates depend on."""
         with self._replay.lock:
             return {
-                "learner": portable_state(self._learner),
+                **self._updates.state_dict(),
                 "replay": self._replay.state_dict().value,
-                "counters": self._counters.state_dict(),
                 "first_life": self._first_life,
                 "version": self._newest.version,
-                "digests": list(self._digests),
                 "logged": self._log.position() if self._log else 0,
                 "arrived": self._arrived.state_dict(),
                 "num_ranks": self._num_ranks,
@@ -286,32 +282,28 @@ class AsyncLearner(LearnerNode):
                 f"the checkpoint is of a run with learners={state['num_ranks']}, each of which has a part of replay, "
                 f"and this run has learners={self._num_ranks}; to go on from it, say learners={state['num_ranks']}"
             )
+        if state["version"] < self._restored_version:
+            return  # the experiment's checkpoint, from which this learner began, was written later than this one
         super().load_state_dict(state)
-        self._learner.load_state_dict(state["learner"])
+        self._updates.load_state_dict(state)
         self._replay.load_state_dict(state["replay"])
-        self._counters.load_state_dict(state["counters"])
         self._arrived.load_state_dict(state["arrived"])
         self._deliveries.load_lost(state["lost_blocks"])
         # Those of this program and of the one before, from whose checkpoint it may go on, come earlier.
         self._epoch = epoch_of(state["version"]) + 1 + self._generation
         self._first_life = state["first_life"] + (1 + self._generation) * _LIVES
-        self._digests = list(state["digests"])
         self._restored_version = state["version"]
         if self._log:
             self._log.go_back(state["logged"])
         self._publish()
 
     def _update(self, drawn: Drawn) -> None:
-        experiment, batch = self.assembly.experiment, drawn.batch
-        update = self._learner.update(batch, drawn.progress)
-        if update.priorities is not None:
-            self._replay.update_priorities(experiment.agent.table, batch.info.keys, update.priorities)
-        self._metrics = {**lag_metrics(self._newest.version, batch.info.version), **update.metrics}
-        self._counters.updates += 1
-        if experiment.digest_every and self._counters.updates % experiment.digest_every == 0:
-            self._digests.append(digest_of(self._learner.variables()))
+        self._updates.update(drawn.batch, drawn.progress, self._newest.version)
         if time.perf_counter() - self._published_at >= _PUBLISH_S:
             self._publish()
+
+    def _write_priorities(self, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
+        self._replay.update_priorities(self.assembly.experiment.agent.table, keys, priorities)
 
     def _check_version(self, insertion: Insertion) -> None:
         """Refuse what was collected with weights that were lost with an earlier life of this learner."""
@@ -335,7 +327,7 @@ class AsyncLearner(LearnerNode):
             if stale:
                 self._arrived.stale_steps += insertion.steps
             else:
-                self._arrived.add(insertion.steps, self._episodes.get((insertion.run_id, insertion.sequence), ()))
+                self._arrived.add(insertion.steps, self._episodes[id(insertion)])
         return True
 
     def _publish(self) -> None:

@@ -5,9 +5,10 @@ They are written by a forked child, while training goes on, and read only if nob
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ class ExperimentCheckpoints:
         self._experiment = experiment
         self._every_s, self._rank, self._clock = every_s, rank, clock
         self._saved = clock()
+        self._saved_experiment = ""
+        """In words, the one whose state was loaded."""
         self._writing: ForkedWork | None = None
 
     def load(self) -> dict[str, Any] | None:
@@ -61,15 +64,34 @@ class ExperimentCheckpoints:
         restored = checkpoints.load(self._folder, _NAME, self._rank)
         if restored is not None and restored.note:
             logger.warning("the experiment goes on from an older checkpoint: %s", restored.note)
-        if restored is not None and (before := restored.state["experiment"]) != self._experiment:
+        if restored is None:
+            return None
+        self._saved_experiment = restored.state["experiment"]
+        if self._saved_experiment != self._experiment:
             logger.warning(
                 "the checkpoint in %s is of another experiment:\n  %s\nand this one is\n  %s\nIt goes on from there; "
                 "take another folder to begin anew",
                 self._folder,
-                before,
+                self._saved_experiment,
                 self._experiment,
             )
-        return restored and restored.state
+        return restored.state
+
+    @contextlib.contextmanager
+    def fitting(self) -> Generator[None]:
+        """While the loaded state is taken over: explain an error of parts that are of another agent or environment.
+
+        Raises:
+            ValueError: the state does not fit the experiment; says what both are.
+        """
+        try:
+            yield
+        except (LookupError, TypeError, AttributeError, RuntimeError) as error:
+            raise ValueError(
+                f"the checkpoint in {self._folder} does not fit this experiment ({type(error).__name__}: {error}). It "
+                f"is of\n  {self._saved_experiment}\nand this one is\n  {self._experiment}\nTake another folder to "
+                "begin anew, or the settings of the checkpoint to go on"
+            ) from error
 
     def save_if_due(self, state: Callable[[], dict[str, Any]]) -> bool:
         """Begin to save, in a child, what `state` returns now, if it is time; returns whether it did."""

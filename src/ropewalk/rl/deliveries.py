@@ -12,6 +12,8 @@ from ropewalk.rl.variables import version_lag
 
 _MOST_REFUSED = 5
 """Blocks in a row of one group with values that are not finite, after which more of them are not waited for."""
+_SMALL_LAG = 5
+"""Updates by which an actor may be further behind than twice the others before that is shown."""
 
 
 @dataclass(slots=True)
@@ -93,8 +95,23 @@ class Deliveries:
         self._lost_before, self._lost = num_blocks, {}
 
 
+def lag_in_words(actors: Mapping[int, ActorFacts]) -> str:
+    """Say how old the blocks of actors are, if those of one are far older than most, or were dropped; otherwise "".
+
+    Args:
+        actors: facts by group of environments.
+    """
+    dropped = sum(facts.stale for facts in actors.values())
+    lags = sorted(facts.lag for facts in actors.values())
+    if not lags or (lags[-1] <= 2 * lags[len(lags) // 2] + _SMALL_LAG and not dropped):
+        return ""
+    slowest = max(actors, key=lambda group: actors[group].lag)
+    parts = [f"group {slowest}: {lags[-1]}", *([f"{dropped:,} blocks dropped"] if dropped else [])]
+    return f"lag {lags[len(lags) // 2]} ({', '.join(parts)})"
+
+
 def _group(run_id: str) -> int:
     return int(run_id.partition("#")[0])
 
 
-__all__ = ["ActorFacts", "Deliveries"]
+__all__ = ["ActorFacts", "Deliveries", "lag_in_words"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import time
 from collections.abc import Generator
@@ -10,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import ropewalk as rw
+from ropewalk.program.restart_rule import restart_rule
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner
 from ropewalk.rl.asynchronous_actor import async_actor
+from ropewalk.rl.deliveries import lag_in_words
 from ropewalk.rl.evaluators import evaluate_forever
 from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.interruptions import Interruptions
@@ -30,8 +33,9 @@ _STATUS_S = 0.2
 _PRELOAD = ("torch", "torch._dynamo", "gymnasium")
 """Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds."""
 _CHECKPOINT_GRACE_S = 4.0
-_CHECKPOINT_S = 5.0
-"""Seconds between states from which a learner that died goes on."""
+_CHECKPOINT_S: float | None = None
+"""Seconds between states from which a learner that died goes on. None: a second where that is cheap; saving takes at
+most a twentieth of the time, for it may have gigabytes of replay to write."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,7 @@ def build_program(
         assembly: makes the parts.
         distribution: which processes there are.
         hold: whether the learner stays after the end, until the script has its outcome.
-        restart: of processes that fail; by default up to five times a minute each.
+        restart: of processes that fail; by default up to five times a minute each. Several learners restart together.
 
     Raises:
         ValueError: the agent cannot be used with this environment or network, or not with several learners.
@@ -124,7 +128,7 @@ def _add_learners(
         learner = program.add(rw.Service(learner_class, assembly, hold=hold), **options)
         return [learner.client(on_lost="retry")]
     rank = rw.Service(LearnerRank, assembly, program.declare("learner"), hold=hold)
-    options |= {"restart": rw.Restart(strategy="together"), "replicas": num}
+    options |= {"restart": dataclasses.replace(restart_rule(options["restart"]), strategy="together"), "replicas": num}
     ranks = program.add(rank, **options)
     return [ranks.client(on_lost="retry")[number] for number in range(num)]
 
@@ -172,7 +176,8 @@ def _shown(status: LearnerStatus, log: ProgressLog) -> LearnerStatus:
         logger.warning("%s", problem)
     for scores in status.evaluations:
         log.evaluation(scores)
-    log.progress(status.counters, status.metrics, status.bound, label="end" if status.done else "progress")
+    label, lag = "end" if status.done else "progress", lag_in_words(status.actors)
+    log.progress(status.counters, status.metrics, status.bound, lag, label=label)
     return status
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ropewalk.rl.actors.evaluator import MAX_STEPS
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous_actor import GROUPS_OF_REMOTE_ACTOR
@@ -36,17 +37,19 @@ class Evaluation:
         episodes: of an evaluation.
         stop_at: the experiment ends, before its steps are done, once the mean score of an evaluation is at least this;
             None: it does not. In a program the steps until then depend on when evaluators find the time.
+        max_steps: an episode that has not ended after this number of steps is cut, and counts with its score so far.
     """
 
     every_steps: int
     episodes: int = 20
     stop_at: float | None = None
+    max_steps: int = MAX_STEPS
 
     def __post_init__(self) -> None:
-        if self.every_steps < 1 or self.episodes < 1:
+        if self.every_steps < 1 or self.episodes < 1 or self.max_steps < 1:
             raise ValueError(
-                f"an evaluation needs at least one step and one episode, not every_steps={self.every_steps} and "
-                f"episodes={self.episodes}"
+                f"an evaluation needs at least one step and one episode, not every_steps={self.every_steps}, "
+                f"episodes={self.episodes} and max_steps={self.max_steps}"
             )
 
 

@@ -11,6 +11,7 @@ from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.checkpoints import ExperimentCheckpoints, check_rounds, tell_if_done
+from ropewalk.rl.environments.histories import told_if_long
 from ropewalk.rl.evaluation_record import EvaluationRecord
 from ropewalk.rl.interruptions import Interruptions
 from ropewalk.rl.logs.logger import Logger
@@ -57,13 +58,17 @@ class _InProcessRun:
         )
         state = self._checkpoints.load()
         if state is not None:
-            self._load(state)
+            with self._checkpoints.fitting():
+                self._load(state)
         else:
             self._published = [self._rounds.variables()] * (assembly.lag + 1)
         self._times = TimeShares()
+        self._told: set[str] = set()
+        """Warnings that were given."""
         self._collectors: list[Collector] = []
         for group, policy in enumerate(self._policies):
-            self._collectors.append(assembly.collector(policy, group, history=self._histories[group]))
+            history, keeps = self._histories[group], self._experiment.checkpoint is not None
+            self._collectors.append(assembly.collector(policy, group, history=history, keeps_history=keeps))
 
     def train(self, interruptions: Interruptions) -> None:
         """Collect and learn, round after round; an interruption ends it after a round."""
@@ -78,18 +83,18 @@ class _InProcessRun:
             self._note(blocks, collected - began, time.perf_counter() - collected)
             if self._evaluation_is_due(before):
                 self._evaluate()
-            self._log.progress(counters, self._rounds.metrics, self._times.limit())
+            self._log.progress(counters, self._rounds.updates.metrics, self._times.limit())
             self._checkpoints.save_if_due(self._state)
         self._save()
         interruptions.check()
-        self._log.progress(counters, self._rounds.metrics, self._times.limit(), label="end")
+        self._log.progress(counters, self._rounds.updates.metrics, self._times.limit(), label="end")
 
     def result(self) -> ExperimentResult:
         """Return what came of it."""
         outcome = TrainingOutcome(
             self._rounds.variables(),
             self._rounds.counters,
-            tuple(self._rounds.digests),
+            tuple(self._rounds.updates.digests),
             tuple(self._evaluations.evaluations),
             self._evaluations.best,
         )
@@ -137,9 +142,14 @@ class _InProcessRun:
         self._log.evaluation(evaluated)
 
     def _state(self) -> dict[str, Any]:
+        histories = [collector.history() for collector in self._collectors]
+        for group, history in enumerate(histories):
+            if (words := told_if_long(history.environment, group)) and words not in self._told:
+                self._told.add(words)
+                logger.warning("%s", words)
         return {
             "rounds": self._rounds.state_dict(),
-            "histories": [collector.history() for collector in self._collectors],
+            "histories": histories,
             "published": list(self._published),
             "evaluations": self._evaluations.state_dict(),
         }

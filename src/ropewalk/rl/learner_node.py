@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import ropewalk as rw
-from ropewalk.errors import LimiterDeadlock, NotFinite
+from ropewalk.errors import CheckpointCorrupt, FailedForGood, FileNotTrusted, LimiterDeadlock, NotFinite
 from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.checkpoints import ExperimentCheckpoints, tell_if_done
 from ropewalk.rl.counters import Counters
@@ -201,10 +201,13 @@ class LearnerNode(ABC):
         """Learn, and save and tell the end."""
         try:
             with one_torch_thread():
+                rw.checkpoint_here()  # says, before the first round or batch has come, that this is where to save
                 self.train()
         except _HOPELESS as error:
-            if not self._hold or rw.stopping():
+            if rw.stopping():
                 raise
+            if not self._hold:
+                raise FailedForGood(f"{type(error).__name__}: {error}") from error
             logger.exception("training cannot go on")
             self.fail(error)
             rw.wait_for_stop()
@@ -216,12 +219,20 @@ class LearnerNode(ABC):
         self._failure = self._failure or error
 
     def restore(self) -> None:
-        """Go on from the experiment's checkpoint, if there is one; a checkpoint of this program is newer."""
-        state = self._checkpoints.load()
-        if state is not None:
-            self.load_state_dict(state)
-            experiment = self.assembly.experiment
-            tell_if_done(self.counters.steps, experiment.steps, experiment.checkpoint)
+        """Go on from the experiment's checkpoint, if there is one; a checkpoint of this program is newer.
+
+        Raises:
+            FailedForGood: it cannot be used, and neither could it after a restart.
+        """
+        try:
+            state = self._checkpoints.load()
+            if state is None:
+                return
+            with self._checkpoints.fitting():
+                self.load_state_dict(state)
+        except (ValueError, CheckpointCorrupt, FileNotTrusted) as error:
+            raise FailedForGood(f"{type(error).__name__}: {error}") from error
+        tell_if_done(self.counters.steps, self.assembly.experiment.steps, self.assembly.experiment.checkpoint)
 
     def saved_here(self) -> None:
         """Save what is due, between two steps of the learner."""

@@ -24,7 +24,6 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.asynchronous import AsyncLearner, Drawn
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.learners.data_parallel import LearnerGroup, RankReport
-from ropewalk.rl.learners.portable_state import portable_state
 
 _FOR_EVER_S = 1e8
 """Seconds for which a rank waits for the others: they may have no batch, and a dead one ends this rank as well."""
@@ -80,10 +79,7 @@ class LearnerRank(AsyncLearner):
     def learned(self) -> dict[str, Any]:
         """Return what all ranks have in common, for ranks that go on from it; before the first update of this life."""
         return {
-            "learner": portable_state(self._learner),
-            "updates": self._counters.updates,
-            "recent": list(self._counters.recent),
-            "digests": list(self._digests),
+            **self._updates.state_dict(),
             "version": self._restored_version,
             "epoch": self._epoch,
         }
@@ -156,9 +152,7 @@ class LearnerRank(AsyncLearner):
             source = updates.index(newest)
             if source != self._rank:
                 learned = self._peers[source].learned()
-                self._learner.load_state_dict(learned["learner"])
-                self._counters.load_state_dict({"updates": learned["updates"], "recent": learned["recent"]})
-                self._digests = list(learned["digests"])
+                self._updates.load_state_dict(learned)
                 self._restored_version, self._epoch = learned["version"], learned["epoch"]
             self._publish()
         self._tell(stopping=False)  # the source has not gone on before all have its state

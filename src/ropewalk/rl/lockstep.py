@@ -28,7 +28,7 @@ from ropewalk.rl.assembly import Assembly
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.checkpoints import check_rounds
 from ropewalk.rl.counters import Counters
-from ropewalk.rl.environments.histories import advanced
+from ropewalk.rl.environments.histories import advanced, told_if_long
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learner_node import LearnerNode, LearnerView
 from ropewalk.rl.rounds import RoundBook, RoundTask
@@ -100,7 +100,8 @@ class LockstepLearner(LearnerNode):
         """See `LearnerNode`."""
         with self._changed:
             newest = self._published[max(self._published)].value
-        return LearnerView(self._rounds.counters, self._rounds.metrics, tuple(self._rounds.digests), newest)
+        updates = self._rounds.updates
+        return LearnerView(self._rounds.counters, updates.metrics, tuple(updates.digests), newest)
 
     @rw.concurrent(4096)
     @rw.idempotent
@@ -181,6 +182,8 @@ class LockstepLearner(LearnerNode):
             return
         self._blocks[group, number] = collected.block
         environment = advanced(self._histories[group, number].environment, collected.block)
+        if words := told_if_long(environment, group):
+            self.report_problem(words)
         self._histories[group, number + 1] = CollectorHistory(
             environment, number + 1, collected.state, collected.scores
         )

@@ -49,9 +49,17 @@ class ProgressLog:
         return self._clock() - self._began
 
     def progress(
-        self, counters: Counters, metrics: Mapping[str, float], bound: str = "", label: str = "progress"
+        self, counters: Counters, metrics: Mapping[str, float], bound: str = "", lag: str = "", label: str = "progress"
     ) -> None:
-        """Log what was done so far."""
+        """Log what was done so far.
+
+        Args:
+            counters: of the experiment.
+            metrics: of the last update.
+            bound: which side limits the other, in words.
+            lag: how old the blocks of actors are, in words, where that is remarkable.
+            label: of the row.
+        """
         if self._first_steps is None:
             self._first_steps = counters.steps
         seconds = self.seconds
@@ -64,6 +72,7 @@ class ProgressLog:
             "episodes": counters.episodes,
             "updates": counters.updates,
             **metrics,
+            "lag": lag or None,
             "bound": bound or None,
         }
         self._keep(row)

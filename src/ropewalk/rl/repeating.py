@@ -6,20 +6,22 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ropewalk.rl.actors.collector import Collector
 from ropewalk.rl.adders.adder import Adder
 from ropewalk.rl.assembly import Assembly
-from ropewalk.rl.counters import Counters
 from ropewalk.rl.decision_log import Event, read_decisions
+from ropewalk.rl.learner_updates import LearnerUpdates
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
-from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.result import ExperimentResult, TrainingOutcome
-from ropewalk.rl.round_learner import digest_of
+from ropewalk.rl.schedules import progress_after
 from ropewalk.rl.torch_threads import one_torch_thread
-from ropewalk.rl.variables import Variables, lag_metrics
+from ropewalk.rl.variables import Variables
 
 if TYPE_CHECKING:
     from ropewalk.rl.experiment import Experiment
@@ -45,19 +47,17 @@ class _Repetition:
         self._assembly, self._events = assembly, events
         experiment = assembly.experiment
         self._spec = assembly.spec()
-        self._learner = assembly.learner(self._spec)
+        self._updates = LearnerUpdates(assembly.learner(self._spec), self._hold_back, experiment.digest_every)
+        self._learner, self._counters = self._updates.learner, self._updates.counters
         self._tables = assembly.tables(self._spec)
-        self._counters = Counters()
         self._log = ProgressLog(logger, experiment.steps)
         self._streams: dict[str, tuple[Collector, Adder]] = {}
         self._uses = Counter(event[3] for event in events if event[0] in ("insert", "stale"))
         """Blocks that are still to be collected with each version."""
         self._published: dict[int, Variables] = {}
         self._newest = Variables(0, 0.0, {})
-        self._metrics: dict[str, float] = {}
-        self._digests: list[str] = []
-        self._batch: Batch | None = None
-        self._priorities: Any = None
+        self._priorities: tuple[NDArray[np.int64], NDArray[np.float64]] | None = None
+        """Keys and new priorities of the last batch, until the log says that they were written."""
 
     def run(self) -> ExperimentResult:
         """Do all of it."""
@@ -68,16 +68,14 @@ class _Repetition:
                 case ["sample", int(num_items)]:
                     self._update(num_items)
                 case ["priorities"]:
-                    assert self._batch is not None
-                    self._tables.update_priorities(
-                        self._assembly.experiment.agent.table, self._batch.info.keys, self._priorities
-                    )
+                    assert self._priorities is not None
+                    self._tables.update_priorities(self._assembly.experiment.agent.table, *self._priorities)
                 case ["publish", int(version), int(steps)]:
                     self._publish(version, steps)
                 case _:
                     raise ValueError(f"the log of decisions has an event that is none: {event}")
-        self._log.progress(self._counters, self._metrics, label="end")
-        outcome = TrainingOutcome(self._newest, self._counters, tuple(self._digests))
+        self._log.progress(self._counters, self._updates.metrics, label="end")
+        outcome = TrainingOutcome(self._newest, self._counters, tuple(self._updates.digests))
         return ExperimentResult(outcome, self._log.rows, self._log.seconds, self._assembly)
 
     def close(self) -> None:
@@ -114,18 +112,15 @@ class _Repetition:
 
     def _update(self, num_items: int) -> None:
         experiment = self._assembly.experiment
-        self._batch = self._tables.sample(experiment.agent.table, num_items)
-        self._learner.version = self._newest.version
-        update = self._learner.update(self._batch, min(1.0, self._counters.steps / experiment.steps))
-        self._priorities, self._metrics = update.priorities, dict(update.metrics)
-        self._metrics |= lag_metrics(self._newest.version, self._batch.info.version)
-        self._counters.updates += 1
-        if experiment.digest_every and self._counters.updates % experiment.digest_every == 0:
-            self._digests.append(digest_of(self._learner.variables()))
-        self._log.progress(self._counters, self._metrics)
+        batch = self._tables.sample(experiment.agent.table, num_items)
+        self._updates.update(batch, progress_after(self._counters.steps, experiment.steps), self._newest.version)
+        self._log.progress(self._counters, self._updates.metrics)
+
+    def _hold_back(self, keys: NDArray[np.int64], priorities: NDArray[np.float64]) -> None:
+        self._priorities = keys, priorities
 
     def _publish(self, version: int, steps: int) -> None:
-        progress = min(1.0, steps / self._assembly.experiment.steps)
+        progress = progress_after(steps, self._assembly.experiment.steps)
         self._newest = self._published[version] = Variables(version, progress, self._learner.variables())
         self._drop_unused()
 

@@ -6,22 +6,19 @@ the blocks that it has collected itself, the learner of a program with those tha
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from ropewalk.errors import RopewalkError
 from ropewalk.rl.adders.adder import Adder
 from ropewalk.rl.blocks import Block
 from ropewalk.rl.counters import Counters
-from ropewalk.rl.environments.spec import Array
+from ropewalk.rl.learner_updates import LearnerUpdates
 from ropewalk.rl.learners.learner import Learner
-from ropewalk.rl.learners.portable_state import portable_state
 from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.tables import ReplayTables
-from ropewalk.rl.variables import Variables, lag_metrics
+from ropewalk.rl.schedules import progress_after
+from ropewalk.rl.variables import Variables
 
 
 class LimiterStuck(RopewalkError):
@@ -52,16 +49,14 @@ class RoundLearner:
         total_steps: int,
         digest_every: int = 0,
     ) -> None:
+        self.updates: LearnerUpdates = LearnerUpdates(
+            learner, lambda keys, priorities: tables.update_priorities(table, keys, priorities), digest_every
+        )
         self.learner: Learner = learner
         self.tables: ReplayTables = tables
         self.adders: list[Adder] = list(adders)
-        self.counters: Counters = Counters()
-        self.metrics: dict[str, float] = {}
-        """Of the last update, with the lag of its batch in rounds."""
-        self.digests: list[str] = []
-        """One of the weights after every `digest_every` updates."""
+        self.counters: Counters = self.updates.counters
         self._table, self._batch_size, self._total_steps = table, batch_size, total_steps
-        self._digest_every = digest_every
         self._published: dict[int, Variables] = {}
 
     @property
@@ -72,7 +67,7 @@ class RoundLearner:
     @property
     def progress(self) -> float:
         """Share of the experiment's steps that are done, 0 to 1."""
-        return min(1.0, self.counters.steps / self._total_steps)
+        return progress_after(self.counters.steps, self._total_steps)
 
     def variables(self) -> Variables:
         """Return the weights after the last round; the same object until the next one."""
@@ -111,35 +106,24 @@ class RoundLearner:
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later rounds depend on."""
         return {
-            "learner": portable_state(self.learner),
+            **self.updates.state_dict(),
             "tables": self.tables.state_dict(),
             "adders": list(self.adders),
-            "counters": self.counters.state_dict(),
-            "digests": list(self.digests),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
-        self.learner.load_state_dict(state["learner"])
+        self.updates.load_state_dict(state)
         self.tables.load_state_dict(state["tables"])
         self.adders = list(state["adders"])
-        self.counters.load_state_dict(state["counters"])
-        self.digests = list(state["digests"])
         self._published = {}
 
     def _update(self) -> bool:
         """Learn from one batch, if the limiter allows a whole one."""
         if self.tables.can_sample(self._table, self._batch_size) < self._batch_size:
             return False
-        self.learner.version = self.version
         batch = self.tables.sample(self._table, self._batch_size)
-        update = self.learner.update(batch, self.progress)
-        if update.priorities is not None:
-            self.tables.update_priorities(self._table, batch.info.keys, update.priorities)
-        self.metrics = {**lag_metrics(self.version, batch.info.version), **update.metrics}
-        self.counters.updates += 1
-        if self._digest_every and self.counters.updates % self._digest_every == 0:
-            self.digests.append(digest_of(self.learner.variables()))
+        self.updates.update(batch, self.progress, self.version)
         return True
 
     def _stuck(self, insertion: Insertion) -> LimiterStuck:
@@ -150,14 +134,4 @@ class RoundLearner:
         )
 
 
-def digest_of(arrays: Mapping[str, Array]) -> str:
-    """Return a digest of named arrays: equal for equal bits, whatever the order of the names."""
-    seen = hashlib.sha256()
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        seen.update(f"{name}{array.dtype}{array.shape}".encode())
-        seen.update(array.tobytes())
-    return seen.hexdigest()[:16]
-
-
-__all__ = ["LimiterStuck", "RoundLearner", "digest_of"]
+__all__ = ["LimiterStuck", "RoundLearner"]

@@ -37,4 +37,9 @@ class LinearSchedule:
         return self.start + share * (self.end - self.start)
 
 
-__all__ = ["LinearSchedule"]
+def progress_after(steps: int, total_steps: int) -> float:
+    """Return the share of an experiment's steps that is done, 0 to 1; the last block may bring more than its steps."""
+    return min(1.0, steps / total_steps)
+
+
+__all__ = ["LinearSchedule", "progress_after"]

@@ -18,6 +18,7 @@ from typing import Any
 
 from ropewalk.search.schedulers.scheduler import (
     FINISHED,
+    GO_ON,
     STOP,
     WAIT,
     PromoteTrial,
@@ -204,8 +205,8 @@ class SimulatedSearch:
         trial.step = self._steps[trial.num_steps]
         trial.num_steps += 1
         score = self._score(trial.number, trial.step)
-        verdict = None if score is None else self._call("reported", trial.number, trial.step, score)
-        assert verdict is None or isinstance(verdict, Verdict), f"reported() must return a Verdict, not {verdict!r}"
+        verdict = GO_ON if score is None else self._call("reported", trial.number, trial.step, score)
+        assert isinstance(verdict, Verdict), f"reported() must return a Verdict, not {verdict!r}"
         if verdict is STOP or self._is_at_its_end(trial):
             self._leave(trial, SimulatedState.ENDED)
         elif trial.budget is not None and trial.step >= trial.budget:

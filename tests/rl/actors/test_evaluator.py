@@ -75,7 +75,19 @@ def test_environments_that_step_together_keep_their_number() -> None:
     assert scores.shape == (7,) and (scores >= 1).all()
 
 
+def test_an_episode_that_does_not_end_is_cut_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """The rewards of a script are 1, 2, 3, ...; one of its environments has an episode of 1,000 steps."""
+    scripts = Scripts(("t1000",), ("t2",))
+    scores = evaluate_policy(Always(np.zeros(2, np.int64)), scripts, episodes=4, seed=0, num_envs=2, max_steps=3)
+    assert scores.tolist() == [1 + 2 + 3, 4 + 5 + 6, 3, 3]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and "episode 0 of environment 0" in told[0] and "max_steps=3" in told[0]
+    assert "TimeLimit" in told[0] and "score 6" in told[0]
+
+
 @pytest.mark.parametrize(("episodes", "num_envs"), [(0, 1), (3, 0)])
 def test_counts_below_one_are_refused(episodes: int, num_envs: int) -> None:
-    with pytest.raises(ValueError, match=f"episodes is {episodes} and num_envs is {num_envs}; both are at least 1"):
+    with pytest.raises(
+        ValueError, match=f"episodes is {episodes}, num_envs is {num_envs} and max_steps is 100000; all"
+    ):
         evaluate_policy(Always(np.array([0])), Scripts(), episodes=episodes, seed=0, num_envs=num_envs)

@@ -15,8 +15,10 @@ CARTPOLE = Gymnasium("CartPole-v1")
 
 @pytest.mark.parametrize("spec", [DISCRETE, CONTINUOUS], ids=["discrete", "continuous"])
 def test_it_is_impala_where_the_policy_that_acted_is_the_one_that_learns(spec: EnvironmentSpec) -> None:
-    a2c = A2C(optimizer=TorchAdam(1e-2), max_grad_norm=0.5).make_learner(spec, None, seed=1)
-    impala = IMPALA(optimizer=TorchAdam(1e-2), max_grad_norm=0.5).make_learner(spec, None, seed=1)
+    a2c, impala = (
+        kind(optimizer=TorchAdam(1e-2), max_grad_norm=0.5, separate_networks=True).make_learner(spec, None, seed=1)
+        for kind in (A2C, IMPALA)
+    )
     for number in range(3):
         batch = on_policy(random_batch(spec, number), a2c, spec)
         metrics = [learner.update(batch, 0.0).metrics for learner in (a2c, impala)]
@@ -44,6 +46,7 @@ def test_advantages_can_be_normalised() -> None:
     assert abs(losses[0]) > 0.1
 
 
+@pytest.mark.soak
 def test_cartpole_is_balanced() -> None:
     agent = A2C(optimizer=TorchAdam(2e-3), reward_scale=0.1)
     assert score_of(train(agent, CARTPOLE, steps=150_000, enough=reaches(480.0)), CARTPOLE) >= 400

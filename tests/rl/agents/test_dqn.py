@@ -65,7 +65,7 @@ def plain_copy(agent: DQN, learner: Any) -> PlainNetwork:
 
 @pytest.mark.parametrize("name", list(SETTINGS))
 def test_updates_equal_those_of_a_plain_single_file(name: str) -> None:
-    agent = DQN(target=TargetCopy(4), optimizer=ADAM, **SETTINGS[name])
+    agent = DQN(target=TargetCopy(4), optimizer=ADAM, anneal_learning_rate=False, **SETTINGS[name])
     learner = agent.make_learner(SPEC, NETWORK, seed=3)
     reference = PlainDQN(plain_copy(agent, learner), agent, learning_rate=3e-2, eps=1e-3, target_period=4)
     for update in range(9):
@@ -147,6 +147,16 @@ def test_weights_follow_from_the_seed_and_from_nothing_else() -> None:
     first, second, other = (learner.variables() for learner in learners)
     assert_equal_variables(first, second)
     assert first["torso.body.0.weight"].tobytes() != other["torso.body.0.weight"].tobytes()
+
+
+@pytest.mark.parametrize("agent", [DQN(), Rainbow(), rl.R2D2()], ids=["DQN", "Rainbow", "R2D2"])
+def test_values_of_far_observations_are_not_proportional_to_those_of_near_ones(agent: Any) -> None:
+    """They were, as all biases were 0: values of states further out than those in replay grew without bound."""
+    network = agent.make_network(SPEC, MLP((64,), "relu"), 0).eval()
+    near = torch.tensor([[0.1, -0.2, 0.3, 0.1]])
+    with torch.no_grad():
+        features = [network.torso(near * size) for size in (1.0, 100.0)]
+    assert (features[1] - 100 * features[0]).abs().max() > 1
 
 
 def test_noise_differs_between_updates_and_follows_from_the_seed() -> None:

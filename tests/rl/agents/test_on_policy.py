@@ -115,12 +115,18 @@ def test_images_get_convolutions_and_other_observations_a_perceptron() -> None:
     )
 
 
-def test_values_have_a_network_of_their_own_if_actions_are_continuous() -> None:
-    def separate(agent: OnPolicyAgent, spec: EnvironmentSpec) -> bool:
-        return agent.make_learner(spec, None, seed=0).model.value_torso is not None
+def test_values_share_the_network_of_images_and_of_memory_and_that_of_impala() -> None:
+    def separate(agent: OnPolicyAgent, spec: EnvironmentSpec, network: NetworkFactory | None = None) -> bool:
+        return agent.make_learner(spec, network, seed=0).model.value_torso is not None
 
-    assert [separate(PPO(), spec) for spec in (DISCRETE, CONTINUOUS)] == [False, True]
-    assert [separate(PPO(separate_networks=choice), DISCRETE) for choice in (False, True)] == [False, True]
+    image = EnvironmentSpec(ArraySpec((5, 5, 3), "uint8", 0, 255), DiscreteAction(3))
+    small, memory = MLP((4,)), LSTM(MLP((4,)), 4)
+    for agent in (PPO(), APPO(), A2C()):
+        assert [separate(agent, spec, small) for spec in (DISCRETE, CONTINUOUS, image)] == [True, True, False]
+        assert [separate(agent, spec, memory) for spec in (DISCRETE, CONTINUOUS)] == [False, False]
+    assert [separate(IMPALA(), spec, small) for spec in (DISCRETE, CONTINUOUS, image)] == [False, True, False]
+    for choice in (False, True):
+        assert separate(PPO(separate_networks=choice), DISCRETE, memory) == choice
 
 
 # --- learners ---------------------------------------------------------------------------------------------------------

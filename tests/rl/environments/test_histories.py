@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ropewalk.rl.blocks import Block
-from ropewalk.rl.environments.histories import advanced, fresh_history
+from ropewalk.rl.environments.environment import EnvironmentHistory
+from ropewalk.rl.environments.histories import LONG_EPISODE, advanced, fresh_history, told_if_long
 
 
 def block_of(action: list[list[int]], mask: list[list[int]], ended: list[list[int]]) -> Block:
@@ -54,3 +55,12 @@ def test_it_does_not_matter_how_steps_are_cut_into_blocks(lengths: list[int], cu
             rows.append((action, 1, int(ended)))
         history = advanced(history, block_of(*([[row[at]] for row in rows] for at in range(3))))
         assert (history.episodes[0], list(history.actions[0]), history.ended[0]) == (episode, actions, ended)
+
+
+def test_an_episode_that_goes_on_and_on_is_told_with_its_place() -> None:
+    def told(num_steps: int) -> str:
+        return told_if_long(EnvironmentHistory((3, 7), (np.zeros(2), np.zeros(num_steps)), (False, False)), 4)
+
+    assert told(LONG_EPISODE) == ""
+    assert "episode 7 of environment 1 of group 4 has more than 1,000,000 steps" in told(LONG_EPISODE + 1)
+    assert told(LONG_EPISODE + 1) == told(LONG_EPISODE + 100), "it is told once"

@@ -213,6 +213,16 @@ def test_a_history_of_another_number_of_environments_is_refused() -> None:
         SerialVectorEnvironment(Makes(Scripted("t5"), Scripted("t5")), 2, seed=0).resume(envs.history())
 
 
+def test_actions_that_nobody_will_ask_for_are_not_kept() -> None:
+    """An episode without end would take memory without bound."""
+    envs = SerialVectorEnvironment(Makes(Scripted("t9")), 1, seed=0, keeps_history=False)
+    envs.reset()
+    envs.step(np.array([0]))
+    assert envs._actions is None
+    with pytest.raises(RuntimeError, match="keeps_history=False"):
+        envs.history()
+
+
 def test_an_error_names_environment_episode_and_seed() -> None:
     envs = SerialVectorEnvironment(Makes(Scripted("t9"), Faulty(step=2)), 1, seed=4)
     faulty = SerialVectorEnvironment(Makes(Faulty(step=2)), 1, seed=4)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from ropewalk.rl.learners.unrolls import map_tensors, time_major, unrolls_of
+from ropewalk.rl.learners.unrolls import time_major, unrolls_of
 from tests.rl.agents.experience import DISCRETE, random_batch
 
 
@@ -36,6 +36,3 @@ def test_observations_of_several_names_stay_apart() -> None:
     observation = unrolls_of(columns, torch.device("cpu")).observation
     assert isinstance(observation, dict)
     assert {name: tuple(tensor.shape) for name, tensor in observation.items()} == {"a": (7, 6, 3), "b": (7, 6)}
-    last = map_tensors(observation, lambda tensor: tensor[-1])
-    assert isinstance(last, dict)
-    assert torch.equal(last["b"], observation["b"][-1])

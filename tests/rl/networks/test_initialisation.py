@@ -10,7 +10,7 @@ from torch import nn
 
 from ropewalk.rl.networks.distributions import Categorical, DiagonalGaussian
 from ropewalk.rl.networks.heads import GaussianHead, PolicyHead, ValueHead, policy_head
-from ropewalk.rl.networks.initialisation import orthogonal
+from ropewalk.rl.networks.initialisation import draw_zero_biases, orthogonal
 from ropewalk.rl.networks.lstm import LSTM
 from ropewalk.rl.networks.mlp import MLP
 from tests.rl.networks.specs import VECTOR
@@ -45,3 +45,15 @@ def test_memory_is_orthogonal_with_gain_1_and_no_bias() -> None:
     assert gain_of(parameters["weight_hh_l0"]) == pytest.approx(1, rel=1e-4)
     assert not parameters["bias_ih_l0"].any()
     assert not parameters["bias_hh_l0"].any()
+
+
+def test_biases_that_are_0_are_drawn_and_others_stay() -> None:
+    own = nn.Linear(4, 3)
+    before = own.bias.detach().clone()
+    network = nn.Sequential(own, orthogonal(nn.Linear(4, 64)), nn.LayerNorm(64), orthogonal(nn.Conv2d(4, 64, 3)))
+    draw_zero_biases(network)
+    assert torch.equal(own.bias, before) and not network[2].bias.any()
+    for layer, inputs in ((network[1], 4), (network[3], 36)):
+        largest = layer.bias.abs().max() * math.sqrt(inputs)
+        assert 0.9 < largest <= 1 and layer.bias.unique().numel() == 64
+        assert gain_of(layer.weight) == pytest.approx(math.sqrt(2), rel=1e-4)

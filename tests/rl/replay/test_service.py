@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import ropewalk as rw
@@ -19,6 +20,7 @@ from ropewalk.rl.replay.insertion import Insertion
 from ropewalk.rl.replay.limiters import SampleToInsertRatio
 from ropewalk.rl.replay.sampler import Sampler
 from ropewalk.rl.replay.service import Replay, ReplayServer
+from ropewalk.rl.replay.writer import TrajectoryWriter
 from ropewalk.transport.serialization import dumps, loads
 from tests.rl.replay.stand_in import fifo, insertion, queue
 from tests.scenarios.services import status_of
@@ -187,6 +189,23 @@ def test_a_sampler_that_waits_alone_is_no_deadlock() -> None:
         server.sample("queue", 1)
     for each in inserting:
         assert each.join()
+
+
+def test_a_sampler_is_told_when_all_streams_have_ended_and_no_item_will_come() -> None:
+    server = ReplayServer([queue(4)], deadlock_s=0.05)
+    with TrajectoryWriter(server, keep=1) as first:
+        first.append({"value": np.zeros(1)})
+        first.create_item("queue", {"value": first.history["value"][-1]})
+    second = Inserter(server)
+    second.insert(insertion(0))
+    second.flush()
+    assert len(server.sample("queue", 2)) == 2
+    with pytest.raises(DeadlineExceeded):
+        server.sample("queue", 1, deadline_s=0.2)  # the second stream may go on
+    second.close()
+    with pytest.raises(LimiterDeadlock, match=r"all streams that inserted have ended \(2\).*it has 0 items") as caught:
+        server.sample("queue", 1)
+    assert caught.value.table == "queue" and caught.value.waited_s >= 0.05
 
 
 # --- exactly once ---

@@ -72,6 +72,11 @@ def test_a_trial_that_was_good_before_goes_on() -> None:
 
 
 def test_steps_before_grace_stop_none() -> None:
+    scheduler = make(4)
+    for trial in range(3):
+        for step in (0.5, 1):
+            scheduler.reported(trial, step, 1.0)
+    assert [scheduler.reported(3, step, 0.0) for step in (0.5, 1)] == [GO_ON, STOP], "grace is 1 by default"
     for grace, verdicts in ((1, [STOP]), (2, [GO_ON, STOP]), (2.5, [GO_ON, GO_ON, STOP])):
         scheduler = make(4, grace=grace)
         for trial in range(3):

@@ -125,6 +125,13 @@ def test_a_stopped_trial_enters_no_other_rung_and_a_failed_one_the_next() -> Non
     assert [rung.ranking for rung in rungs] == [[(-1, 0), (0, 1), (math.inf, 2)], [(math.inf, 0)], []]
 
 
+def test_a_trial_that_ends_by_itself_counts_with_its_score_in_the_next_rung() -> None:
+    scheduler = make(2)
+    scheduler.reported(0, 0.5, 0.7)
+    scheduler.ended(0)
+    assert scheduler.reported(1, 1, 0.6) is STOP, "the second of two"
+
+
 def test_it_starts_trials_until_it_is_told_that_there_are_no_more() -> None:
     scheduler = make(2)
     scheduler.exhausted()

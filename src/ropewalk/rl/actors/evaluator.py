@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import numpy as np
@@ -13,14 +14,25 @@ from ropewalk.rl.environments.vector import make_vector
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.seeds import derived_seed, generator
 
+logger = logging.getLogger(__name__)
+
+MAX_STEPS = 100_000
+"""Steps of an episode that are evaluated by default; one of Atari has at most 27,000."""
+
 
 def evaluate_policy(
-    policy: Policy, factory: EnvironmentFactory, episodes: int = 20, *, seed: int, num_envs: int | None = None
+    policy: Policy,
+    factory: EnvironmentFactory,
+    episodes: int = 20,
+    *,
+    seed: int,
+    num_envs: int | None = None,
+    max_steps: int = MAX_STEPS,
 ) -> NDArray[np.float64]:
     """Return the scores of some episodes that the policy plays greedily.
 
     Each environment plays a number of episodes that is fixed before, so that short episodes count as often as long
-    ones. An episode that neither ends nor is truncated is waited for: the environment needs a limit of steps.
+    ones.
 
     Args:
         policy: what is evaluated, with its weights.
@@ -29,6 +41,8 @@ def evaluate_policy(
         seed: equal seeds give equal scores; other episodes than a run of the same seed trains on.
         num_envs: environments that are stepped together; by default one for each two episodes, at most 16. If the
             factory makes environments that are stepped together, their number is taken.
+        max_steps: an episode that has neither ended nor been truncated after this number of steps is cut, with a
+            warning: it counts with its score so far, and what follows counts as the next episode of its environment.
 
     Returns:
         The undiscounted sum of rewards of each episode, shape (episodes,): those of environment 0 first.
@@ -37,11 +51,16 @@ def evaluate_policy(
         ValueError: an argument is less than 1.
     """
     num_envs = num_envs if num_envs is not None else min(16, (episodes + 1) // 2)
-    if episodes < 1 or num_envs < 1:
-        raise ValueError(f"episodes is {episodes} and num_envs is {num_envs}; both are at least 1")
-    environment = make_vector(factory, min(num_envs, episodes), derived_seed(seed, "evaluation"), exact=False)
+    if episodes < 1 or num_envs < 1 or max_steps < 1:
+        raise ValueError(
+            f"episodes is {episodes}, num_envs is {num_envs} and max_steps is {max_steps}; all are at least 1"
+        )
+    environment = make_vector(
+        factory, min(num_envs, episodes), derived_seed(seed, "evaluation"), exact=False, keeps_history=False
+    )
     try:
-        return _play(policy, environment, _shares(episodes, environment.num_envs), generator(seed, "evaluation"))
+        shares, rng = _shares(episodes, environment.num_envs), generator(seed, "evaluation")
+        return _play(policy, environment, shares, rng, max_steps)
     finally:
         environment.close()
 
@@ -52,10 +71,10 @@ def _shares(episodes: int, num_envs: int) -> list[int]:
 
 
 def _play(
-    policy: Policy, environment: VectorEnvironment, shares: list[int], rng: np.random.Generator
+    policy: Policy, environment: VectorEnvironment, shares: list[int], rng: np.random.Generator, max_steps: int
 ) -> NDArray[np.float64]:
     scores: list[list[float]] = [[] for _ in shares]
-    score = np.zeros(len(shares))
+    score, length = np.zeros(len(shares)), np.zeros(len(shares), np.int64)
     observation, first = environment.reset(), np.ones(len(shares), np.bool_)
     state: Mapping[str, Array] = policy.initial_state(len(shares))
     while any(len(done) < share for done, share in zip(scores, shares, strict=True)):
@@ -63,10 +82,26 @@ def _play(
         steps: Steps = environment.step(choice.action)
         observation, first, state = steps.observation, ~steps.mask, choice.state
         score += steps.reward
-        for env in np.flatnonzero(steps.terminated | steps.truncated).tolist():
+        length += steps.mask
+        ended = steps.terminated | steps.truncated
+        for env in np.flatnonzero(ended | (length >= max_steps)).tolist():
+            if not ended[env] and len(scores[env]) < shares[env]:
+                _tell_cut(env, len(scores[env]), float(score[env]), max_steps)
             scores[env].append(float(score[env]))
-            score[env] = 0
+            score[env] = length[env] = 0
     return np.array([value for done, share in zip(scores, shares, strict=True) for value in done[:share]])
 
 
-__all__ = ["evaluate_policy"]
+def _tell_cut(env: int, episode: int, score: float, max_steps: int) -> None:
+    logger.warning(
+        "episode %d of environment %d of an evaluation had not ended after max_steps=%s steps, and was cut with the "
+        "score %g: the environment needs a limit of steps, such as gymnasium.wrappers.TimeLimit, or the evaluation "
+        "another max_steps",
+        episode,
+        env,
+        f"{max_steps:,}",
+        score,
+    )
+
+
+__all__ = ["MAX_STEPS", "evaluate_policy"]

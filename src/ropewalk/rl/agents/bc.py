@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.agents.continuous import make_actor
-from ropewalk.rl.agents.replay_ratio import ratio_limiter
+from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.agents.td3 import make_deterministic_actor
 from ropewalk.rl.agents.transition_signature import transition_signature
 from ropewalk.rl.environments.spec import Array, ContinuousAction, EnvironmentSpec
@@ -35,7 +35,6 @@ from ropewalk.rl.policies.deterministic import DeterministicPolicy
 from ropewalk.rl.policies.distribution_policy import DistributionPolicy
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.replay.batch import Batch
-from ropewalk.rl.replay.selectors import Fifo, Uniform
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.seeds import derived_seed
 
@@ -93,24 +92,18 @@ class BC(Agent):
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make a table that is sampled uniformly, one batch for each transition."""
-        assert self.batch_size is not None
-        limiter = ratio_limiter(
-            self.batch_size,
-            min_size=1,
-            batch_size=self.batch_size,
+        batch_size = self.items_of_batch(groups)
+        table = ratio_table(
+            self.table,
+            samples_per_insert=batch_size,
+            learning_starts=1,
+            batch_size=batch_size,
             items_per_round=self.unroll * self.envs * groups,
+            max_size=self.replay_size,
+            signature=transition_signature(spec),
+            seed=seed,
         )
-        return [
-            ReplayTable(
-                self.table,
-                sampler=Uniform(),
-                remover=Fifo(),
-                max_size=self.replay_size,
-                limiter=limiter,
-                signature=transition_signature(spec),
-                seed=seed,
-            )
-        ]
+        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
         """Make the adder of transitions."""

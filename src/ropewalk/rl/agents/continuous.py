@@ -9,7 +9,7 @@ from torch import nn
 
 from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
-from ropewalk.rl.agents.replay_ratio import ratio_limiter
+from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.agents.transition_signature import transition_signature
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
@@ -18,7 +18,6 @@ from ropewalk.rl.networks.initialisation import POLICY_GAIN, orthogonal
 from ropewalk.rl.networks.memoryless import without_memory
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.policies.action_scaling import ActionScaling
-from ropewalk.rl.replay.selectors import Fifo, Uniform
 from ropewalk.rl.replay.table import ReplayTable
 
 DEFAULT_NETWORK = MLP((256, 256), activation="relu")
@@ -88,24 +87,18 @@ class ContinuousAgent(Agent):
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make a table that is sampled uniformly, `updates_per_step` batches for each transition."""
-        assert self.batch_size is not None
-        limiter = ratio_limiter(
-            self.batch_size * self.updates_per_step,
-            min_size=self.learning_starts,
-            batch_size=self.batch_size,
+        batch_size = self.items_of_batch(groups)
+        table = ratio_table(
+            self.table,
+            samples_per_insert=batch_size * self.updates_per_step,
+            learning_starts=self.learning_starts,
+            batch_size=batch_size,
             items_per_round=self.unroll * self.envs * groups,
+            max_size=self.replay_size,
+            signature=transition_signature(spec),
+            seed=seed,
         )
-        return [
-            ReplayTable(
-                self.table,
-                sampler=Uniform(),
-                remover=Fifo(),
-                max_size=self.replay_size,
-                limiter=limiter,
-                signature=transition_signature(spec),
-                seed=seed,
-            )
-        ]
+        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
         """Make the adder of transitions over `n_step` steps."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ropewalk.rl.environments.spec import DiscreteAction, EnvironmentSpec
 from ropewalk.rl.networks.action_values import ActionValueNetwork
-from ropewalk.rl.networks.initialisation import seeded
+from ropewalk.rl.networks.initialisation import draw_zero_biases, seeded
 from ropewalk.rl.networks.normalisation import refuse_statistics
 from ropewalk.rl.networks.torso import TorsoFactory, as_torso
 from ropewalk.rl.networks.value_distributions import ReturnKind
@@ -59,6 +59,7 @@ def make_action_values(
     with seeded(seed):
         torso = as_torso(network(spec), spec)
         refuse_statistics(torso, agent)
+        draw_zero_biases(torso)
         return ActionValueNetwork(torso, num_actions, returns=returns, dueling=dueling, noisy=noisy, hidden=hidden)
 
 

@@ -17,8 +17,8 @@ says how many samples each inserted item is worth, and each update takes `batch_
 
 In lock-step, after each round of unroll x envs x groups steps the learner does all updates that the limiter allows:
 floor((owed - owed_at_least) / batch_size), where owed = items inserted x samples_per_insert - samples taken. With
-unroll x envs x groups = F that is G updates after every F steps. 128 updates after 256 steps, with batches of 64, is
-samples_per_insert = 32; one update per four steps with batches of 32 (Atari) is samples_per_insert = 8. The remainder
+unroll x envs x groups = F that is G updates after every F steps. 64 updates after 256 steps, with batches of 256, is
+samples_per_insert = 64; one update per four steps with batches of 32 (Atari) is samples_per_insert = 8. The remainder
 of the division is carried over, and nothing is owed for the first `learning_starts` items but one round's updates.
 
 The period of `TargetCopy` counts updates. Libraries that count environment steps copy only while they collect: Stable
@@ -34,7 +34,7 @@ from typing import Literal, TypeAlias
 from ropewalk.rl.adders.n_step import NStepAdder
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
-from ropewalk.rl.agents.replay_ratio import ratio_limiter
+from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.agents.transition_signature import transition_signature
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.dqn_learner import DQNLearner
@@ -46,7 +46,6 @@ from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.networks.value_distributions import CategoricalReturn, QuantileReturn, ReturnKind, ScalarReturn
 from ropewalk.rl.policies.epsilon_greedy import EpsilonGreedy
 from ropewalk.rl.policies.exploration import AnnealedEpsilon
-from ropewalk.rl.replay.selectors import Fifo, Prioritized, Uniform
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.schedules import LinearSchedule
 
@@ -57,8 +56,10 @@ Distributional: TypeAlias = Literal["none", "c51", "quantile"]
 class DQN(Agent):
     """Settings of DQN; see the module for the papers and for the number of updates per step.
 
-    The defaults suit small problems such as CartPole, where learning is cheap; for images see `Rainbow`. The default
-    network is `rl.MLP((64, 64), "relu")`.
+    The defaults suit small problems such as CartPole: an update after every 4 steps, and a copy of the target network
+    after every 256. With batches of 64 or a learning rate that stays the same, the score of the greedy policy on
+    CartPole went up and down between 100 and 500 to the end. For images see `Rainbow`. The default network is
+    `rl.MLP((64, 64), "relu")`.
 
     Args:
         unroll: T, steps of a block.
@@ -93,9 +94,9 @@ class DQN(Agent):
 
     unroll: int = 64
     envs: int = 4
-    batch_size: int | None = 64
-    optimizer: OptimizerFactory = TorchAdam(2e-3)
-    anneal_learning_rate: bool = False
+    batch_size: int | None = 256
+    optimizer: OptimizerFactory = TorchAdam(1e-3)
+    anneal_learning_rate: bool = True
     max_grad_norm: float | None = 10.0
     not_finite: NotFiniteRule = "raise"
     discount: float = 0.99
@@ -112,9 +113,9 @@ class DQN(Agent):
     prioritized: bool = False
     priority_exponent: float = 0.6
     beta: LinearSchedule = LinearSchedule(0.4, 1.0)
-    target: TargetRule = TargetCopy(100)
+    target: TargetRule = TargetCopy(64)
     learning_starts: int = 1_000
-    samples_per_insert: float = 32.0
+    samples_per_insert: float = 64.0
     replay_size: int = 100_000
     epsilon: LinearSchedule = LinearSchedule(1.0, 0.05, until=0.16)
     evaluation_epsilon: float = 0.0
@@ -199,24 +200,18 @@ class DQN(Agent):
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make the table of transitions."""
-        assert self.batch_size is not None
-        limiter = ratio_limiter(
-            self.samples_per_insert,
-            min_size=self.learning_starts,
-            batch_size=self.batch_size,
+        table = ratio_table(
+            self.table,
+            samples_per_insert=self.samples_per_insert,
+            learning_starts=self.learning_starts,
+            batch_size=self.items_of_batch(groups),
             items_per_round=self.unroll * self.envs * groups,
+            max_size=self.replay_size,
+            priority_exponent=self.priority_exponent if self.prioritized else None,
+            signature=transition_signature(spec),
+            seed=seed,
         )
-        return [
-            ReplayTable(
-                self.table,
-                sampler=Prioritized(self.priority_exponent) if self.prioritized else Uniform(),
-                remover=Fifo(),
-                max_size=self.replay_size,
-                limiter=limiter,
-                signature=transition_signature(spec),
-                seed=seed,
-            )
-        ]
+        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> NStepAdder:
         """Make what turns blocks into transitions of `n_step` steps."""

@@ -33,6 +33,8 @@ class IMPALA(OnPolicyAgent):
             and counted; None: none are.
     """
 
+    shares_torso = True
+
     unroll: int = 20
     envs: int = 8
     batch_size: int | None = 4

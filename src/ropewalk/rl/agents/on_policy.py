@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -24,7 +25,7 @@ from ropewalk.rl.networks.initialisation import seeded
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.networks.nature_cnn import NatureCNN
 from ropewalk.rl.networks.normalisation import Normalised
-from ropewalk.rl.networks.preprocessing import is_image
+from ropewalk.rl.networks.preprocessing import has_images, is_image
 from ropewalk.rl.policies.stochastic import StochasticPolicy
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.seeds import derived_seed
@@ -50,10 +51,15 @@ class OnPolicyAgent(Agent):
         normalise_observations: whether observations are brought to mean 0 and variance 1, and clipped to +-10.
         normalise_rewards: whether rewards are divided by the running deviation of the discounted return, and clipped to
             +-10, before they are scaled.
-        separate_networks: whether policy and values have networks of their own; None: if actions are continuous.
+        separate_networks: whether policy and values have networks of their own, as the error of values in the hundreds
+            would dominate a network that they share. None: if actions are continuous or observations are no images
+            (IMPALA: if actions are continuous), and the network has no memory.
         not_finite: whether a loss or a gradient that is NaN or infinite raises `NotFinite`, or its step is skipped and
             counted; the tenth in a row raises in either case.
     """
+
+    shares_torso: ClassVar[bool] = False
+    """Whether discrete policies share their network with the values, whatever the observations are."""
 
     unroll: int
     envs: int
@@ -108,16 +114,19 @@ class OnPolicyAgent(Agent):
 
     def _model(self, spec: EnvironmentSpec, network: NetworkFactory | None, *, seed: int) -> ActorCritic:
         network = network or _default_network(spec)
-        separate = self.separate_networks
-        if separate is None:
-            separate = isinstance(spec.action, ContinuousAction)
         with seeded(seed):
             return ActorCritic(
                 spec,
                 Normalised(network) if self.normalise_observations else network,
                 _distribution(spec),
-                separate=separate,
+                separate=self._separate(spec),
             )
+
+    def _separate(self, spec: EnvironmentSpec) -> bool | None:
+        """Whether the networks are separate; None: unless they have memory."""
+        if self.separate_networks is None and not isinstance(spec.action, ContinuousAction):
+            return False if self.shares_torso or has_images(spec.observation) else None
+        return self.separate_networks
 
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """See `Agent`. One queue, in which each block waits until it is taken, once, in the order of insertion.

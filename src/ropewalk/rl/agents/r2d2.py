@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from ropewalk.rl.adders.sequence import SequenceAdder
 from ropewalk.rl.agents.agent import Agent, NetworkFactory
 from ropewalk.rl.agents.discrete_actions import make_action_values, num_discrete_actions
-from ropewalk.rl.agents.replay_ratio import ratio_limiter
+from ropewalk.rl.agents.replay_ratio import ratio_table
 from ropewalk.rl.environments.spec import EnvironmentSpec
 from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
 from ropewalk.rl.learners.optimizers import OptimizerFactory, TorchAdam
@@ -29,7 +29,6 @@ from ropewalk.rl.networks.lstm import LSTM
 from ropewalk.rl.networks.mlp import MLP
 from ropewalk.rl.policies.epsilon_greedy import EpsilonGreedy
 from ropewalk.rl.policies.exploration import EpsilonLadder
-from ropewalk.rl.replay.selectors import Fifo, Prioritized, Uniform
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.schedules import LinearSchedule
 
@@ -156,23 +155,17 @@ class R2D2(Agent):
     def make_tables(self, spec: EnvironmentSpec, *, groups: int, seed: int) -> list[ReplayTable]:
         """Make the table of sequences."""
         del spec
-        assert self.batch_size is not None
-        limiter = ratio_limiter(
-            self.samples_per_insert,
-            min_size=self.learning_starts,
-            batch_size=self.batch_size,
+        table = ratio_table(
+            self.table,
+            samples_per_insert=self.samples_per_insert,
+            learning_starts=self.learning_starts,
+            batch_size=self.items_of_batch(groups),
             items_per_round=self.envs * groups,
+            max_size=self.replay_size,
+            priority_exponent=self.priority_exponent if self.prioritized else None,
+            seed=seed,
         )
-        return [
-            ReplayTable(
-                self.table,
-                sampler=Prioritized(self.priority_exponent) if self.prioritized else Uniform(),
-                remover=Fifo(),
-                max_size=self.replay_size,
-                limiter=limiter,
-                seed=seed,
-            )
-        ]
+        return [table]
 
     def make_adder(self, spec: EnvironmentSpec) -> SequenceAdder:
         """Make what turns blocks into sequences."""

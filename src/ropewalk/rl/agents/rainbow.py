@@ -22,6 +22,7 @@ class Rainbow(DQN):
     unroll: int = 16
     batch_size: int | None = 32
     optimizer: OptimizerFactory = TorchAdam(6.25e-5, eps=1.5e-4)
+    anneal_learning_rate: bool = False
     n_step: int = 3
     dueling: bool = True
     noisy: bool = True

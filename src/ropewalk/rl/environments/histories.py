@@ -8,6 +8,9 @@ from ropewalk.rl.blocks import Block
 from ropewalk.rl.environments.environment import EnvironmentHistory
 from ropewalk.rl.environments.spec import Array
 
+LONG_EPISODE = 1_000_000
+"""Actions of an episode after which a warning says that they are kept."""
+
 
 def fresh_history(num_envs: int) -> EnvironmentHistory:
     """Return the history of environments that were reset once and not stepped."""
@@ -34,4 +37,17 @@ def _one(history: EnvironmentHistory, block: Block, env: int) -> tuple[int, Arra
     return history.episodes[env], np.concatenate([before, action]) if len(before) else action.copy(), ended
 
 
-__all__ = ["advanced", "fresh_history"]
+def told_if_long(history: EnvironmentHistory, group: int) -> str:
+    """Say what to do about an episode that goes on and on, whose actions take memory and a restoration time; or ""."""
+    env = max(range(len(history.actions)), key=lambda env: len(history.actions[env]))
+    if len(history.actions[env]) <= LONG_EPISODE:
+        return ""
+    return (
+        f"episode {history.episodes[env]} of environment {env} of group {group} has more than {LONG_EPISODE:,} steps. "
+        "All of its actions are kept, and would be taken again to restore the environment after a death or from a "
+        "checkpoint; give the environment a limit of steps, such as gymnasium.wrappers.TimeLimit. Asynchronous runs, "
+        "and runs in one process without a checkpoint, keep none"
+    )
+
+
+__all__ = ["LONG_EPISODE", "advanced", "fresh_history", "told_if_long"]

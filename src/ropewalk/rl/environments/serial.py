@@ -48,6 +48,8 @@ class SerialVectorEnvironment(VectorEnvironment):
             episode. "truncate": the episode is truncated with the last observation and no reward, the traceback is
             logged once for each place that raises, and the environment is made again.
         first: environment 0, if it was made already.
+        keeps_history: whether the actions of current episodes are kept for `history`, which takes memory as long as an
+            episode goes on.
 
     Raises:
         ValueError: a space has no counterpart in `EnvironmentSpec`, or an argument is out of range.
@@ -63,6 +65,7 @@ class SerialVectorEnvironment(VectorEnvironment):
         life: int = 0,
         on_error: str = "raise",
         first: GymnasiumEnv | None = None,
+        keeps_history: bool = True,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs is {num_envs}; a vector environment has at least 1")
@@ -80,7 +83,9 @@ class SerialVectorEnvironment(VectorEnvironment):
         self.num_envs = num_envs
         self._encode = action_encoder(self._envs[0].action_space)
         self._rows = ObservationRows(self.spec, num_envs)
-        self._actions = ActionHistory(num_envs, self.spec.action_array)
+        self._actions = ActionHistory(num_envs, self.spec.action_array) if keeps_history else None
+        self._num_steps = [0] * num_envs
+        """Of the current episodes."""
         self._episodes = [life * EPISODES_OF_A_LIFE] * num_envs
         self._ended = [False] * num_envs
         self._failures = [EpisodeFailures() for _ in range(num_envs)]
@@ -97,7 +102,8 @@ class SerialVectorEnvironment(VectorEnvironment):
     def step(self, action: Array) -> Steps:
         num_envs = self.num_envs
         commands = self._encode(action)
-        self._actions.append(action)
+        if self._actions is not None:
+            self._actions.append(action)
         observation = self._rows.empty()
         reward = np.zeros(num_envs, np.float32)
         terminated, truncated = np.zeros(num_envs, np.bool_), np.zeros(num_envs, np.bool_)
@@ -121,7 +127,14 @@ class SerialVectorEnvironment(VectorEnvironment):
                 closing.callback(env.close)
 
     def history(self) -> EnvironmentHistory:
-        actions = tuple(self._actions.of(env) for env in range(self.num_envs))
+        """See the base class.
+
+        Raises:
+            RuntimeError: it was made with keeps_history=False.
+        """
+        if self._actions is None:
+            raise RuntimeError("these environments were made with keeps_history=False, so their actions are not known")
+        actions = tuple(map(self._actions.of, range(self.num_envs)))
         return EnvironmentHistory(tuple(self._episodes), actions, tuple(self._ended))
 
     def resume(self, history: EnvironmentHistory) -> Observation:
@@ -146,7 +159,8 @@ class SerialVectorEnvironment(VectorEnvironment):
                 self._step_one(env, command, observation)
                 if self._ended[env] != (ended and step == len(actions) - 1):
                     raise self._not_the_same(env, history, step + 1)
-        self._actions.restore(history.actions)
+        if self._actions is not None:
+            self._actions.restore(history.actions)
         return self._noted(observation)
 
     def _make(self, env: int) -> GymnasiumEnv:
@@ -161,8 +175,9 @@ class SerialVectorEnvironment(VectorEnvironment):
         return derived_seed(self._seed, "episode", self._group, env, self._episodes[env])
 
     def _begin(self, env: int, episode: int, observation: Observation) -> None:
-        self._episodes[env], self._ended[env] = episode, False
-        self._actions.begin(env)
+        self._episodes[env], self._ended[env], self._num_steps[env] = episode, False, 0
+        if self._actions is not None:
+            self._actions.begin(env)
         seed = self._episode_seed(env)
         while True:
             try:
@@ -177,11 +192,12 @@ class SerialVectorEnvironment(VectorEnvironment):
     def _step_one(
         self, env: int, command: Any, observation: Observation
     ) -> tuple[float, bool, bool, Mapping[str, Any]]:
+        self._num_steps[env] += 1
         try:
             seen, reward, terminated, truncated, info = self._envs[env].step(command)
             self._rows.write(observation, env, seen)
         except Exception as error:
-            self._failed(env, error, f"its step {len(self._actions.of(env))}", "is truncated")
+            self._failed(env, error, f"its step {self._num_steps[env]}", "is truncated")
             self._rows.copy_row(self._observation, observation, env)
             self._ended[env] = True
             return 0.0, False, True, {}

@@ -24,6 +24,7 @@ def make_vector(
     life: int = 0,
     on_error: str | None = None,
     exact: bool = True,
+    keeps_history: bool = True,
 ) -> VectorEnvironment:
     """Make the environments of one group.
 
@@ -36,6 +37,7 @@ def make_vector(
         life: how many actors have had this group before; their episodes are not repeated.
         on_error: see `SerialVectorEnvironment`; None takes the factory's attribute `on_error`, or "raise" without one.
         exact: whether environments that are stepped together must be num_envs; otherwise their number is taken.
+        keeps_history: see `SerialVectorEnvironment`.
 
     Raises:
         TypeError: the factory makes something else.
@@ -52,6 +54,7 @@ def make_vector(
             life=life,
             on_error=on_error or getattr(factory, "on_error", "raise"),
             first=cast("gymnasium.Env[Any, Any]", made),
+            keeps_history=keeps_history,
         )
     if isinstance(made, gymnasium.vector.VectorEnv):
         envs = cast(GymnasiumVectorEnv, made)

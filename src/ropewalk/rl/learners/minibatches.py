@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ropewalk.rl.learners.unrolls import Unrolls, map_tensors
+from ropewalk.pipeline.tracing.trees import map_tensors
+from ropewalk.rl.learners.unrolls import Unrolls
 from ropewalk.rl.networks.actor_critic import ActorCritic
 
 
@@ -35,10 +36,10 @@ class Minibatch:
         """Return parameters (S, P) and values (S,); memory begins with the state that the policy had."""
         unrolls = self.unrolls
         if not unrolls.state:
-            observation = map_tensors(unrolls.observation, lambda array: self.of(array[:-1]).unsqueeze(0))
+            observation = map_tensors(lambda array: self.of(array[:-1]).unsqueeze(0), unrolls.observation)
             params, values, _ = model.unroll(observation, self.of(unrolls.first[:-1]).unsqueeze(0), {})
             return params[0], values[0]
-        observation = map_tensors(unrolls.observation, lambda array: array[:-1, self.index])
+        observation = map_tensors(lambda array: array[:-1, self.index], unrolls.observation)
         state = {name: array[self.index] for name, array in unrolls.state.items()}
         params, values, _ = model.unroll(observation, unrolls.first[:-1, self.index], state)
         counted = unrolls.mask[:, self.index]

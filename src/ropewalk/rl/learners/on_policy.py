@@ -20,12 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from ropewalk.pipeline.tracing.trees import map_tensors
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep, NotFiniteRule
 from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.optimizers import OptimizerFactory
 from ropewalk.rl.learners.reward_scaling import RewardScaling
-from ropewalk.rl.learners.unrolls import Unrolls, map_tensors, unrolls_of
+from ropewalk.rl.learners.unrolls import Unrolls, unrolls_of
 from ropewalk.rl.networks.actor_critic import ActorCritic
 from ropewalk.rl.networks.distributions import ActionDistribution
 from ropewalk.rl.networks.module_arrays import arrays_of
@@ -96,7 +97,7 @@ class OnPolicyLearner(Learner):
         metrics |= self.learn(unrolls, batch.info)
         metrics["num_skipped"] = float(self.gradient_step.num_skipped)
         # The last row begins the next block, and is taken in there.
-        observe(self.model, map_tensors(unrolls.observation, lambda tensor: tensor[:-1]), unrolls.mask)
+        observe(self.model, map_tensors(lambda tensor: tensor[:-1], unrolls.observation), unrolls.mask)
         self.num_updates += 1
         return Update(metrics)
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from ropewalk.pipeline.tracing.trees import map_tensors
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep
 from ropewalk.rl.learners.targets import TargetRule
@@ -20,7 +21,7 @@ from ropewalk.rl.learners.value_learner import BatchLoss, ValueLearner
 from ropewalk.rl.losses.priorities import sequence_priorities
 from ropewalk.rl.losses.td import action_values, sequence_td_loss
 from ropewalk.rl.networks.action_values import ActionValueNetwork
-from ropewalk.rl.networks.torso import State
+from ropewalk.rl.networks.torso import ObservationTensor, State
 from ropewalk.rl.schedules import LinearSchedule
 
 _STATE = "state."
@@ -111,11 +112,9 @@ class R2D2Learner(ValueLearner):
         return self.tensor(array).transpose(0, 1)
 
 
-def _rows(observation: Tensor | dict[str, Tensor], rows: slice) -> Tensor | dict[str, Tensor]:
+def _rows(observation: ObservationTensor, rows: slice) -> ObservationTensor:
     """Those rows of sequences [B, L, ...], time-major."""
-    if isinstance(observation, dict):
-        return {name: entry[:, rows].transpose(0, 1) for name, entry in observation.items()}
-    return observation[:, rows].transpose(0, 1)
+    return map_tensors(lambda tensor: tensor[:, rows].transpose(0, 1), observation)
 
 
 __all__ = ["R2D2Learner"]

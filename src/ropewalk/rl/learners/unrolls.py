@@ -6,7 +6,7 @@ columns of one unroll: [T+1, M, ...] and [T, M, ...].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -82,11 +82,4 @@ def time_major(array: Array) -> Array:
     return np.array(moved).reshape(moved.shape[0], -1, *array.shape[3:])
 
 
-def map_tensors(observation: Tensors, function: Callable[[Tensor], Tensor]) -> Tensors:
-    """Apply a function to each tensor of observations."""
-    if isinstance(observation, Tensor):
-        return function(observation)
-    return {name: function(tensor) for name, tensor in observation.items()}
-
-
-__all__ = ["Tensors", "Unrolls", "map_tensors", "time_major", "unrolls_of"]
+__all__ = ["Tensors", "Unrolls", "time_major", "unrolls_of"]

@@ -23,10 +23,12 @@ from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.learners.gradient_step import GradientStep
 from ropewalk.rl.learners.learner import Learner, Update
 from ropewalk.rl.learners.targets import TargetRule, target_of
+from ropewalk.rl.learners.transitions import as_tensor, observation_tensor
 from ropewalk.rl.losses.priorities import importance_weights
 from ropewalk.rl.networks.action_values import ActionValueNetwork
 from ropewalk.rl.networks.module_arrays import arrays_of
 from ropewalk.rl.networks.noisy import NoisyLinear, draw_noise
+from ropewalk.rl.networks.torso import ObservationTensor
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.schedules import LinearSchedule
 from ropewalk.rl.seeds import derived_seed
@@ -149,15 +151,12 @@ class ValueLearner(Learner):
         self.version: int = state["version"]
 
     def tensor(self, array: Array) -> Tensor:
-        """Return a copy of an array on the learner's device."""
-        return torch.tensor(array, device=self._device)
+        """Return an array on the learner's device; on the processor it may be the same memory."""
+        return as_tensor(array, self._device)
 
-    def observation(self, columns: Mapping[str, Array], prefix: str = "observation") -> Tensor | dict[str, Tensor]:
-        """Return the observation in a batch's columns as tensors; see `environments.spec.observation_of`."""
-        if prefix in columns:
-            return self.tensor(columns[prefix])
-        start = f"{prefix}."
-        return {name.removeprefix(start): self.tensor(columns[name]) for name in columns if name.startswith(start)}
+    def observation(self, columns: Mapping[str, Array], prefix: str = "observation") -> ObservationTensor:
+        """Return the observation in a batch's columns on the learner's device."""
+        return observation_tensor(columns, prefix, self._device)
 
 
 __all__ = ["LEAST_PRIORITY", "BatchLoss", "ValueLearner"]

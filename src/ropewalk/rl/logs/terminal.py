@@ -52,8 +52,7 @@ def line_of(label: str, row: Mapping[str, float | int | str | None]) -> str:
     if (score := row.get("score")) is not None:
         parts.append(f"score {score:.1f}")
     parts += [f"{name} {value:.3g}" for name in _SHOWN if isinstance(value := row.get(name), float)]
-    if bound := row.get("bound"):
-        parts.append(str(bound))
+    parts += [str(words) for words in (row.get("lag"), row.get("bound")) if words]
     return "   ".join(parts)
 
 

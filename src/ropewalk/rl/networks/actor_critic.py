@@ -20,7 +20,8 @@ class ActorCritic(nn.Module):
         network: makes the torso.
         distribution: of the actions.
         separate: whether values have a torso of their own, made by a second call of `network`; its recurrent state has
-            "value." before its names, as policies need only their own torso.
+            "value." before its names, as policies need only their own torso. None: unless the torso has memory, which
+            the values would lack, since only the policy's state is stored with the experience.
 
     Attributes:
         torso: what the policy acts with, together with `policy`.
@@ -30,11 +31,18 @@ class ActorCritic(nn.Module):
     """
 
     def __init__(
-        self, spec: EnvironmentSpec, network: TorsoFactory, distribution: ActionDistribution, *, separate: bool = False
+        self,
+        spec: EnvironmentSpec,
+        network: TorsoFactory,
+        distribution: ActionDistribution,
+        *,
+        separate: bool | None = False,
     ) -> None:
         super().__init__()
         self.torso: Torso = as_torso(network(spec), spec)
         self.policy: nn.Module = policy_head(self.torso.features, distribution)
+        if separate is None:
+            separate = not self.torso.initial_state(1)
         self.value_torso: Torso | None = as_torso(network(spec), spec) if separate else None
         self.value: ValueHead = ValueHead(self.torso.features)
 

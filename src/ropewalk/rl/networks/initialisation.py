@@ -2,7 +2,8 @@
 
 Saxe, McClelland, Ganguli: Exact solutions to the nonlinear dynamics of learning in deep linear neural networks, 2014
 (https://arxiv.org/abs/1312.6120). Gains as in Huang et al.: The 37 Implementation Details of Proximal Policy
-Optimization, 2022, details 2 and 3: sqrt 2 for hidden layers, 0.01 for policies, 1 for values; biases are 0.
+Optimization, 2022, details 2 and 3: sqrt 2 for hidden layers, 0.01 for policies, 1 for values; biases are 0, but for
+networks of action values (`draw_zero_biases`).
 """
 
 from __future__ import annotations
@@ -47,4 +48,17 @@ def orthogonal(layer: Layer, gain: float = HIDDEN_GAIN) -> Layer:
     return layer
 
 
-__all__ = ["HIDDEN_GAIN", "POLICY_GAIN", "VALUE_GAIN", "orthogonal", "seeded"]
+def draw_zero_biases(module: nn.Module) -> None:
+    """Draw the biases of linear and convolutional layers that are all 0, as torch does: within 1 / sqrt(inputs).
+
+    It is for networks whose values are bootstrapped from. With ReLU and without biases, a network is proportional to
+    the size of the observation in each direction, and so are the values of states that are further out than those that
+    were learned from: DQN then diverged on CartPole, to values of 1,800 where 100 is the largest possible one.
+    """
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None and not layer.bias.any():
+            bound = 1 / math.sqrt(layer.weight[0].numel())
+            nn.init.uniform_(layer.bias, -bound, bound)
+
+
+__all__ = ["HIDDEN_GAIN", "POLICY_GAIN", "VALUE_GAIN", "draw_zero_biases", "orthogonal", "seeded"]

@@ -54,6 +54,12 @@ def is_image(spec: ArraySpec) -> bool:
     return spec.dtype == "uint8" and len(spec.shape) == 3
 
 
+def has_images(spec: ArraySpec | Mapping[str, ArraySpec]) -> bool:
+    """Whether observations, or some of their entries, have three axes or more, as images with channels have."""
+    entries = (spec,) if isinstance(spec, ArraySpec) else spec.values()
+    return any(len(entry.shape) >= 3 for entry in entries)
+
+
 def image_shape(spec: EnvironmentSpec, network: str, channels: Channels | None) -> tuple[Channels, int, int, int]:
     """Return where the channels of an image are, and its channels, height and width.
 
@@ -104,4 +110,4 @@ def _num_choices(spec: ArraySpec) -> int:
     return int(spec.high - spec.low) + 1
 
 
-__all__ = ["Channels", "as_image", "as_vector", "image_shape", "is_image", "vector_size"]
+__all__ = ["Channels", "as_image", "as_vector", "has_images", "image_shape", "is_image", "vector_size"]

@@ -6,13 +6,14 @@ insert ─▶ a call, with at most `ahead` under way ─▶ acknowledged
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections import deque
 from concurrent.futures import CancelledError, Future
 from typing import Any
 
-from ropewalk.errors import DeadlineExceeded, ServiceLost, StreamLost
+from ropewalk.errors import CallError, DeadlineExceeded, ServiceLost, StreamLost
 from ropewalk.rl.replay.checking import check_signature
 from ropewalk.rl.replay.here import callable_replay
 from ropewalk.rl.replay.insertion import Insertion
@@ -91,11 +92,17 @@ class Inserter:
         self._settle(0, None if timeout_s is None else time.monotonic() + timeout_s)
 
     def close(self) -> None:
-        """Give up insertions without an answer, each of which is done or not; may be called twice."""
+        """End the stream, and give up insertions without an answer, each of which is done or not; may be called twice.
+
+        Replay is told so, and can tell samplers when no stream is left.
+        """
         for future, _ in self._calls:
             future.cancel()
         self._calls.clear()
-        self._stream = None
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with contextlib.suppress(CallError):  # replay is gone, and its streams with it
+                self._target.end_stream.send(stream.name)
 
     def _begin(self, run_id: str) -> None:
         if self._stream:

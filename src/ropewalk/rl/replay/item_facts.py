@@ -60,7 +60,7 @@ class ItemFacts:
         return positions[np.argsort(self.inserted[positions])]
 
     def reserve(self, num_items: int) -> None:
-        """Make room for so many items more."""
+        """Make room for `num_items` more items."""
         size = self._num_touched + max(0, num_items - self._num_free)
         if size <= self.capacity:
             return

@@ -127,7 +127,7 @@ class ItemTable:
                 )
 
     def reserve(self, num_items: int) -> None:
-        """Make room for so many items more."""
+        """Make room for `num_items` more items."""
         self._facts.reserve(num_items)
         if self.settings.max_times_sampled:
             self._rests = grown(self._rests, self._facts.capacity)
@@ -156,7 +156,7 @@ class ItemTable:
         num = self.formula.num_samples(self.counts, at_most)
         if not self.settings.max_times_sampled or num == 0:
             return num
-        # Sampling ends when fewer than min_size items are there: at the earliest after so many have left.
+        # Sampling ends when fewer than min_size items are there: at the earliest after `leaving` have left.
         leaving = self.counts.size - self.formula.min_size + 1
         if leaving >= num:
             return num

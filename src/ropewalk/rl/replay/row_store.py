@@ -102,7 +102,7 @@ class RowColumn:
         return self._num_touched - self._num_free
 
     def reserve(self, num_rows: int) -> None:
-        """Make room for so many rows more."""
+        """Make room for `num_rows` more rows."""
         size = self._num_touched + max(0, num_rows - self._num_free)
         self._slab.reserve(size)
         self._holders = grown(self._holders, size)

@@ -56,7 +56,8 @@ class ReplayServer:
     Args:
         tables: settings of the tables, or the tables themselves.
         deadlock_s: seconds after which it is an error that inserters and samplers wait for each other, as when an
-            insertion is for two tables of which one is never sampled; six times as long if it was sampled before.
+            insertion is for two tables of which one is never sampled; six times as long if it was sampled before. Also
+            seconds for which samplers wait after all streams that inserted have ended.
     """
 
     def __init__(self, tables: Sequence[ReplayTable] | ReplayTables, deadlock_s: float = 10.0) -> None:
@@ -73,6 +74,7 @@ class ReplayServer:
         self._lives: dict[str, str] = {}
         """By group, the run id of its present life."""
         self._changed = dict.fromkeys(self._names, time.monotonic())
+        self._stream_ended_at = time.monotonic()
         self._life = ReplayLife(_server_name(), uuid.uuid4().hex, False, dict.fromkeys(self._names, 0))
 
     @property
@@ -121,6 +123,7 @@ class ReplayServer:
         """Drop the rows that no item refers to: no more insertions of this stream will come."""
         with self._lock:
             self._tables.end_stream(run_id)
+            self._stream_ended_at = time.monotonic()
 
     def _insert(self, insertion: Insertion, acknowledged: int) -> bool:
         run_id, sequence = insertion.run_id, insertion.sequence
@@ -185,7 +188,7 @@ class ReplayServer:
 
         Raises:
             DeadlineExceeded: the limiter allowed none within `deadline_s`.
-            LimiterDeadlock: neither inserting nor sampling can go on.
+            LimiterDeadlock: neither inserting nor sampling can go on; or all streams that inserted have ended.
         """
         return self._draw(table, batch_size, deadline_s, at_least, lambda num: self._tables.sample(table, num))
 
@@ -392,8 +395,10 @@ class ReplayServer:
             wait.woken.notify()
 
     def _check_deadlock(self) -> None:
-        """End all waits if inserters and samplers wait for each other, and nothing has changed for `deadlock_s`."""
+        """End all waits that cannot end otherwise, when nothing has changed for `deadlock_s`."""
         inserting, sampling = self._lines.all_of("insert"), self._lines.all_of("sample")
+        if sampling and not inserting:
+            self._check_inserters(sampling)
         if not inserting or not sampling:
             return
         begun = max(min(wait.since for wait in side) for side in (inserting, sampling))
@@ -404,6 +409,24 @@ class ReplayServer:
             return
         for wait in (*inserting, *sampling):
             wait.error = LimiterDeadlock(f"for {waited_s:.1f} s, {why}", waited_s=waited_s)
+            wait.woken.notify_all()
+
+    def _check_inserters(self, sampling: Sequence[LimiterWait]) -> None:
+        """End the waits of samplers if all streams have ended, so that nothing will be inserted."""
+        num_ended = self._tables.num_ended_streams
+        begun = max(min(wait.since for wait in sampling), self._stream_ended_at, *self._changed.values())
+        waited_s = time.monotonic() - begun
+        if not num_ended or waited_s < self._deadlock_s:
+            return
+        for wait in sampling:
+            table = wait.tables[0]
+            wait.error = LimiterDeadlock(
+                f"a sampler of table {table!r} has waited for {waited_s:.1f} s, and all streams that inserted have "
+                f"ended ({num_ended}), so that no item will come: {self._describe(table)}. Stop sampling when the "
+                "inserters have ended, or let another stream begin earlier",
+                table=table,
+                waited_s=waited_s,
+            )
             wait.woken.notify_all()
 
     def _is_never_sampled(self, insertions: Sequence[Insertion]) -> bool:
@@ -469,7 +492,8 @@ class Replay(rw.Service[ReplayServer]):
     Args:
         tables: settings of the tables.
         deadlock_s: seconds after which it is an error that inserters and samplers wait for each other, as when an
-            insertion is for two tables of which one is never sampled; six times as long if it was sampled before.
+            insertion is for two tables of which one is never sampled; six times as long if it was sampled before. Also
+            seconds for which samplers wait after all streams that inserted have ended.
     """
 
     def __init__(self, tables: Sequence[ReplayTable], *, deadlock_s: float = 10.0) -> None:

@@ -82,26 +82,26 @@ class ReplayTable:
     @classmethod
     def queue(cls, name: str, size: int, signature: Mapping[str, ArraySpec] | None = None) -> ReplayTable:
         """Return a table whose items are sampled once, the oldest first; inserting waits while it has `size` items."""
-        limiter = QueueLimiter(size)
-        return cls(
-            name,
-            sampler=Fifo(),
-            remover=Fifo(),
-            max_size=size,
-            limiter=limiter,
-            max_times_sampled=1,
-            signature=signature,
-        )
+        return cls._sampled_once(name, Fifo(), QueueLimiter(size), signature)
 
     @classmethod
     def stack(cls, name: str, size: int, signature: Mapping[str, ArraySpec] | None = None) -> ReplayTable:
         """Return a table whose items are sampled once, the newest first; inserting waits while it has `size` items."""
-        limiter = StackLimiter(size)
+        return cls._sampled_once(name, Lifo(), StackLimiter(size), signature)
+
+    @classmethod
+    def _sampled_once(
+        cls,
+        name: str,
+        sampler: Selector,
+        limiter: QueueLimiter | StackLimiter,
+        signature: Mapping[str, ArraySpec] | None,
+    ) -> ReplayTable:
         return cls(
             name,
-            sampler=Lifo(),
+            sampler=sampler,
             remover=Fifo(),
-            max_size=size,
+            max_size=limiter.size,
             limiter=limiter,
             max_times_sampled=1,
             signature=signature,

@@ -155,6 +155,11 @@ class ReplayTables:
         for name, window in stream.windows.items():
             self._store.columns[name].release(window.slots)
 
+    @property
+    def num_ended_streams(self) -> int:
+        """Number of streams, if all of them have ended; 0 if one may go on, or if there was none yet."""
+        return 0 if self._streams.open else len(self._streams.ended)
+
     def next_sequence(self, run_id: str) -> int:
         """Return the number of the insertion that is the next one of a stream; 0 if it has none yet."""
         stream = self._streams.open.get(run_id)

@@ -43,5 +43,5 @@ class AdaptiveASHA(ASHA):
             raise SearchInvalid(f"mode must be {', '.join(map(repr, get_args(AdaptiveMode)))}, not {mode!r}")
         num_possible = len(budgets_from(r, R, eta))
         num_rungs = min(num_possible, checked_count("max_rungs", max_rungs, 1))
-        least = {"conservative": 1, "standard": (num_rungs - 1) // 2 + 1, "aggressive": num_rungs}[mode]
-        super().__init__(R=R, r=r, eta=eta, s=num_possible - num_rungs, max_brackets=num_rungs - least + 1)
+        num_brackets = {"conservative": num_rungs, "standard": num_rungs // 2 + 1, "aggressive": 1}[mode]
+        super().__init__(R=R, r=r, eta=eta, s=num_possible - num_rungs, max_brackets=num_brackets)

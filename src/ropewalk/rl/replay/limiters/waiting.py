@@ -6,7 +6,7 @@ from ropewalk.rl.replay.limiters.limiter import RateLimiter, TableCounts
 
 
 def why_insert_waits(limiter: RateLimiter, counts: TableCounts, num_items: int = 1) -> str:
-    """Say in words why so many items at once may not be inserted; empty: they may."""
+    """Say in words why `num_items` items may not be inserted at once; empty: they may."""
     if limiter.admits(counts, num_items):
         return ""
     owed = limiter.owed(counts) + num_items * limiter.samples_per_insert
@@ -17,7 +17,7 @@ def why_insert_waits(limiter: RateLimiter, counts: TableCounts, num_items: int =
 
 
 def why_sample_waits(limiter: RateLimiter, counts: TableCounts, num_items: int = 1) -> str:
-    """Say in words why so many items may not be sampled; empty: they may."""
+    """Say in words why `num_items` items may not be sampled; empty: they may."""
     if limiter.may_sample(counts, num_items):
         return ""
     if counts.size < limiter.min_size:

@@ -80,11 +80,11 @@ class _InsertionOrder(SelectorState):
 
     @abstractmethod
     def _first_entries(self, num: int) -> Keys:
-        """Return so many entries from the end where keys are chosen, or all there are."""
+        """Return `num` entries from the end where keys are chosen, or all there are."""
 
     @abstractmethod
     def _pass(self, num: int) -> None:
-        """Leave out so many entries at the end where keys are chosen; none of them is a key any more."""
+        """Leave out `num` entries at the end where keys are chosen; none of them is a key any more."""
 
     def clear(self) -> None:
         self._start = self._end = self._size = 0

@@ -1,0 +1,29 @@
+"""Programs of experiments, looked at before they are launched."""
+
+from __future__ import annotations
+
+import ropewalk as rw
+from ropewalk import rl
+from ropewalk.rl.assembly import Assembly
+from ropewalk.rl.distributed import ProcessCounts, build_program
+
+EXPERIMENT = rl.Experiment(rl.IMPALA(unroll=8, envs=1, batch_size=2), rl.Gymnasium("CartPole-v1"), rl.MLP((4,)))
+
+
+def test_all_nodes_have_the_restart_rule_that_is_given_and_learners_restart_together() -> None:
+    rule = rw.Restart("always", max_restarts=2)
+    for learners in (1, 2):
+        program = build_program(
+            Assembly(EXPERIMENT, 2), ProcessCounts(2, "async", evaluators=1, learners=learners), restart=rule
+        )
+        rules = {spec.name: spec.restart for spec in program.specs}
+        together = "together" if learners == 2 else "alone"
+        assert rules.pop("learner") == rw.Restart("always", max_restarts=2, strategy=together)
+        assert rules == {"actors": rule, "evaluators": rule}
+
+
+def test_checkpoints_of_learners_are_paced_by_their_cost() -> None:
+    for mode in ("async", "lockstep"):
+        program = build_program(Assembly(EXPERIMENT, 1), ProcessCounts(1, mode))  # type: ignore[arg-type]
+        (learner,) = (spec for spec in program.specs if spec.name == "learner")
+        assert learner.checkpoint_s is None, "many gigabytes of replay are saved less often than a few weights"
