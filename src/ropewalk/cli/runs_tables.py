@@ -120,7 +120,7 @@ def show_parts(report: RunReport, now: float) -> Iterator[tuple[str, str | _Rows
                 for c in report.checkpoints]  # fmt: skip
         yield "checkpoints", ([("step", "size", "score", "written", "path"), *rows], {0, 1, 2})
     if report.artifacts:
-        rows = [(escaped(a.name), a.kind, shown_size(a.size_bytes), number(a.step), escaped(a.path))
+        rows = [(escaped(a.name), escaped(a.kind), shown_size(a.size_bytes), number(a.step), escaped(a.path))
                 for a in report.artifacts]  # fmt: skip
         yield "artifacts", ([("name", "kind", "size", "step", "path"), *rows], {2, 3})
     if report.events:

@@ -51,6 +51,11 @@ def num_blocks(store: RunStore) -> int:
         return connection.execute(select(func.count()).select_from(BLOCKS)).scalar_one()
 
 
+def is_file(store: RunStore) -> bool:
+    """Whether only this user can have written the store."""
+    return store._engine.dialect.name == "sqlite"
+
+
 class Runs:
     """Runs and how they are found."""
 
@@ -462,13 +467,21 @@ class Removal:
         store.delete("r1")
         assert store.runs() == []
 
-    def test_the_folder_of_a_run_is_deleted_with_it(self, store: RunStore, tmp_path: Path) -> None:
-        folder = tmp_path / "r1"
+    @pytest.mark.parametrize("id", ["0123456789ab", "0123456789-7", "0123456789abcdef.t3"])
+    def test_the_folder_of_a_run_is_deleted_with_it(self, store: RunStore, tmp_path: Path, id: str) -> None:
+        folder = tmp_path / id
         (folder / "checkpoints").mkdir(parents=True)
         (folder / "checkpoints" / "weights").write_text("x")
-        begin(store, "r1", folder=str(folder))
-        store.delete("r1")
-        assert [path.name for path in tmp_path.iterdir() if "r1" in path.name] == []
+        begin(store, id, folder=str(folder))
+        store.delete(id)
+        assert [path.name for path in tmp_path.iterdir() if id in path.name] == []
+
+    def test_a_folder_whose_name_was_no_accident_is_not_deleted(self, store: RunStore, tmp_path: Path) -> None:
+        (tmp_path / "thesis").mkdir()
+        (tmp_path / "thesis" / "chapter.tex").write_text("x")
+        begin(store, "thesis", folder=str(tmp_path / "thesis"))
+        store.delete("thesis")
+        assert (tmp_path / "thesis" / "chapter.tex").exists()
 
     def test_of_a_folder_that_is_not_of_a_run_alone_only_its_files_are_deleted(
         self, store: RunStore, tmp_path: Path
@@ -483,15 +496,16 @@ class Removal:
         artifacts = [ArtifactKept(str(n), str(path), "file", 1, "", NOW) for n, path in enumerate(paths)]
         begin(store, "r1", *artifacts, CheckpointKept(1, str(folder / "step-1"), 1, NOW), folder=str(folder))
         store.delete("r1")
-        assert sorted(path.name for path in folder.iterdir()) == ["link", "thesis.tex"]
+        kept = ["link", "thesis.tex"] if is_file(store) else ["link", "plot.png", "step-1", "thesis.tex"]
+        assert sorted(path.name for path in folder.iterdir()) == kept
         assert (outside / "data").exists()
 
     def test_a_link_in_place_of_a_folder_is_not_followed(self, store: RunStore, tmp_path: Path) -> None:
         (tmp_path / "precious").mkdir()
         (tmp_path / "precious" / "data").write_text("x")
-        (tmp_path / "r1").symlink_to(tmp_path / "precious")
-        begin(store, "r1", folder=str(tmp_path / "r1"))
-        store.delete("r1")
+        (tmp_path / "0123456789ab").symlink_to(tmp_path / "precious")
+        begin(store, "0123456789ab", folder=str(tmp_path / "0123456789ab"))
+        store.delete("0123456789ab")
         assert (tmp_path / "precious" / "data").exists()
 
     def test_records_of_a_deleted_run_are_dropped(self, store: RunStore, caplog: pytest.LogCaptureFixture) -> None:

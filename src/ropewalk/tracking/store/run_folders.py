@@ -1,13 +1,15 @@
 """Folders of runs: where they are, and what of them may be deleted with a run.
 
 The folder of a run comes from its records, so it may be anything: the user's home, or a link to it. Only a real folder
-that is named after the run belongs to it alone.
+that is named after the run belongs to it alone, and only if the id is one that was made at random: in a database of
+several users, a run with the id "thesis" may be a trap.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import stat
 from collections.abc import Collection
@@ -15,6 +17,9 @@ from pathlib import Path
 
 from ropewalk.atomic_files import remove_folder
 from ropewalk.errors import StoreError
+
+_MADE_ID = re.compile(r"[0-9a-f]{10,}([.-][0-9a-z]+)*")
+"""An id of random hexadecimal digits; those of trials have a number after it."""
 
 
 class RemovedFolder:
@@ -44,7 +49,7 @@ class RemovedFolder:
         if folder is None or not folder.is_absolute() or not _is_real_folder(folder):
             return
         try:
-            if folder.name == self._run:
+            if folder.name == self._run and _MADE_ID.fullmatch(self._run):
                 remove_folder(folder, folder.with_name(f".{folder.name}.deleted"))
                 return
             for path in self._files:

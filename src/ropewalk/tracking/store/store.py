@@ -182,7 +182,8 @@ class RunStore(StoredRuns):
         """Delete a run and those that belong to it, such as the trials of a search, with their folders.
 
         A folder is deleted if its name is the id of the run. Of another folder, which may hold more than this run, only
-        the artifacts and checkpoints of the run are deleted.
+        the artifacts and checkpoints of the run are deleted; and nothing if the store is a database, in which another
+        user may have written their paths.
 
         Args:
             run: id of the run.
@@ -202,8 +203,7 @@ class RunStore(StoredRuns):
                 f"while it is running; stop it first: ropewalk runs stop {running[0]}",
                 runs=tuple(running),
             )
-        files = {one.id: [*self.artifacts(one.id), *self.checkpoints(one.id)] for one in family}
-        removed = [RemovedFolder(one.id, one.folder, [file.path for file in files[one.id]]) for one in family]
+        removed = [RemovedFolder(one.id, one.folder, self._files(one.id)) for one in family]
         ids = [one.id for one in family]
         with writing(self._engine, self.where) as connection:
             connection.execute(delete(RUNS).where(RUNS.c.id.in_(ids)))
@@ -211,6 +211,12 @@ class RunStore(StoredRuns):
             folder.remove(self.where)
         self._give_back_pages()
         return ids
+
+    def _files(self, run: str) -> list[str]:
+        """Return the paths of a run's files that may be deleted one by one."""
+        if self._engine.dialect.name != "sqlite":
+            return []
+        return [file.path for file in (*self.artifacts(run), *self.checkpoints(run))]
 
     def _give_back_pages(self) -> None:
         if self._engine.dialect.name != "sqlite":
