@@ -159,6 +159,16 @@ def test_values_of_far_observations_are_not_proportional_to_those_of_near_ones(a
     assert (features[1] - 100 * features[0]).abs().max() > 1
 
 
+def test_values_of_the_default_network_do_not_grow_with_the_observation() -> None:
+    """An update would raise the values of states further out more than those that it learns from, and diverge."""
+    network = DQN().make_network(SPEC, None, 0)
+    near = torch.tensor([[0.1, -0.2, 0.3, 0.1]])
+    with torch.no_grad():
+        values = {size: network(size * near) for size in (1.0, 100.0, 10_000.0)}
+    assert (values[10_000.0] - values[100.0]).abs().max() < 0.1
+    assert (values[100.0] - values[1.0]).abs().max() > 0.1, "it tells sizes apart"
+
+
 def test_noise_differs_between_updates_and_follows_from_the_seed() -> None:
     agent = Rainbow(hidden=8, atoms=11, optimizer=TorchAdam(0.0))  # so that only the noise changes the loss
     losses = [

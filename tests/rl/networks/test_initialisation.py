@@ -47,6 +47,11 @@ def test_memory_is_orthogonal_with_gain_1_and_no_bias() -> None:
     assert not parameters["bias_hh_l0"].any()
 
 
+def test_normalised_layers_have_biases_without_which_the_size_of_an_observation_is_lost() -> None:
+    layers = [layer for layer in MLP((16, 8), layer_norm=True)(VECTOR).body if isinstance(layer, nn.Linear)]
+    assert len(layers) == 2 and all(layer.bias.abs().min() > 0 for layer in layers)
+
+
 def test_biases_that_are_0_are_drawn_and_others_stay() -> None:
     own = nn.Linear(4, 3)
     before = own.bias.detach().clone()

@@ -3,7 +3,7 @@
 Saxe, McClelland, Ganguli: Exact solutions to the nonlinear dynamics of learning in deep linear neural networks, 2014
 (https://arxiv.org/abs/1312.6120). Gains as in Huang et al.: The 37 Implementation Details of Proximal Policy
 Optimization, 2022, details 2 and 3: sqrt 2 for hidden layers, 0.01 for policies, 1 for values; biases are 0, but for
-networks of action values (`draw_zero_biases`).
+networks of action values and normalised layers (`draw_zero_biases`).
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def orthogonal(layer: Layer, gain: float = HIDDEN_GAIN) -> Layer:
 def draw_zero_biases(module: nn.Module) -> None:
     """Draw the biases of linear and convolutional layers that are all 0, as torch does: within 1 / sqrt(inputs).
 
-    It is for networks whose values are bootstrapped from. With ReLU and without biases, a network is proportional to
-    the size of the observation in each direction, and so are the values of states that are further out than those that
-    were learned from: DQN then diverged on CartPole, to values of 1,800 where 100 is the largest possible one.
+    With ReLU and without biases, a network is proportional to the size of the observation in each direction, and so are
+    the values of states that are further out than those that were learned from; values that are bootstrapped from them
+    diverge more easily. With normalised layers and without biases, the size of the observation is lost.
     """
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d) and layer.bias is not None and not layer.bias.any():

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ropewalk.rl.environments.spec import ArraySpec, EnvironmentSpec
 from ropewalk.rl.networks.activations import activation
-from ropewalk.rl.networks.initialisation import orthogonal
+from ropewalk.rl.networks.initialisation import draw_zero_biases, orthogonal
 from ropewalk.rl.networks.preprocessing import as_vector, vector_size
 from ropewalk.rl.networks.torso import FeedForwardTorso, ObservationTensor
 
@@ -19,7 +19,7 @@ class MLP:
     """Settings of a multilayer perceptron; called with a spec, it makes the torso.
 
     Observations of several names are joined; see `ropewalk.rl.networks.preprocessing`. Weights are orthogonal with gain
-    sqrt 2, biases 0.
+    sqrt 2, biases 0, or drawn where layers are normalised.
 
     Args:
         hidden: number of units of each layer; () passes the flat observation on.
@@ -56,6 +56,8 @@ class MLPTorso(FeedForwardTorso):
             layers.append(activation(settings.activation))
             size = units
         self.body: nn.Sequential = nn.Sequential(*layers)
+        if settings.layer_norm:  # of W x alone, without a bias, it would forget the size of x
+            draw_zero_biases(self.body)
         self.features = size
 
     def forward(self, observation: ObservationTensor) -> Tensor:
