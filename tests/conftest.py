@@ -201,7 +201,7 @@ def _end_sessions() -> None:
     """A session outlives its last pool for a moment, for the next one; here nobody waits for it."""
     sessions = sys.modules.get("ropewalk.processes.open_sessions")
     for session in sessions.all_sessions() if sessions else []:
-        if session is not kept.session:
+        if session not in (kept.session, kept.of_folder):
             session.close()
     tracker = sys.modules.get("multiprocessing.resource_tracker")
     # The standard library's own helper process, which it ends with the interpreter.

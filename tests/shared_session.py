@@ -57,6 +57,8 @@ class Kept:
         """Whether all processes are forked with that module, whatever programs preload."""
         self.with_depot = False
         self.session: rw.Session | None = None
+        self.of_folder: rw.Session | None = None
+        """The session that stays open for the modules of a folder, which start their processes in it by name."""
         self._agents: set[int] = set()
         self._services: set[str] = set()
         self._held: object = None
@@ -97,7 +99,8 @@ class Kept:
     def own_processes(self) -> set[int]:
         """The agent and its fork servers, which begin with what is preloaded for the first time."""
         found: set[int] = set()
-        for agent in self._agents if self.session else ():
+        agents = self._agents if self.session else set[int]()
+        for agent in agents.union(self.of_folder.agent_pids() if self.of_folder else ()):
             with contextlib.suppress(psutil.Error):
                 found |= {child.pid for child in psutil.Process(agent).children() if child.name() == "rw-forkserver"}
         return found
