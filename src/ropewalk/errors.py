@@ -31,7 +31,7 @@
     │   ├── CallCycle                         calls wait for each other in a cycle
     │   └── ProgramStopped                    the program is being stopped and takes no more calls
     ├── ProgramFailed                         a node failed, and the program with it; says which node, and why
-    ├── FailedForGood                         raised in a node whose restart would fail in the same way; ends the program
+    ├── FailedForGood                         a restart of the node would fail in the same way; ends the program
     ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
     ├── CheckpointCorrupt                     a saved state is damaged; says which file, and how that was detected
     ├── HandleNotConnected (AttributeError)   a handle was used as if it were a client
