@@ -302,7 +302,7 @@ def test_the_folder_of_a_run_must_still_be_there(store: RunStore, capsys: pytest
     assert "its command cannot be run in /no/such/folder" in capsys.readouterr().err
 
 
-def test_a_command_stores_what_a_killed_writer_left(store: RunStore) -> None:
+def test_a_command_finds_what_a_killed_writer_left(store: RunStore) -> None:
     run = make(store, "left", state="failed")
     journal = RecordJournal(store)
     journal.append([RunRecord(run, Metrics("", ["loss"], [0.5], 7, 3.0))])

@@ -13,6 +13,7 @@ import pytest
 
 from ropewalk.tracking import RunStore
 from ropewalk.tracking.checkpoints import CheckpointFolder
+from ropewalk.tracking.journal import recover
 
 SCRIPTS = Path(__file__).with_name("scripts.py")
 
@@ -34,6 +35,7 @@ def test_a_killed_script_is_lost_and_what_it_logged_before_is_kept(store_path: P
                 break
         process.send_signal(signal.SIGKILL)
         printed = 300 + len(process.stdout.readlines())
+    recover(store)  # as everything that opens the store does
     values = [int(value) for value in store.points(run, "number").values]
     assert values == list(range(1, len(values) + 1)), "nothing is missing in between"
     assert 0 < len(values) <= printed + 1

@@ -11,7 +11,6 @@ import typer
 from ropewalk import tracking
 from ropewalk.errors import FileNotTrusted, RunNotFound, RunStillRunning, SettingsError, StoreError
 from ropewalk.escaping import escaped_lines
-from ropewalk.tracking.journal import recover
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunStore
@@ -33,8 +32,6 @@ def opened(store: str | None) -> Generator[RunStore]:
     """
     try:
         with tracking.open_store(store, create=False) as opened_store:
-            with contextlib.suppress(StoreError):  # a store that can only be read shows what it has
-                recover(opened_store)
             yield opened_store
     except (RunNotFound, SettingsError, ModuleNotFoundError) as error:
         raise failure(str(error), 2) from None

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
 
-from ropewalk.errors import StoreError
 from ropewalk.processes import open_sessions
 from ropewalk.processes.given_run import listen_to_deaths
 from ropewalk.processes.record_relay import RecordBatch, listen_everywhere
@@ -32,7 +31,7 @@ from ropewalk.tracking.current import current_run, set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.given_runs import id_given
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunStopped, RunTerminated, outcome_of
-from ropewalk.tracking.journal import RecordJournal, recover
+from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.launcher_records import LauncherRecords
 from ropewalk.tracking.observed_run import event_of_death
 from ropewalk.tracking.records import (
@@ -96,8 +95,6 @@ class DetachedRun:
         self._interrupted: BaseException | None = None
         self._system: SystemMetrics | None = None
         self._handled: list[tuple[int, Any]] = []
-        with contextlib.suppress(StoreError):  # the next run tries it again
-            recover(store)
         self._writer = StoreWriter(store, store.where, journal=RecordJournal(store))
         self._copies = [StoreWriter(sink, type(sink).__name__) for sink in sinks]
 

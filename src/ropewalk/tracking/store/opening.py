@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError
 from ropewalk import settings
 from ropewalk.atomic_files import open_new_file
 from ropewalk.errors import FileNotTrusted, StoreCorrupt, StoreError, StoreMissing
+from ropewalk.tracking.journal import recover
 from ropewalk.tracking.store.databases import file_engine, server_engine
 from ropewalk.tracking.store.migrating import migrate
 from ropewalk.tracking.store.store import RunStore
@@ -46,7 +47,13 @@ def open_store(where: str | Path | None = None, *, create: bool = True) -> RunSt
         StoreError: the store cannot be opened.
         FileNotTrusted: another user could have written the file.
     """
-    text = str(settings.current().store if where is None else where)
+    store = _open(str(settings.current().store if where is None else where), create=create)
+    with contextlib.suppress(StoreError):  # a store that can only be read shows what it has
+        recover(store)
+    return store
+
+
+def _open(text: str, *, create: bool) -> RunStore:
     if "://" not in text:
         return _open_file(Path(text).expanduser(), create=create)
     try:
