@@ -287,7 +287,7 @@ def test_an_exception_in_the_loop_of_a_trainer_is_the_cause_of_its_end(store: Ru
 # --- experiments ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("actors", [0, 1])
+@pytest.mark.parametrize("actors", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_an_experiment_keeps_the_rows_of_its_log(store: RunStore, actors: int) -> None:
     agent = rl.PPO(envs=2, unroll=8)
     experiment = rl.Experiment(agent, rl.Gymnasium("CartPole-v1"), steps=64, evaluation=rl.Evaluation(32, episodes=1))
