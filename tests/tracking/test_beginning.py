@@ -1,4 +1,4 @@
-"""`rw.track`, with a real store; what ends processes is in `test_track_processes.py`."""
+"""`rw.track`, with a real store; what ends processes is in `test_beginning_processes.py`."""
 
 from __future__ import annotations
 
