@@ -27,7 +27,8 @@ def _cheap_facts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin(store: RunStore, **options: Any) -> rw.tracking.Run:
-    return rw.track("digits", store=store, **{"system": False, **options})
+    given: dict[str, Any] = {"system": False, **options}
+    return rw.track("digits", store=store, **given)
 
 
 def wait_until(condition: Any) -> None:
