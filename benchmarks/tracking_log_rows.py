@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,13 @@ Log = Callable[[dict[str, float], int], object]
 
 
 @contextlib.contextmanager
-def ours(folder: str) -> Iterator[Log]:
+def ours(folder: str) -> Generator[Log]:
     with rw.track("bench", store=Path(folder, "runs.db")) as run:
         yield lambda values, step: run.log(values, step=step)
 
 
 @contextlib.contextmanager
-def mlflow(folder: str) -> Iterator[Log]:
+def mlflow(folder: str) -> Generator[Log]:
     os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     import mlflow
 
@@ -56,7 +56,7 @@ def mlflow(folder: str) -> Iterator[Log]:
 
 
 @contextlib.contextmanager
-def trackio(folder: str) -> Iterator[Log]:
+def trackio(folder: str) -> Generator[Log]:
     os.environ.update(TRACKIO_DIR=folder, HF_HUB_OFFLINE="1")
     import trackio
 
@@ -66,7 +66,7 @@ def trackio(folder: str) -> Iterator[Log]:
 
 
 @contextlib.contextmanager
-def wandb(folder: str) -> Iterator[Log]:
+def wandb(folder: str) -> Generator[Log]:
     import wandb
 
     run = wandb.init(project="bench", mode="offline", dir=folder, settings=wandb.Settings(silent=True, console="off"))

@@ -40,7 +40,8 @@ def main() -> float:
 
     torch.manual_seed(0)
     train_x, train_y, test_x, test_y = digits()
-    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    first = nn.Linear(64, 64)
+    model = nn.Sequential(first, nn.ReLU(), nn.Linear(64, 10))
     accuracy = 0.0
     policy = rw.tracking.CheckpointPolicy(keep=3, best="validation/accuracy")
     with rw.track("digits", config={"lr": options.lr, "epochs": options.epochs}, seed=0, checkpoints=policy) as run:
@@ -50,6 +51,7 @@ def main() -> float:
             model.load_state_dict(saved.state["model"])
             optimizer.load_state_dict(saved.state["optimizer"])
         for epoch in run.steps(run.config["epochs"]):
+            loss = torch.tensor(0.0)
             for some in torch.randperm(len(train_x)).split(64):
                 loss = F.cross_entropy(model(train_x[some]), train_y[some])
                 optimizer.zero_grad()
@@ -61,7 +63,7 @@ def main() -> float:
             run.checkpoint({"model": model, "optimizer": optimizer})
             print(f"epoch {epoch}: loss {loss.item():.3f}, {accuracy:.1%} of the test right", flush=True)
             time.sleep(options.rest)
-        run.image("weights", model[0].weight.detach().abs())
+        run.image("weights", first.weight.detach().abs())
         print(f"kept as {run.name}: ropewalk runs show {run.id}")
     return accuracy
 

@@ -38,7 +38,7 @@ def fill_the_disk() -> None:
                 print("written" if is_written else "waits", run.checkpoint({"n": step}), flush=True)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
             run.log({f"loss/{layer}": step for layer in range(20)})
-        print("written" if run.flush() else "waits", run.checkpoint({"n": step}), flush=True)
+        print("written" if run.flush() else "waits", run.checkpoint({"n": run.step}), flush=True)
 
 
 def leave_by_sys_exit() -> None:

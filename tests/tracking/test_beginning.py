@@ -1,4 +1,4 @@
-"""`rw.track`, with a real store; what ends processes is in `test_track_processes.py`."""
+"""`rw.track`, with a real store; what ends processes is in `test_beginning_processes.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def _cheap_facts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def begin(store: RunStore, **options: Any) -> rw.tracking.Run:
-    return rw.track("digits", store=store, **{"system": False, **options})
+    given: dict[str, Any] = {"system": False, **options}
+    return rw.track("digits", store=store, **given)
 
 
 def wait_until(condition: Any) -> None:

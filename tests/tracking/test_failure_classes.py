@@ -18,6 +18,7 @@ def test_what_differs_from_one_time_to_the_next_does_not_matter() -> None:
 
 
 def test_the_place_is_the_users_own_code_and_not_a_librarys() -> None:
+    found = ""
     try:
         json.loads("{")
     except ValueError as error:

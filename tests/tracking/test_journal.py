@@ -108,6 +108,26 @@ def test_a_record_that_cannot_be_encoded_keeps_back_no_other(store: RunStore) ->
     assert recover(store) == 2
 
 
+def test_a_forked_child_does_not_keep_the_journal_of_a_killed_parent(store: RunStore) -> None:
+    journal = RecordJournal(store)
+    writer = StoreWriter(store, "store", gather_s=60.0, journal=journal)
+    journal.append([CREATED, metrics(1)])
+    ready, go = os.pipe(), os.pipe()
+    pid = os.fork()  # the writer leaves the journal to the parent, as after every fork
+    if pid == 0:
+        os.write(ready[1], b"x")
+        os.read(go[0], 1)
+        os._exit(0)
+    os.read(ready[0], 1)
+    abandon(journal)
+    assert recover(store) == 2, "although the child is alive"
+    os.write(go[1], b"x")
+    os.waitpid(pid, 0)
+    for end in (*ready, *go):
+        os.close(end)
+    writer.close()
+
+
 class Slow:
     """A store whose transactions take a second of CPU time, as far as its writer can see."""
 

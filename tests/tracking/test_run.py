@@ -54,7 +54,7 @@ def test_numbers_are_logged_by_mapping_and_by_keyword(tmp_path: Path, sink: Reco
     run = make_run(tmp_path, sink)
     run.log({"loss": torch.tensor(0.5), "by": {"class": np.float32(2)}}, step=3)
     run.log(accuracy=1, step=0.5, group="validation")
-    run.log(loss=1.0, step=torch.tensor(4))
+    run.log(loss=1.0, step=torch.tensor(4))  # type: ignore[arg-type]
     assert logged(sink) == [
         ("", 3, {"loss": 0.5, "by/class": 2.0}),
         ("validation", 0.5, {"accuracy": 1.0}),

@@ -24,7 +24,8 @@ def make(target: Batches) -> Iterator[Callable[..., StoreWriter]]:
     made: list[StoreWriter] = []
 
     def make(**options: Any) -> StoreWriter:
-        made.append(StoreWriter(target, "runs.db", **{"gather_s": 0.001, "retry_s": 0.01, **options}))
+        given: dict[str, Any] = {"gather_s": 0.001, "retry_s": 0.01, **options}
+        made.append(StoreWriter(target, "runs.db", **given))
         return made[-1]
 
     yield make

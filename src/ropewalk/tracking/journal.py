@@ -106,6 +106,12 @@ class RecordJournal:
         self._file = -1
         return is_needed
 
+    def leave_to_parent(self) -> None:
+        """In a child after a fork: close it, and leave it and its lock to the parent."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
     def _give_up(self, error: OSError) -> None:
         _log.debug("no journal at %s: %s", self._path, error)  # the store tells the user, if it cannot be written too
         if self._file >= 0:

@@ -275,6 +275,8 @@ class StoreWriter:
     def become_childs(self) -> None:
         """In a child after a fork: the records and the thread are the parent's."""
         self._is_of_child = True
+        if self._journal is not None:
+            self._journal.leave_to_parent()
         self._arrived, self._batch, self._regular, self._journal = deque(), [], [], None
 
     def _warn_in_child(self) -> None:
