@@ -18,11 +18,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import settings
 
-from tests.left_behind import MARK, Scan, Snapshot
+from tests.left_behind import MARK, Scan, Snapshot, began_at
 from tests.shared_session import kept
 
 pytest_plugins = [
@@ -34,6 +33,8 @@ pytest_plugins = [
     "tests.lab.ssh",
     "tests.lab.slurm",
     "tests.lab.docker",
+    "tests.lab.postgresql",
+    "tests.lab.small_disk",
 ]
 
 #: Where the fixtures are that make machines and clusters: tests that use one of them are of the lab.
@@ -200,7 +201,7 @@ def _end_sessions() -> None:
     """A session outlives its last pool for a moment, for the next one; here nobody waits for it."""
     sessions = sys.modules.get("ropewalk.processes.open_sessions")
     for session in sessions.all_sessions() if sessions else []:
-        if session is not kept.session:
+        if session not in (kept.session, kept.of_folder):
             session.close()
     tracker = sys.modules.get("multiprocessing.resource_tracker")
     # The standard library's own helper process, which it ends with the interpreter.
@@ -209,10 +210,10 @@ def _end_sessions() -> None:
         tracker._resource_tracker._stop()
 
 
-def _end(processes: dict[tuple[int, float], str]) -> None:
+def _end(processes: set[tuple[int, int]]) -> None:
     """End what a failed test left, so that the next one does not suffer from it."""
     for pid, started in processes:
-        with contextlib.suppress(psutil.Error, OSError, ChildProcessError):
-            if psutil.Process(pid).create_time() == started:
+        with contextlib.suppress(OSError):
+            if began_at(pid) == started:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

@@ -27,14 +27,19 @@ from ropewalk.sharing.membership import member_of
 from tests.left_behind import GRACE_S
 
 
-def warm_session(module: str) -> rw.Session:
-    """A session whose fork servers have the module of the tests: each process would take 200 ms to import it."""
+def warm_session(module: str, *, only: bool = False) -> rw.Session:
+    """A session whose fork servers have the module of the tests: each process would take 200 ms to import it.
+
+    Args:
+        module: what they have imported.
+        only: also where a program says what its processes share.
+    """
     session = rw.Session()
     session.__enter__()
     start = session.processes.start
 
     def start_warm(spec: ProcessSpec, owner: Owner) -> str:
-        if not spec.preload and owner is not session._services:
+        if (only or not spec.preload) and owner is not session._services:
             spec = dataclasses.replace(spec, preload=(module,))
         return start(spec, owner)
 
@@ -48,8 +53,12 @@ class Kept:
     def __init__(self) -> None:
         self.module = ""
         """The module that wants one, if any."""
+        self.only = False
+        """Whether all processes are forked with that module, whatever programs preload."""
         self.with_depot = False
         self.session: rw.Session | None = None
+        self.of_folder: rw.Session | None = None
+        """The session that stays open for the modules of a folder, which start their processes in it by name."""
         self._agents: set[int] = set()
         self._services: set[str] = set()
         self._held: object = None
@@ -61,7 +70,7 @@ class Kept:
         if cold:
             self.close()
         if self.module and not cold and self.session is None:
-            self.session = warm_session(self.module)
+            self.session = warm_session(self.module, only=self.only)
             with rw.Pool(1, session=self.session) as pool:
                 pool.apply(abs, (-1,))
                 if self.with_depot:
@@ -90,7 +99,8 @@ class Kept:
     def own_processes(self) -> set[int]:
         """The agent and its fork servers, which begin with what is preloaded for the first time."""
         found: set[int] = set()
-        for agent in self._agents if self.session else ():
+        agents = self._agents if self.session else set[int]()
+        for agent in agents.union(self.of_folder.agent_pids() if self.of_folder else ()):
             with contextlib.suppress(psutil.Error):
                 found |= {child.pid for child in psutil.Process(agent).children() if child.name() == "rw-forkserver"}
         return found

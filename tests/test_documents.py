@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import inspect
 import json
@@ -83,36 +84,69 @@ def complaints(said: str) -> list[str]:
     return [line for line in said.splitlines() if "times vary by" not in line]
 
 
-def test_the_program_of_the_page_on_pipelines_runs(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "pipeline.md").read_text()
-    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "program.py").write_text(program)
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, complaints(done.stderr)) == (0, [])
-    assert "3 stages, one_f_one_b, 8 micro-batches in a step" in done.stdout
-    assert "tensor(2." in done.stdout.splitlines()[-1]
-    (grid,) = re.findall(r"```\n(worker 0 .*?)```", page, re.DOTALL)
-    assert grid in done.stdout
+ALL_OF_THEM = """
+import json, sys, traceback
+for name, program in json.load(open("programs.json")).items():
+    print(f"--- {name}", flush=True)
+    print(f"--- {name}", file=sys.stderr, flush=True)
+    try:
+        exec(compile(program, name, "exec"), {"__name__": "__main__"})
+    except BaseException:
+        traceback.print_exc()
+"""
 
 
-@pytest.mark.parametrize(("number", "says"), [(0, r"loss 0\.\d+"), (1, "Gradient exchange, 5 steps")])
-def test_the_programs_of_the_page_on_exchanges_run(number: int, says: str, tmp_path: Path) -> None:
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "exchange.md").read_text(), re.DOTALL)
-    assert len(programs) == 2
-    (tmp_path / "program.py").write_text(programs[number])
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, complaints(done.stderr)) == (0, [])
-    assert re.search(says, done.stdout), done.stdout
+def printed_by(programs: dict[str, str], folder: Path) -> dict[str, tuple[str, list[str]]]:
+    """What each program prints, and what it complains of; one after the other, in one process and one session.
+
+    Each of its processes imports torch once. That a program is a file of its own, the others of the pages show.
+    """
+    (folder / "programs.json").write_text(json.dumps(programs))
+    (folder / "page.py").write_text(ALL_OF_THEM)
+    done = subprocess.run([sys.executable, "page.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    out, err = (re.split(r"^--- (.*)\n", said, flags=re.MULTILINE) for said in (done.stdout, done.stderr))
+    words = dict(zip(err[1::2], err[2::2], strict=True))
+    return {name: (text, complaints(words[name])) for name, text in zip(out[1::2], out[2::2], strict=True)}
 
 
-@pytest.mark.parametrize(("number", "says"), [(0, "one_f_one_b on 2 workers, 4 mi"), (1, "^2 replicas, loss 0")])
-def test_the_programs_of_the_page_on_training_run(number: int, says: str, tmp_path: Path) -> None:
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "training.md").read_text(), re.DOTALL)
-    assert len(programs) == 2
-    (tmp_path / "program.py").write_text(programs[number])
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, complaints(done.stderr)) == (0, [])
-    assert re.search(says, done.stdout), done.stdout
+def programs_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs" / f"{page}.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def of_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, list[str]]]:
+    """Of each program of the pages whose programs need torch, what it prints, and what it complains of."""
+    pages = ("pipeline", "exchange", "training", "population")
+    programs = {f"{page} {number}": text for page in pages for number, text in enumerate(programs_of(page))}
+    assert len(programs) == 6
+    return printed_by(programs, tmp_path_factory.mktemp("pages"))
+
+
+def test_the_program_of_the_page_on_pipelines_runs(of_tensors: dict[str, tuple[str, list[str]]]) -> None:
+    printed, complaints = of_tensors["pipeline 0"]
+    assert complaints == []
+    assert "3 stages, one_f_one_b, 8 micro-batches in a step" in printed
+    assert "tensor(2." in printed.splitlines()[-1]
+    (grid,) = re.findall(r"```\n(worker 0 .*?)```", (ROOT / "docs" / "pipeline.md").read_text(), re.DOTALL)
+    assert grid in printed
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("exchange 0", r"loss 0\.\d+"),
+        ("exchange 1", "Gradient exchange, 5 steps"),
+        ("training 0", "one_f_one_b on 2 workers, 4 mi"),
+        ("training 1", "^2 replicas, loss 0"),
+    ],
+)
+def test_the_programs_of_the_pages_on_exchanges_and_training_run(
+    program: str, says: str, of_tensors: dict[str, tuple[str, list[str]]]
+) -> None:
+    printed, complaints = of_tensors[program]
+    assert complaints == []
+    assert re.search(says, printed), printed
 
 
 PROGRAMS_PAGE = (ROOT / "docs" / "programs.md").read_text()
@@ -124,13 +158,20 @@ def test_every_program_of_the_page_on_programs_is_followed_by_what_it_prints() -
     assert len(PROGRAMS) == PROGRAMS_PAGE.count("```python") == 10
 
 
+@pytest.fixture(scope="module")
+def of_nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, list[str]]]:
+    """Of each program of the page on programs, what it prints, and what it complains of."""
+    return printed_by(
+        {str(number): text for number, (text, _) in enumerate(PROGRAMS)}, tmp_path_factory.mktemp("programs")
+    )
+
+
 @pytest.mark.parametrize("number", range(10))
-def test_the_programs_of_the_page_on_programs_run(number: int, tmp_path: Path) -> None:
+def test_the_programs_of_the_page_on_programs_run(number: int, of_nodes: dict[str, tuple[str, list[str]]]) -> None:
     program, says = PROGRAMS[number]
-    (tmp_path / "program.py").write_text(program)
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, complaints(done.stderr)) == (0, [])
-    printed = done.stdout.replace(f"@{platform.node().partition('.')[0]}]", "@laptop]")
+    printed, complaints = of_nodes[str(number)]
+    assert complaints == []
+    printed = printed.replace(f"@{platform.node().partition('.')[0]}]", "@laptop]")
     if "CallCycle" in program:  # which of the two calls came last, is not known before
         printed = re.sub(r"^\[two 0@laptop\]", "[one 0@laptop]", printed, flags=re.MULTILINE)
         drawing = [line for line in printed.splitlines() if "was ended" not in line]
@@ -192,12 +233,10 @@ def test_the_page_on_pipelines_names_every_partitioner_and_schedule() -> None:
     assert not missing, f"docs/pipeline.md says nothing of {missing}"
 
 
-def test_the_program_of_the_page_on_populations_runs(tmp_path: Path) -> None:
-    (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "population.md").read_text(), re.DOTALL)
-    (tmp_path / "program.py").write_text(program)
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, complaints(done.stderr)) == (0, [])
-    first, second = done.stdout.splitlines()
+def test_the_program_of_the_page_on_populations_runs(of_tensors: dict[str, tuple[str, list[str]]]) -> None:
+    printed, complaints = of_tensors["population 0"]
+    assert complaints == []
+    first, second = printed.splitlines()
     assert re.fullmatch(
         r"OpenAIES: best test -0\.0\d+, best evaluation -\d.*, \d+ generations, .* ms of the launcher for each\)", first
     )
@@ -207,30 +246,33 @@ def test_the_program_of_the_page_on_populations_runs(tmp_path: Path) -> None:
 RL_PAGE = (ROOT / "docs" / "reinforcement-learning.md").read_text()
 #: Each program of the page, with what the page says that it prints.
 RL_PROGRAMS = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", RL_PAGE, re.DOTALL)
-ALL_OF_A_PAGE = """
-import json
-for number, program in enumerate(json.load(open("programs.json"))):
-    print(f"--- {number}", flush=True)
-    exec(compile(program, f"program {number}", "exec"), {"__name__": "__main__"})
-"""
+#: To run in less time: fewer steps, and fork servers that the programs share.
+SMALLER_RL = {
+    r"(?<!every_)steps=(20|8)_000": "steps=1_000",
+    r"steps=2_000, groups=2": "steps=512, groups=2",
+    r"steps=4_000": "steps=2_000",
+    r"steps=2_000\)\nprint\(server": "steps=1_000)\nprint(server",
+    r"interval=1_000, steps=2_000": "interval=200, steps=400",
+    r"rw\.Pool\(2\)": "rw.Pool(2, preload=['torch', 'torch._dynamo', 'gymnasium'])",
+}
 
 
-# Each of the two processes imports torch once; programs of the second have processes of their own.
-@pytest.mark.parametrize("numbers", [(0, 2, 3, 4, 8, 9), (1, 5, 6, 7)], ids=["in one process", "in several"])
-def test_the_programs_of_the_page_on_reinforcement_learning_print_what_it_says(
-    numbers: tuple[int, ...], tmp_path: Path
-) -> None:
+def smaller(program: str) -> str:
+    for pattern, replacement in SMALLER_RL.items():
+        program = re.sub(pattern, replacement, program)
+    return program
+
+
+def test_the_programs_of_the_page_on_reinforcement_learning_print_what_it_says(tmp_path: Path) -> None:
     """All words, and numbers wherever the page has them: what is learned in more steps, tests of agents show."""
     pytest.importorskip("gymnasium", reason="the programs need environments: pip install 'ropewalk[rl]'")
     pytest.importorskip("torch", reason="agents need torch: pip install 'ropewalk[rl]'")
-    programs = [re.sub(r"(?<!every_)steps=(20|8)_000", "steps=1_000", RL_PROGRAMS[number][0]) for number in numbers]
-    (tmp_path / "programs.json").write_text(json.dumps(programs))
-    (tmp_path / "page.py").write_text(ALL_OF_A_PAGE)
-    done = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout.replace(f"@{platform.node().partition('.')[0]}]", "@laptop]")
-    printed = re.split(r"^--- \d+\n", said, flags=re.MULTILINE)[1:]
-    assert [without_numbers(each) for each in printed] == [without_numbers(RL_PROGRAMS[each][1]) for each in numbers]
+    programs = [smaller(program) for program, _ in RL_PROGRAMS]
+    assert all(re.search(pattern, RL_PAGE) for pattern in SMALLER_RL), "the page has changed"
+    found = printed_by({str(number): program for number, program in enumerate(programs)}, tmp_path)
+    printed = [text.replace(f"@{platform.node().partition('.')[0]}]", "@laptop]") for text, _ in found.values()]
+    said = [complaints for _, complaints in found.values()]
+    assert [without_numbers(each) for each in printed] == [without_numbers(says) for _, says in RL_PROGRAMS], said
 
 
 def without_numbers(text: str) -> str:
@@ -278,9 +320,14 @@ def test_every_row_of_the_page_on_security_names_tests_that_are_there(row: list[
     assert tests, f"SECURITY.md says something of {what!r}, and no test shows it"
     for test in tests:
         file, _, name = test.partition("::")
-        tree = ast.parse((ROOT / "tests" / file).read_text())
-        functions = {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
-        assert name in functions, f"SECURITY.md names {test}, which is not there"
+        assert name in functions_of(file), f"SECURITY.md names {test}, which is not there"
+
+
+@functools.cache
+def functions_of(file: str) -> set[str]:
+    """Names of the functions and methods in a file of tests."""
+    tree = ast.parse((ROOT / "tests" / file).read_text())
+    return {each.name for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)}
 
 
 def test_the_page_on_security_has_rows() -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-HEAVY = ["numpy", "torch", "rich", "typer", "ssl", "cryptography", "asyncio", "gymnasium", "tomllib"]
+HEAVY = [
+    *("numpy", "torch", "rich", "typer", "ssl", "cryptography", "asyncio", "gymnasium", "tomllib"),
+    *("sqlalchemy", "alembic", "psycopg", "optuna", "scipy"),
+]
 
 PROBE = """
 import json, os, sys, threading, time

@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-PACKAGES = ["", ".exchange", ".pipeline", ".pool", ".population", ".population.pictures", ".rl", ".training"]
+PACKAGES = [
+    "",
+    ".exchange",
+    ".pipeline",
+    ".pool",
+    ".population",
+    ".population.pictures",
+    ".rl",
+    ".tracking",
+    ".training",
+]
 SOURCE = """
 from ropewalk.lazy_names import LazyNames
 _lazy = LazyNames(globals(), {"no_such_package": "knots"})
@@ -132,6 +142,16 @@ def test_every_name_of_our_packages_is_there(package: str) -> None:
     ours = importlib.import_module(package)
     assert [name for name in dir(ours) if not hasattr(ours, name)] == []
     assert set(ours.__all__) <= set(dir(ours))
+
+
+@pytest.mark.parametrize("package", [f"ropewalk{name}" for name in PACKAGES])
+def test_no_module_has_the_name_of_something_public_that_it_would_hide(package: str) -> None:
+    """`ropewalk.tracking.track` was a module as soon as anything had imported that, and not the function."""
+    ours = importlib.import_module(package)
+    places: dict[str, str] = ours._lazy.homes
+    folder = Path(str(ours.__file__)).parent
+    hidden = [name for name, home in places.items() if home != package and list(folder.glob(f"{name}.py"))]
+    assert not hidden
 
 
 def test_importing_needs_not_even_typing() -> None:

@@ -28,6 +28,7 @@ def test_without_anything_the_defaults_work_on_a_laptop(tmp_path: Path) -> None:
     loaded = settings.load({}, {"HOME": "/home/ada"}, [tmp_path / "missing.toml"])
     assert (loaded.engine, loaded.mode) == ("local", "processes")
     assert loaded.key_folder == Path("/home/ada/.config/ropewalk/keys")
+    assert loaded.store == "/home/ada/.local/share/ropewalk/runs.db"
     assert loaded.image is None and loaded.logs is None
     assert (loaded.max_processes, loaded.session_idle_s, loaded.lease_s) == (1000, 2.0, 30.0)
     assert loaded.origin("engine") == "default"
@@ -58,6 +59,16 @@ def test_the_file_of_the_working_folder_is_named_as_users_write_it(
     loaded = settings.current()
     assert (loaded.engine, loaded.origin("engine")) == ("slurm", "file ./ropewalk.toml")
     assert settings.current(engine="local").engine == "local"
+
+
+def test_a_store_is_a_path_or_a_url(tmp_path: Path) -> None:
+    file = write(tmp_path / "ropewalk.toml", 'store = "runs/digits.db"\n')
+    assert settings.load({}, {}, [file]).store == str(tmp_path / "runs" / "digits.db")
+    url = "postgresql://ada@server/runs"
+    assert settings.load({}, {"ROPEWALK_STORE": url}, [file]).store == url
+    assert settings.load({}, {"HOME": "/h", "XDG_DATA_HOME": "/data"}, []).store == "/data/ropewalk/runs.db"
+    with pytest.raises(SettingsError, match="setting store must be a path"):
+        settings.load({"store": 3}, {}, [])
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:

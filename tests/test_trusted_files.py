@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import struct
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +17,7 @@ import pytest
 from ropewalk import trusted_files
 from ropewalk.errors import FileNotTrusted
 from ropewalk.trusted_files import (
+    check_unopened,
     locate,
     make_private_folder,
     open_own,
@@ -42,6 +47,24 @@ def test_our_own_file_is_read_as_are_links_of_ours_to_it(tmp_path: Path) -> None
     assert locate(tmp_path / "link") == os.path.realpath(tmp_path / "real" / "file")
     with open_own(tmp_path / "folder" / "file") as file:
         assert file.read() == b"ours"
+
+
+def test_a_file_is_checked_without_being_opened(tmp_path: Path) -> None:
+    """Closing a descriptor would drop the POSIX locks that this process has on the file."""
+    plant(tmp_path / "file", mode=0o600)
+    (tmp_path / "link").symlink_to("file")
+    lock = os.open(tmp_path / "file", os.O_RDWR)
+    fcntl.lockf(lock, fcntl.LOCK_EX)
+    assert check_unopened(tmp_path / "link") == os.path.realpath(tmp_path / "file")
+    held = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    probe = f"import fcntl, sys; print(fcntl.fcntl(open({str(tmp_path / 'file')!r}), fcntl.F_GETLK, {held!r})[:2])"
+    found = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True).stdout
+    os.close(lock)
+    assert eval(found) == struct.pack("h", fcntl.F_WRLCK)
+    plant(tmp_path / "open", mode=0o666)
+    assert refused(tmp_path / "open", check_unopened).place == str(tmp_path / "open")
+    with pytest.raises(OSError, match="it is no regular file"):
+        check_unopened(tmp_path)
 
 
 def test_what_is_missing_is_missing_and_no_reason_for_suspicion(tmp_path: Path) -> None:

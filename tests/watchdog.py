@@ -18,6 +18,8 @@ because it is stuck in C, takes the whole process with it, after the stacks are 
 
 from __future__ import annotations
 
+import faulthandler
+import math
 import os
 import signal
 import sys
@@ -28,6 +30,11 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+
+SILENT_S = 300.0
+"""Second line of defence: so long after the time of its last test a process prints where it stands, from C."""
+_RENEWED_S = 30.0
+"""How often that is put off: pytest does so for each test, which takes the start and the end of a thread."""
 
 AGAIN_S = 10.0
 LAST_S = 90.0
@@ -41,15 +48,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class Watchdog:
-    """Interrupts the main thread when the time of a test is up."""
+    """Interrupts the main thread when the time of a test is up.
+
+    Its thread wakes when the time of a test is up, and not when that of another one begins: a test that takes
+    milliseconds would wake it eight times.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._due: float | None = None
+        self._due = math.inf
+        self._strikes = 0
+        self._wakes_at = -math.inf
         self._limit_s = 0.0
         self._in_phase = False
         self._stacks = ""
         self._thread: threading.Thread | None = None
+        self._dump_at = -math.inf
         self.stderr = 2
 
     def begin(self, limit_s: float) -> None:
@@ -57,45 +71,52 @@ class Watchdog:
         if self._thread is None or not self._thread.is_alive():  # none lives on in a forked child
             self._thread = threading.Thread(target=self._watch, name="pytest-watchdog", daemon=True)
             self._thread.start()
+        now = time.monotonic()
+        if now + limit_s + SILENT_S > self._dump_at:
+            left_s = limit_s + SILENT_S + _RENEWED_S
+            faulthandler.dump_traceback_later(left_s, file=self.stderr)
+            self._dump_at = now + left_s
         with self._changed:
             self._stacks = ""
-            self._limit_s, self._due = limit_s, time.monotonic() + limit_s
-            self._changed.notify()
+            self._limit_s, self._due, self._strikes = limit_s, now + limit_s, 0
+            self._be_awake_in_time()
 
     def end(self) -> None:
         """The test is over."""
         with self._changed:
-            self._due = None
-            self._changed.notify()
+            self._due = math.inf
 
     def phase(self, inside: bool) -> None:
         """Interrupts are caught from now on, or not any more."""
         with self._changed:
             self._in_phase = inside
-            self._changed.notify()
+            self._be_awake_in_time()
 
     def words(self) -> str:
         """What to say of a test whose time was up; nothing of others."""
         with self._changed:
             return f"Timeout (>{self._limit_s:g}s) in the test; all stacks:\n{self._stacks}" if self._stacks else ""
 
+    def _strikes_at(self) -> float:
+        return self._due + self._strikes * AGAIN_S if self._in_phase else math.inf
+
+    def _be_awake_in_time(self) -> None:
+        if self._strikes_at() < self._wakes_at:
+            self._changed.notify()
+
     def _watch(self) -> None:
         with self._changed:
-            strikes = 0
             while True:
-                if self._due is None or not self._in_phase:
-                    strikes = strikes if self._due else 0
-                    self._changed.wait()
-                    continue
-                left_s = self._due + strikes * AGAIN_S - time.monotonic()
-                if left_s > 0:
-                    self._changed.wait(left_s)
+                self._wakes_at = self._strikes_at()
+                if self._wakes_at > time.monotonic():
+                    left_s = self._wakes_at - time.monotonic()
+                    self._changed.wait(left_s if left_s < math.inf else None)
                     continue
                 self._stacks = self._stacks or _stacks()
-                if strikes * AGAIN_S >= LAST_S:
+                if self._strikes * AGAIN_S >= LAST_S:
                     os.write(self.stderr, self._stacks.encode())
                     os._exit(_END)
-                strikes += 1
+                self._strikes += 1
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
@@ -116,6 +137,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that starts something in the background, as `nohup make test &`, has it ignore the interrupt.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -20,7 +20,7 @@ if sys.platform != "linux":
         "Use a Linux machine, container or virtual machine; on Windows, WSL 2"
     )
 
-_lazy = LazyNames(globals())
+_lazy = LazyNames(globals(), {"sqlalchemy": "tracking"})
 
 with _lazy:
     from multiprocessing import AuthenticationError as AuthenticationError
@@ -38,6 +38,7 @@ with _lazy:
     from ropewalk import pipeline as pipeline
     from ropewalk import population as population
     from ropewalk import rl as rl
+    from ropewalk import tracking as tracking
     from ropewalk import training as training
     from ropewalk.calls.call_context import deadline as deadline
     from ropewalk.calls.client import Client as Client
@@ -142,6 +143,9 @@ with _lazy.unlisted():
     from ropewalk import shared_memory as shared_memory
     from ropewalk import sharedctypes as sharedctypes
     from ropewalk import synchronize as synchronize
+
+    # `track` needs SQLAlchemy.
+    from ropewalk.tracking.beginning import track as track
 
     # `Trainer` needs torch, which takes a second to import.
     from ropewalk.training.trainer import Trainer as Trainer

@@ -168,15 +168,16 @@ class StagedFile:
         self._durable = durable
         _remove_left_files(path)
         for _ in range(_NAME_ATTEMPTS):
-            self._staged = path.with_name(f"{_stem(path)}{boot_id()[:8] or _NO_BOOT}-{os.urandom(4).hex()}")
+            self.staged = path.with_name(f"{_stem(path)}{boot_id()[:8] or _NO_BOOT}-{os.urandom(4).hex()}")
+            """Its path until `commit`."""
             try:
-                self.file = open_new_file(self._staged)
+                self.file = open_new_file(self.staged)
             except FileExistsError:
                 continue
             with contextlib.suppress(BlockingIOError):
                 self.is_locked = _lock(self.file.fileno())
                 """Whether the file was locked before it became visible under `path`; the file system may lack locks."""
-                if _is_at(self.file.fileno(), self._staged):
+                if _is_at(self.file.fileno(), self.staged):
                     break
             self.file.close()  # another writer removed it as abandoned, before it was locked
         else:
@@ -206,7 +207,7 @@ class StagedFile:
         if previous is not None:
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self.path, previous)
-        os.replace(self._staged, self.path)
+        os.replace(self.staged, self.path)
         self._is_staged = False
         if self._durable:
             sync_folder(self.path.parent)
@@ -216,7 +217,7 @@ class StagedFile:
         if self._is_staged:
             self._is_staged = False
             with contextlib.suppress(OSError):  # the first error is the one to report
-                os.unlink(self._staged)  # before it is closed: frees the space if the disk is full
+                os.unlink(self.staged)  # before it is closed: frees the space if the disk is full
         with contextlib.suppress(OSError):
             self.file.close()
 

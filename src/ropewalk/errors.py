@@ -31,7 +31,7 @@
     │   ├── CallCycle                         calls wait for each other in a cycle
     │   └── ProgramStopped                    the program is being stopped and takes no more calls
     ├── ProgramFailed                         a node failed, and the program with it; says which node, and why
-    ├── FailedForGood                         raised in a node whose restart would fail in the same way; ends the program
+    ├── FailedForGood                         a restart of the node would fail in the same way; ends the program
     ├── ProgramInvalid (ValueError)           a program cannot be launched; lists every reason
     ├── CheckpointCorrupt                     a saved state is damaged; says which file, and how that was detected
     ├── HandleNotConnected (AttributeError)   a handle was used as if it were a client
@@ -43,6 +43,8 @@
     ├── StreamLost (ConnectionError)          replay lacks earlier parts of a stream, which has to begin anew
     ├── LimiterDeadlock                       inserters and samplers of a table wait for each other; says which counts
     ├── EvaluationFailed                      evaluations of a population have no fitness, and the run cannot continue
+    ├── SearchInvalid (ValueError)            a search cannot run as it is described; names the parameter or option
+    ├── SearchFailed                          a search cannot succeed; says in which way all of its trials fail
     ├── ScheduleInvalid (ValueError)          a schedule breaks a rule or is used outside its range; names the action
     ├── StageFailed                           a stage of a pipeline raised; says which, and in which micro-batch
     ├── LocalExecutorFailed                   a local executor was used after one of its steps had failed
@@ -52,6 +54,13 @@
     ├── StageStalled (TimeoutError)           all stages answer, but a step does not finish
     ├── EnvironmentFailed                     an environment of reinforcement learning failed; names the episode's seed
     │   └── EnvironmentLost                   the process of an environment died, or did not answer in time
+    ├── StoreError                            a store of runs cannot be read or written at the moment; says which
+    │   ├── StoreMissing (FileNotFoundError)  there is no store yet
+    │   ├── StoreTooNew                       a newer version of Ropewalk has written the store
+    │   └── StoreCorrupt                      the file is damaged, or is no store of Ropewalk
+    ├── RunNotFound (LookupError)             no run, or more than one, has this id or name; names the near ones
+    ├── RunOpen (RuntimeError)                this process writes a run already, and was to begin another one
+    ├── RunStillRunning                       a run that is running cannot be deleted
     └── ExchangeError                         gradients could not be exchanged
         ├── ExchangeInvalid (ValueError)      parts of an exchange do not fit together; says what to use instead
         ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and during which operation
@@ -446,6 +455,20 @@ class EvaluationFailed(RopewalkError):
     """A fitness is NaN where NaN is not allowed, or all evaluations fail."""
 
 
+class SearchInvalid(RopewalkError, ValueError):
+    """A space, a configuration, a sampler or another part of a search is invalid.
+
+    Attributes:
+        parameter: name of the hyperparameter that is the problem; empty if it is none.
+    """
+
+    parameter: str = ""
+
+
+class SearchFailed(RopewalkError):
+    """A search cannot succeed: every trial fails in the same way, or none logs its metric."""
+
+
 class ScheduleInvalid(RopewalkError, ValueError):
     """A sequence of actions breaks a rule, or a schedule is used outside its range.
 
@@ -560,6 +583,66 @@ class EnvironmentLost(EnvironmentFailed):
 
     cause: str = ""
     stacks: str = ""
+
+
+class StoreError(RopewalkError):
+    """A store of runs cannot be read or written at the moment; what was stored before is not affected.
+
+    Attributes:
+        where: path of the store, or its URL without the password.
+    """
+
+    where: str = ""
+
+
+class StoreMissing(StoreError, FileNotFoundError):
+    """There is no store at this path yet."""
+
+
+class StoreTooNew(StoreError):
+    """A newer version of Ropewalk has written the store.
+
+    Attributes:
+        revision: revision of its tables.
+    """
+
+    revision: str = ""
+
+
+class StoreCorrupt(StoreError):
+    """The file is damaged, or is no store of Ropewalk; it was not changed."""
+
+
+class RunNotFound(RopewalkError, LookupError):
+    """No run of a store has this id or name, or more than one has it.
+
+    Attributes:
+        ref: the text that was looked for.
+        candidates: ids of the runs that it may mean.
+    """
+
+    ref: str = ""
+    candidates: tuple[str, ...] = ()
+
+
+class RunOpen(RopewalkError, RuntimeError):
+    """This process writes a run already, and was to begin another one inside of it.
+
+    Attributes:
+        run: id of the run.
+    """
+
+    run: str = ""
+
+
+class RunStillRunning(RopewalkError):
+    """A run that is running, or one that belongs to it, cannot be deleted.
+
+    Attributes:
+        runs: ids of the runs that are running.
+    """
+
+    runs: tuple[str, ...] = ()
 
 
 class ExchangeError(RopewalkError):

@@ -57,6 +57,11 @@ def path(value: object, place: SettingOrigin) -> Path:
         raise place.wrong("a path whose home folder exists", value) from error
 
 
+def path_or_url(value: object, place: SettingOrigin) -> str:
+    """Accept a URL as it is, and a path as `path` does."""
+    return value if isinstance(value, str) and "://" in value else str(path(value, place))
+
+
 def count(least: int) -> Callable[[object, SettingOrigin], int]:
     """Return a rule that accepts an integer of at least `least`, or a text that contains one."""
     rule = f"a whole number of at least {least}"

@@ -34,7 +34,12 @@ from ropewalk.trusted_files import check_trusted, read_trusted
 
 PREFIX = "ROPEWALK_"
 
-OWN_VARIABLES = frozenset({"ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"})
+OWN_VARIABLES = frozenset(
+    (
+        *("ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"),
+        *("ROPEWALK_CONTINUE", "ROPEWALK_FORK", "ROPEWALK_FORK_STEP", "ROPEWALK_SET"),
+    )
+)
 """Variables that Ropewalk itself sets for the processes of a run. They are not settings; add new ones here."""
 
 
@@ -57,6 +62,8 @@ class Settings:
 
     Keep the path short: a socket path has at most 107 bytes.
     """
+    store: str
+    """Where runs are kept: path of a SQLite file, or URL of a PostgreSQL database, such as "postgresql://host/runs"."""
     logs: Path | None
     """Folder where the output of processes is kept after the run; None deletes the output when the run ends."""
     max_processes: int
@@ -284,6 +291,7 @@ def _defaults(environ: Mapping[str, str]) -> dict[str, object]:
         "key_folder": _user_folder(environ) / "keys",
         "image": None,
         "run_folder": _temporary_folder(environ),
+        "store": str(data_folder(environ) / "runs.db"),
         "logs": None,
         # Below the usual limit of processes per user (4096), and far more than one host has CPUs.
         "max_processes": 1000,
@@ -303,6 +311,12 @@ def _defaults(environ: Mapping[str, str]) -> dict[str, object]:
 
 def _user_folder(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_CONFIG_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    return Path(base) / "ropewalk"
+
+
+def data_folder(environ: Mapping[str, str]) -> Path:
+    """Return the folder with what users want to keep: their runs."""
+    base = environ.get("XDG_DATA_HOME") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local/share")
     return Path(base) / "ropewalk"
 
 
@@ -329,6 +343,7 @@ _RULES: dict[str, Callable[[object, SettingOrigin], object]] = {
     "key_folder": rules.path,
     "image": rules.text,
     "run_folder": rules.path,
+    "store": rules.path_or_url,
     "logs": rules.path,
     "max_processes": rules.count(1),
     "session_idle_s": rules.seconds(zero=True),

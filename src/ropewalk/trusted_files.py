@@ -88,15 +88,39 @@ def check_trusted(path: Path | str) -> None:
     open_trusted(path).close()
 
 
+def check_unopened(path: Path | str) -> str:
+    """Check a file as `open_trusted` does, without opening it.
+
+    For files on which this process may hold POSIX locks, as SQLite does: the kernel drops all of them when any
+    descriptor of the file is closed.
+
+    Args:
+        path: path of the file.
+
+    Returns:
+        The physical path of the file. Nobody but this user and root can replace or change it.
+
+    Raises:
+        FileNotTrusted: another user could have written or replaced it; the message says what to change.
+        FileNotFoundError, OSError: it does not exist, or is not a regular file.
+    """
+    where = locate(path)
+    _check_file(os.lstat(where), path, where)
+    return where
+
+
+def _check_file(facts: os.stat_result, path: Path | str, where: str) -> None:
+    if not is_trusted_owner(facts.st_uid):
+        raise _belongs_to_another(path, where, facts)
+    if _lets_others_write(facts):
+        raise _lets_in_writers(path, where, facts)
+    if not stat.S_ISREG(facts.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+
+
 def _opened(descriptor: int, path: Path | str, where: str) -> BufferedReader:
     try:
-        facts = os.fstat(descriptor)
-        if not is_trusted_owner(facts.st_uid):
-            raise _belongs_to_another(path, where, facts)
-        if _lets_others_write(facts):
-            raise _lets_in_writers(path, where, facts)
-        if not stat.S_ISREG(facts.st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        _check_file(os.fstat(descriptor), path, where)
     except BaseException:
         os.close(descriptor)
         raise

@@ -22,12 +22,14 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def ropewalk(*arguments: str, folder: Path = Path(), **changes: str) -> subprocess.CompletedProcess[str]:
-    """Run the command to its end; `changes` are variables of its environment.
-
-    In a fork of the server, except `run`, which is a process of its own, like all that `start_ropewalk` starts.
-    """
-    if server and arguments[:1] != ("run",):
+    """Run the command to its end, in a fork of the server; `changes` are variables of its environment."""
+    if server:
         return server.run(list(arguments), str(folder), environment(**changes))
+    return ropewalk_alone(*arguments, folder=folder, **changes)
+
+
+def ropewalk_alone(*arguments: str, folder: Path = Path(), **changes: str) -> subprocess.CompletedProcess[str]:
+    """The same in an interpreter of its own, for what a script sees of its beginning, and what becomes of its end."""
     return subprocess.run(
         [sys.executable, "-m", "ropewalk", *arguments],
         cwd=folder,

@@ -4,8 +4,8 @@
       ◀────────────── pid, exit code ────────────────┘
 
 One command at a time. A command has the arguments, folder, environment, import path and streams that it would have as
-`python -m ropewalk`, and a `__main__` of its own; what it starts are new processes. `ropewalk run` does not come here:
-its script would find more imported than a user's does.
+`python -m ropewalk`, and a `__main__` of its own; what it starts are new processes. The script of `ropewalk run` finds
+more imported here than a user's does: tests for which that matters run it alone.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import environment, ropewalk, start_ropewalk
+from tests.cli.command import environment, ropewalk, ropewalk_alone, start_ropewalk
 
 
 def write(folder: Path, name: str, source: str) -> Path:
@@ -35,7 +35,7 @@ SURROUNDINGS = """
 
 def test_a_script_sees_what_it_sees_under_python(tmp_path: Path) -> None:
     write(tmp_path, "scripts/show.py", SURROUNDINGS)
-    ours = ropewalk("run", "scripts/show.py", "--", "--seed", "7", "x", folder=tmp_path)
+    ours = ropewalk_alone("run", "scripts/show.py", "--", "--seed", "7", "x", folder=tmp_path)
     pythons = subprocess.run(
         [sys.executable, "scripts/show.py", "--seed", "7", "x"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True,
@@ -49,14 +49,14 @@ def test_a_module_sees_what_it_sees_under_python(tmp_path: Path) -> None:
     write(tmp_path, "pack/__init__.py", "")
     write(tmp_path, "pack/tool.py", SURROUNDINGS)
     write(tmp_path, "pack/__main__.py", "print('package', __package__)")
-    ours = ropewalk("run", "-m", "pack.tool", "x", "--", "--y", folder=tmp_path)
+    ours = ropewalk_alone("run", "-m", "pack.tool", "x", "--", "--y", folder=tmp_path)
     pythons = subprocess.run(
         [sys.executable, "-m", "pack.tool", "x", "--y"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True,
     )  # fmt: skip
     assert '"spec": "pack.tool"' in ours.stdout
     assert ours.stdout == pythons.stdout
-    assert ropewalk("run", "-m", "pack", folder=tmp_path).stdout == "package pack\n"
+    assert ropewalk_alone("run", "-m", "pack", folder=tmp_path).stdout == "package pack\n"
 
 
 def test_engine_and_workers_reach_the_script_through_the_environment(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_the_mode_of_programs_reaches_the_script_as_a_setting(tmp_path: Path) ->
 )
 def test_the_exit_code_is_the_scripts_own(tmp_path: Path, ending: str, code: int) -> None:
     write(tmp_path, "s.py", f"import sys\n{ending}\n")
-    assert ropewalk("run", "s.py", folder=tmp_path).returncode == code
+    assert ropewalk_alone("run", "s.py", folder=tmp_path).returncode == code
 
 
 def test_a_traceback_has_no_frames_of_ours(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_traceback_has_no_frames_of_ours(tmp_path: Path) -> None:
             raise RuntimeError("no walk today") from error
     """
     write(tmp_path, "s.py", source)
-    ours = ropewalk("run", "s.py", folder=tmp_path)
+    ours = ropewalk_alone("run", "s.py", folder=tmp_path)
     pythons = subprocess.run(
         [sys.executable, tmp_path / "s.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True
     )
@@ -139,7 +139,7 @@ def test_an_error_in_a_callback_shows_the_callback(tmp_path: Path) -> None:
 
 def test_the_scripts_own_excepthook_is_used(tmp_path: Path) -> None:
     write(tmp_path, "s.py", "import sys\nsys.excepthook = lambda *a: print('hook', a[0].__name__)\n1 / 0\n")
-    done = ropewalk("run", "s.py", folder=tmp_path)
+    done = ropewalk_alone("run", "s.py", folder=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (1, "hook ZeroDivisionError\n", "")
 
 
@@ -154,7 +154,7 @@ def test_threads_and_exit_handlers_still_find_their_main_module(tmp_path: Path) 
         atexit.register(lambda: print(sys.modules["__main__"].WORD))
     """
     write(tmp_path, "s.py", source)
-    assert ropewalk("run", "s.py", folder=tmp_path).stdout == "still here\nstill here\n"
+    assert ropewalk_alone("run", "s.py", folder=tmp_path).stdout == "still here\nstill here\n"
 
 
 # --- what cannot be run -----------------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def test_a_forked_child_has_the_usual_signals(tmp_path: Path) -> None:
         print(codes)
     """
     write(tmp_path, "s.py", source)
-    done = ropewalk("run", "s.py", folder=tmp_path)
+    done = ropewalk_alone("run", "s.py", folder=tmp_path)
     assert (done.stdout, done.stderr) == ("{-15}\n", "")
 
 

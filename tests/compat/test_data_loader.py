@@ -12,6 +12,8 @@ import ropewalk
 torch: Any = pytest.importorskip("torch")
 data: Any = pytest.importorskip("torch.utils.data")
 
+pytestmark = pytest.mark.usefixtures("shared_session")  # its workers begin with torch
+
 
 class Squares(data.Dataset[Any]):
     """Tensors, each with the worker that made it."""

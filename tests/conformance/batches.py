@@ -75,6 +75,13 @@ def put_together(tests: list[str]) -> list[list[str]]:
     return batches
 
 
+def chosen_names(request: pytest.FixtureRequest) -> set[str]:
+    """The parameters "name" of the tests of this module that run now."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+    ours = [item for item in items if item.module is request.module and not item.get_closest_marker("skip")]
+    return {str(item.callspec.params["name"]) for item in ours}
+
+
 def class_of(test: str) -> str:
     return test.partition(".")[0]
 

@@ -1,5 +1,7 @@
 """CPython's own tests of concurrent.futures, run against `ropewalk.Executor`; `batches` says how.
 
+In `make soak`: tests/compat/test_executor.py and test_task_futures.py ask the same of it by default.
+
 They come from an interpreter that ships them: $CONFORMANCE_PYTHON, the one that runs this, or the newest that is found
 on the PATH or under ~/.pyenv (on Debian, the package libpython3-testsuite brings them). One that does not run this
 gets an environment of its own with this project in it. `futures_runner.py` explains how to run some by hand.
@@ -8,6 +10,7 @@ gets an environment of its own with this project in it. `futures_runner.py` expl
 from __future__ import annotations
 
 import faulthandler
+import functools
 import glob
 import os
 import subprocess
@@ -20,6 +23,8 @@ import pytest
 from tests.conformance import batches
 from tests.conformance.futures_runner import TESTS
 from tests.conformance.runner import PASSED
+
+pytestmark = pytest.mark.soak
 
 ROOT = Path(__file__).parents[2]
 RUNNER = Path(__file__).with_name("futures_runner.py")
@@ -66,6 +71,14 @@ LEFT_OUT: dict[str, str] = {
 }
 
 
+NONE = "no test"
+"""The parameter where no test is known."""
+NO_INTERPRETER = (
+    f"no interpreter here has {TESTS}: install Debian's libpython3-testsuite, or name one in CONFORMANCE_PYTHON"
+)
+
+
+@functools.cache
 def find_interpreter() -> str | None:
     """The first interpreter that has CPython's tests and is new enough for this project."""
     wish = os.environ.get("CONFORMANCE_PYTHON")
@@ -83,28 +96,39 @@ def find_interpreter() -> str | None:
     return None
 
 
-PYTHON = find_interpreter()
-if PYTHON is None:
-    pytest.skip(
-        f"no interpreter here has {TESTS}: install Debian's libpython3-testsuite, or name one in CONFORMANCE_PYTHON",
-        allow_module_level=True,
-    )
-listing = subprocess.run([PYTHON, RUNNER, "--list"], capture_output=True, text=True, timeout=LIMIT_S)
-assert listing.returncode == PASSED, listing.stderr
-ALL = listing.stdout.split()
-CLASSES = list(dict.fromkeys(test.partition(".")[0] for test in ALL if test not in LEFT_OUT))
+@functools.cache
+def all_tests() -> list[str]:
+    """Their names; none without an interpreter that has them."""
+    python = find_interpreter()
+    if python is None:
+        return []
+    listing = subprocess.run([python, RUNNER, "--list"], capture_output=True, text=True, timeout=LIMIT_S)
+    assert listing.returncode == PASSED, listing.stderr
+    return listing.stdout.split()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Only a run of `soak` looks for the interpreter, and has an item for each test."""
+    if "name" in metafunc.fixturenames:
+        asked_for = str(metafunc.config.getoption("markexpr"))
+        names = all_tests() if "soak" in asked_for and "not soak" not in asked_for else []
+        if metafunc.function is test_a_class_ends_by_itself_and_leaves_nothing:
+            names = list(dict.fromkeys(batches.class_of(name) for name in names if name not in LEFT_OUT))
+        metafunc.parametrize("name", names or [NONE])
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """An interpreter with the tests and with this project."""
-    assert PYTHON
-    if sys.executable == PYTHON:
-        return PYTHON
+    found = find_interpreter()
+    if found is None:
+        pytest.skip(NO_INTERPRETER)
+    if sys.executable == found:
+        return found
     folder = tmp_path_factory.mktemp("conformance")
     # Our pip installs what we depend on, and a line names our sources: an editable install would install a pip and a
     # build system first, and all of that took as much CPU time as the tests.
-    subprocess.run([PYTHON, "-m", "venv", "--without-pip", folder], check=True)
+    subprocess.run([found, "-m", "venv", "--without-pip", folder], check=True)
     inside = str(folder / "bin" / "python")
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     pip = [sys.executable, "-m", "pip", "--python", inside, "--disable-pip-version-check"]
@@ -119,13 +143,11 @@ def verdicts(python: str, request: pytest.FixtureRequest) -> dict[str, batches.V
     """Of all tests that were chosen: they run before the first of them is told, several at once."""
     # pytest's own, for this one item: it takes the time of them all.
     faulthandler.cancel_dump_traceback_later()
-    items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
-    chosen = {item.callspec.params["name"] for item in items if item.module is request.module}
-    tests = [test for test in ALL if chosen & {test, test.partition(".")[0]} and test not in LEFT_OUT]
+    chosen = batches.chosen_names(request)
+    tests = [test for test in all_tests() if chosen & {test, test.partition(".")[0]} and test not in LEFT_OUT]
     return batches.run_all([python, str(RUNNER)], tests, AT_ONCE)
 
 
-@pytest.mark.parametrize("name", ALL)
 @pytest.mark.timeout(1800)  # the first waits for all; each has its own limit
 def test_cpython(name: str, request: pytest.FixtureRequest) -> None:
     if name in LEFT_OUT:
@@ -133,13 +155,14 @@ def test_cpython(name: str, request: pytest.FixtureRequest) -> None:
     batches.tell(request.getfixturevalue("verdicts")[name])
 
 
-@pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.timeout(1800)
 def test_a_class_ends_by_itself_and_leaves_nothing(name: str, verdicts: dict[str, batches.Verdict]) -> None:
     batches.tell(verdicts[name])
 
 
 def test_everything_left_out_exists() -> None:
+    if find_interpreter() is None:
+        pytest.skip(NO_INTERPRETER)
     # Names of one version are not those of another; the newest has most of them.
-    assert len(set(LEFT_OUT) & set(ALL)) >= len(LEFT_OUT) // 2
-    assert all(name.partition(".")[0] in {test.partition(".")[0] for test in ALL} for name in LEFT_OUT)
+    assert len(set(LEFT_OUT) & set(all_tests())) >= len(LEFT_OUT) // 2
+    assert {batches.class_of(name) for name in LEFT_OUT} <= {batches.class_of(name) for name in all_tests()}

@@ -3,6 +3,9 @@
 The ids are discovered from the interpreter that runs this, so that a test that
 a new Python brings is not silently missed. A class runs in one process,
 `batches` says how; its end is an item too, with the name of the class alone.
+
+By default those of pools run, over processes; the rest runs in `make soak`. What they ask of queues, locks,
+connections, managers, shared memory and processes, tests/sharing and tests/compat ask too.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import faulthandler
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +32,7 @@ if listing.returncode == NO_TESTS:
 assert listing.returncode == PASSED, listing.stderr
 TESTS = listing.stdout.split()
 CLASSES = list(dict.fromkeys(test.partition(".")[0] for test in TESTS))
+BY_DEFAULT = {"WithProcessesTestPool", "WithProcessesTestPoolWorkerErrors", "WithProcessesTestPoolWorkerLifetime"}
 
 
 def reason_to_leave_out(name: str) -> str | None:
@@ -36,18 +41,24 @@ def reason_to_leave_out(name: str) -> str | None:
     return None if MODULE == ORIGINAL else reasons.get(name) or reasons.get(name.partition(".")[0])
 
 
+def marked(names: list[str]) -> list[Any]:
+    """As parameters of a test."""
+    return [
+        name if batches.class_of(name) in BY_DEFAULT else pytest.param(name, marks=pytest.mark.soak) for name in names
+    ]
+
+
 @pytest.fixture(scope="module")
 def verdicts(request: pytest.FixtureRequest) -> dict[str, batches.Verdict]:
     """Of all tests that were chosen: they run before the first of them is told, several at once."""
     # pytest's own, for this one item: it takes the time of them all.
     faulthandler.cancel_dump_traceback_later()
-    items = [item for item in request.session.items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
-    chosen = {item.callspec.params["name"] for item in items if item.module is request.module}
+    chosen = batches.chosen_names(request)
     tests = [test for test in TESTS if chosen & {test, test.partition(".")[0]} and not reason_to_leave_out(test)]
     return batches.run_all(RUNNER, tests, AT_ONCE)
 
 
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("name", marked(TESTS))
 @pytest.mark.timeout(1800)
 def test_cpython(name: str, verdicts: dict[str, batches.Verdict]) -> None:
     if reason := reason_to_leave_out(name):
@@ -55,11 +66,11 @@ def test_cpython(name: str, verdicts: dict[str, batches.Verdict]) -> None:
     batches.tell(verdicts[name])
 
 
-@pytest.mark.parametrize("name", [name for name in CLASSES if not reason_to_leave_out(name)])
+@pytest.mark.parametrize("name", marked([name for name in CLASSES if not reason_to_leave_out(name)]))
 @pytest.mark.timeout(1800)
 def test_a_class_ends_by_itself_and_leaves_nothing(name: str, verdicts: dict[str, batches.Verdict]) -> None:
     batches.tell(verdicts[name])
 
 
 def test_everything_left_out_exists() -> None:
-    assert LEFT_OUT.keys() <= {*TESTS, *CLASSES}
+    assert LEFT_OUT.keys() | BY_DEFAULT <= {*TESTS, *CLASSES}

@@ -63,7 +63,7 @@ def _nothing_is_left(cluster: RayCluster) -> Iterator[None]:
 
     def left() -> str:
         new = Snapshot.take().without(before)
-        new.processes = {key: words for key, words in new.processes.items() if not cluster.is_rays_own(key[0])}
+        new.processes = {key for key in new.processes if not cluster.is_rays_own(key[0])}
         # A lab keeps those of a machine that was plugged until it is closed.
         new.descriptors = {key: words for key, words in new.descriptors.items() if not _NAMESPACE.match(key[1])}
         return new.describe()

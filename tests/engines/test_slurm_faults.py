@@ -262,6 +262,7 @@ def test_a_folder_that_nodes_do_not_share_is_named(slurm: SlurmCluster, run: str
 # --- the controller ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.lab  # a cluster of its own
 def test_jobs_outlive_a_restart_of_the_controller(own: Callable[[int], SlurmCluster], run: str) -> None:
     cluster = own(1)
     engine = SlurmEngine(cluster.options)
@@ -379,6 +380,7 @@ def test_a_second_engine_reads_logs_and_tidies_up(slurm: SlurmCluster, engine: S
 # --- a whole host -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.lab  # a cluster of its own
 def test_a_plug_that_is_pulled_ends_the_jobs_of_that_node_only(own: Callable[[int], SlurmCluster], run: str) -> None:
     cluster = own(2)
     engine = SlurmEngine({**cluster.options, "exclusive": True})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,6 @@ import pytest
 
 pytest.importorskip("numpy")
 LoadExample = Callable[[str], types.ModuleType]
-FILE = Path(__file__).parents[2] / "examples" / "map_elites.py"
 
 
 def test_the_arm_reaches_most_places_whatever_the_number_of_workers(load_example: LoadExample) -> None:
@@ -24,10 +21,8 @@ def test_the_arm_reaches_most_places_whatever_the_number_of_workers(load_example
     np.testing.assert_array_equal(one.solutions, two.solutions)
 
 
-def test_the_file_runs_and_draws_its_picture(tmp_path: Path) -> None:
+def test_the_file_runs_and_draws_its_picture(run_file: Callable[..., list[str]], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="draws the picture; pip install matplotlib")
     arguments = ["--generations", "3", "--niches", "40", "--picture", "drawn/arm.png"]
-    done = subprocess.run([sys.executable, FILE, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[0].startswith("600 evaluations found ways to ")
+    assert run_file("map_elites", *arguments)[0].startswith("600 evaluations found ways to ")
     assert (tmp_path / "drawn/arm.png").stat().st_size > 5000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,38 +14,53 @@ pytest.importorskip("torch", reason="agents: pip install 'ropewalk[rl]'")
 pytest.importorskip("matplotlib", reason="draws the pictures; pip install matplotlib")
 
 FOLDER = Path(__file__).parents[2] / "examples"
+RunFile = Callable[..., list[str]]
+PICTURE = ("--picture", "drawn/curve.png")
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def _draws_its_picture(tmp_path: Path) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    yield
+    assert (tmp_path / "drawn/curve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def run(name: str, folder: Path, *arguments: str) -> list[str]:
-    """The lines that an example prints; the picture is looked at, too."""
-    command = [sys.executable, FOLDER / f"rl_{name}.py", *arguments, "--picture", "drawn/curve.png"]
+    """The lines that an example prints as a program of its own."""
+    command = [sys.executable, FOLDER / f"rl_{name}.py", *arguments, *PICTURE]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
-    assert (folder / "drawn/curve.png").read_bytes().startswith(b"\x89PNG")
     return done.stdout.splitlines()
 
 
-def test_impala_balances_a_pole(tmp_path: Path) -> None:
-    lines = run("cartpole", tmp_path, "--steps", "3000", "--actors", "0")
+def test_impala_balances_a_pole(run_file: RunFile) -> None:
+    lines = run_file("rl_cartpole", "--steps", "3000", "--actors", "0", *PICTURE, tells_progress=True)
     assert lines[0].startswith("<experiment after 3,") and lines[1].startswith("without exploration: ")
 
 
-def test_sac_swings_a_pendulum_and_its_policy_is_loaded_again(tmp_path: Path) -> None:
-    lines = run("pendulum", tmp_path, "--steps", "600")
+def test_sac_swings_a_pendulum_and_its_policy_is_loaded_again(run_file: RunFile) -> None:
+    lines = run_file("rl_pendulum", "--steps", "300", *PICTURE, tells_progress=True)
     assert lines[1].startswith("the policy in pendulum.safetensors scores -")
 
 
-def test_a_clone_learns_to_land_from_recorded_flights(tmp_path: Path) -> None:
+def test_a_clone_learns_to_land_from_recorded_flights(
+    run_file: RunFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("h5py", reason="Minari stores data sets by h5py: pip install 'ropewalk[minari]'")
     pytest.importorskip("Box2D", reason="LunarLander: pip install 'gymnasium[box2d]'")
-    lines = run("offline", tmp_path, "--flights", "2", "--updates", "50")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    lines = run_file("rl_offline", "--flights", "2", "--updates", "50", *PICTURE, tells_progress=True)
     assert lines[0].startswith("2 flights, ")
     assert [line.split()[0] for line in lines[1:4]] == ["recorded", "cloned", "untrained"]
 
 
-def test_lock_step_lands_with_the_same_weights_for_one_actor_and_none(tmp_path: Path) -> None:
+def test_lock_step_lands_with_the_same_weights_for_one_actor_and_none(run_file: RunFile) -> None:
     pytest.importorskip("Box2D", reason="LunarLander: pip install 'gymnasium[box2d]'")
-    digests = [run("lunar_lander", tmp_path, "--steps", "4000", "--actors", actors)[2] for actors in ("0", "1")]
+    digests = [
+        run_file("rl_lunar_lander", "--steps", "4000", "--actors", actors, *PICTURE, tells_progress=True)[2]
+        for actors in ("0", "1")
+    ]
     assert digests[0] == digests[1] and digests[0].startswith("digest of the weights: ")
 
 

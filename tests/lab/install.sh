@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs from Debian's packages what tests run for real: Slurm, Docker, sshd, the network tools, CPython's own tests.
+# Installs from Debian's packages what tests run for real: Slurm, Docker, sshd, PostgreSQL, the network tools, CPython's
+# own tests.
 #
 #   tests/lab/install.sh
 #
@@ -27,12 +28,18 @@ has_tests_of_python() {
     return 1
 }
 
+# Debian keeps the programs of PostgreSQL off the PATH, in a folder for each version.
+has_postgresql() {
+    compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null
+}
+
 missing_packages() {
     local program
     for program in "${!package_of[@]}"; do
         command -v "$program" >/dev/null || echo "${package_of[$program]}"
     done | sort
     has_tests_of_python || echo libpython3-testsuite
+    has_postgresql || echo postgresql
 }
 
 fail() {

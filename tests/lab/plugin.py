@@ -6,7 +6,9 @@ import functools
 import importlib.util
 import os
 import shutil
+import subprocess
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +39,21 @@ def require_packages(*names: str) -> None:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         _cannot(f"needs the package {', '.join(missing)}: pip install -e '.[lab]'")
+
+
+def require_file(folder: str, pattern: str) -> Path:
+    """Return a file of a package of Debian; skips this test where it is missing; with CI=true that is a failure."""
+    found = sorted(Path(folder).glob(pattern))
+    if not found:
+        _cannot(f"needs {folder}/{pattern}: run tests/lab/install.sh as root")
+    return found[-1]
+
+
+def require_mounts(folder: Path, *options: str) -> None:
+    """Mount a file system in memory; skips this test where that is not allowed; with CI=true that is a failure."""
+    done = subprocess.run(["mount", "-t", "tmpfs", *options, "none", str(folder)], capture_output=True, text=True)
+    if done.returncode:
+        _cannot(f"needs root and the right to mount: {done.stderr.strip()}")
 
 
 def require_namespaces() -> None:

@@ -15,8 +15,8 @@ from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.all_reduce import AllReduce
 from ropewalk.exchange.compressors.gd_sec import GDSEC
 from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.exchange_maker import make_exchange
 from ropewalk.exchange.groups.thread_group import ThreadGroup
-from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange
 from ropewalk.pipeline.stages.gradient_sums import Contributor

@@ -55,7 +55,7 @@ def _objection(schedule: Schedule, plan: Plan, lists: Lists) -> ScheduleInvalid 
 def test_dropping_any_action_is_rejected(name: str) -> None:
     schedule, plan, lists = _case(name, replicas=(2, 2), micro_batches=8)
     for worker, row in lists.items():
-        for at, action in enumerate(row):
+        for at, action in list(enumerate(row))[worker.replica :: 2]:  # what one replica does, the other one does, too
             error = _rejected(schedule, plan, lists | {worker: row[:at] + row[at + 1 :]})
             if action.kind is not ActionKind.STEP:  # the next step then has the wrong number, and is named
                 assert (error.action.split("v")[0], error.worker) == (str(action).split("v")[0], str(worker)) or (
@@ -99,7 +99,7 @@ def test_a_forward_may_not_use_a_version_before_the_step_that_makes_it() -> None
 def test_an_action_of_another_replica_is_rejected(name: str) -> None:
     schedule, plan, lists = _case(name, replicas=(2, 2), micro_batches=8)
     for worker, row in lists.items():
-        for at, action in enumerate(row):
+        for at, action in list(enumerate(row))[worker.replica :: 2]:  # what one replica does, the other one does, too
             wrong = replace(action, replica=1 - action.replica)
             error = _rejected(schedule, plan, lists | {worker: [*row[:at], wrong, *row[at + 1 :]]})
             assert (error.action, error.worker) == (str(wrong), str(worker))

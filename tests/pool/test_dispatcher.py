@@ -17,6 +17,8 @@ import ropewalk
 from ropewalk.pool.messages import CallKind
 from ropewalk.pool.results import MapResult, ResultBatch
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 
 def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s

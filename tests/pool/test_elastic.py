@@ -12,6 +12,8 @@ import pytest
 import ropewalk
 from tests.pool.test_dispatcher import wait_for_file, wait_until
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 
 def num_workers(pool: ropewalk.Pool) -> int:
     return sum(worker.state != "stopping" for worker in pool.status().workers)

@@ -1001,7 +1001,7 @@ def walk_long(model: TableAgainstModel, draw: random.Random, num_steps: int) -> 
 
 
 @pytest.mark.parametrize("at_most_once", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 40))])
 def test_on_long_ways_each_task_is_answered_once(seed: int, at_most_once: bool) -> None:
     draw = random.Random(seed)
     model = TableAgainstModel()

@@ -36,6 +36,7 @@ def session_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> rw.Session:
     monkeypatch.setitem(ENGINES, "neighbours", f"{__name__}:Neighbours")
     # These hosts are lost by a signal, which is heard at once, and never by silence, which may be a busy machine's.
     monkeypatch.setenv("ROPEWALK_LEASE_S", "30")
+    monkeypatch.setenv("ROPEWALK_CODE", "shared")  # what is under test is here: no bundle of it for each agent
     return rw.Session("neighbours", hosts=2)
 
 

@@ -113,3 +113,49 @@ def test_anything_with_draw_and_perturb_is_a_distribution() -> None:
 
     assert isinstance(Coin(), Distribution)
     assert perturb_or_resample({"coin": Coin()}, {"coin": True}, np.random.default_rng(0), 0.0, (2,)) == {"coin": False}
+
+
+def test_steps_are_decimal_numbers_between_the_bounds() -> None:
+    stepped = Uniform(0.0, 0.55, 0.1)
+    assert stepped.size == 6 and [stepped.at(index / 6) for index in range(7)] == [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5]
+    rng = np.random.default_rng(0)
+    assert {stepped.draw(rng) for _ in range(200)} == {0, 0.1, 0.2, 0.3, 0.4, 0.5}
+    assert [stepped.perturb(value, 1.2) for value in (0.0, 0.3, 0.5)] == [0.1, 0.4, 0.5]
+    assert [stepped.perturb(value, 0.8) for value in (0.0, 0.3, 0.5)] == [0.0, 0.2, 0.4]
+    assert [stepped.nearest(value) for value in (-1, 0.26, 2)] == [0.0, 0.3, 0.5]
+    every_third = Integers(1, 9, 3)
+    assert every_third.size == 3 and {every_third.draw(rng) for _ in range(50)} == {1, 4, 7}
+    assert [every_third.perturb(value, 1.2) for value in (1, 4, 7)] == [4, 7, 7]
+    assert [every_third.perturb(value, 0.8) for value in (1, 4, 7)] == [1, 1, 4]
+
+
+def test_shares_of_a_distribution_are_its_values() -> None:
+    assert [LogUniform(1e-4, 1.0).at(share) for share in (0, 0.5, 1)] == [1e-4, 1e-2, 1.0]
+    assert [Uniform(-1, 3).at(share) for share in (0, 0.5, 1)] == [-1, 1, 3]
+    assert [Integers(1, 4).at(share) for share in (0, 0.26, 0.5, 1)] == [1, 2, 3, 4]
+    assert [Integers(1, 1000, log=True).at(share) for share in (0, 0.1, 0.5, 1)] == [1, 1, 22, 1000]
+    assert [Choice(["a", "b"]).at(share) for share in (0, 0.5, 1)] == ["a", "b", "b"]
+
+
+@pytest.mark.parametrize(
+    "each", [Uniform(0, 1), Uniform(0, 1, 0.2), LogUniform(1, 9), Integers(1, 9, 2), Choice([1, 2])]
+)
+def test_what_is_drawn_is_one_of_the_values(each: Any) -> None:
+    rng = np.random.default_rng(1)
+    drawn = {each.draw(rng) for _ in range(100)}
+    assert len(drawn) == (100 if each.size is None else each.size)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Uniform(0, 1, 0), "step of Uniform must be above 0 and finite, not 0"),
+        (lambda: Integers(1, 3, 0), "step of Integers must be at least 1, not 0"),
+        (lambda: Integers(0, 3, log=True), "low of at least 1 and step=1, not low=0 and step=1"),
+        (lambda: Integers(1, 3, 2, log=True), "not low=1 and step=2"),
+        (lambda: Integers(1, 2.5), "are integers, not 2.5"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_steps_that_cannot_be_are_refused_with_their_values(make: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -25,7 +25,7 @@ WORDS = Codec(Word)
 
 
 def up(context: ProcessContext) -> Link:
-    return dial(parse_address(context.owner_address), context.credentials, WORDS)
+    return dial(parse_address(context.owner_address), context.credentials, WORDS, passport=context.passport)
 
 
 def echo(context: ProcessContext) -> None:

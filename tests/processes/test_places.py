@@ -42,6 +42,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[rw.Session]:
     monkeypatch.setitem(ENGINES, "uneven", f"{__name__}:Uneven")
     monkeypatch.setattr(Uneven, "asked", [], raising=False)
     monkeypatch.setenv("ROPEWALK_LEASE_S", "60")  # a busy machine is no lost host
+    monkeypatch.setenv("ROPEWALK_CODE", "shared")  # what is under test is here: no bundle of it for each agent
     with rw.Session("uneven") as session:
         yield session
 

@@ -119,7 +119,7 @@ def test_a_process_starts_in_a_clean_place(session: Session, tmp_path: Any, monk
     assert facts["leads"] and facts["stdin"] == "" and not facts["ignores SIGINT"]
     assert (facts["extra"], facts["name"], facts["folder"]) == ("yes", "crew.0", str(tmp_path))
     assert facts["threads"] == "2"
-    assert len(facts["fds"]) <= 3 + 2, "descriptors of others were inherited"  # the page, and the listing itself
+    assert len(facts["fds"]) <= 3 + 3, "descriptors of others were inherited"  # page, records, and the listing itself
     secret = session.processes._processes[id].credentials.secret
     assert secret not in facts["context"] and "crew.0" in facts["context"]
     wait_until(lambda: session.processes.pid_of(id) == facts["pid"])
@@ -305,6 +305,7 @@ def test_a_session_that_is_closed_tells_every_owner_and_then_the_end_of_each_pro
 def test_a_session_whose_agents_do_not_stay_up_refuses_at_once_what_it_could_never_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("ropewalk.processes.fleet._TICK_S", 0.02)
     # Such starts were put among those that wait for an agent, and waited for ever.
     monkeypatch.setattr("sys.executable", "/bin/false")
     session = default_session()

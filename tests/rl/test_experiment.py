@@ -27,10 +27,26 @@ SMALL = rl.Experiment(
     rl.IMPALA(unroll=8, envs=2, batch_size=2), CARTPOLE, rl.MLP((16,)), steps=2_000, seed=3, digest_every=10, groups=4
 )
 RECURRENT = dataclasses.replace(SMALL, network=rl.LSTM(rl.MLP((8,)), 8), steps=1_000)
+OFF_POLICY = rl.Experiment(
+    rl.SAC(optimizer=rl.TorchAdam(3e-3), batch_size=64, learning_starts=64),
+    rl.Gymnasium("Pendulum-v1"),
+    rl.MLP((16,)),
+    steps=150,
+    seed=2,
+    digest_every=10,
+    groups=2,
+)
+
+
+_references: dict[str, rl.ExperimentResult] = {}
 
 
 def reference(experiment: rl.Experiment, lag: int = 0) -> rl.ExperimentResult:
-    return experiment.run(lag=lag, log="silent")
+    """Of one process; each is trained once."""
+    settings = f"{experiment!r} {lag}"
+    if settings not in _references:
+        _references[settings] = experiment.run(lag=lag, log="silent")
+    return _references[settings]
 
 
 def run_with_deaths(
@@ -52,14 +68,24 @@ def run_with_deaths(
         return learner.outcome(), num_deaths
 
 
-@pytest.mark.parametrize("lag", [0, 1])
-def test_lock_step_gives_the_same_bits_with_any_number_of_actors(lag: int) -> None:
-    expected = reference(SMALL, lag)
+@pytest.mark.parametrize(
+    ("experiment", "actors", "lag"),
+    [
+        (SMALL, 1, 1),
+        (SMALL, 3, 0),
+        (OFF_POLICY, 2, 0),
+        pytest.param(SMALL, 1, 0, marks=pytest.mark.soak),
+        pytest.param(SMALL, 3, 1, marks=pytest.mark.soak),
+    ],
+)
+def test_lock_step_gives_the_same_bits_with_any_number_of_actors(
+    experiment: rl.Experiment, actors: int, lag: int
+) -> None:
+    expected = reference(experiment, lag)
     assert len(expected.digests) > 2
-    for actors in (1, 3):
-        result = SMALL.run(actors, mode="lockstep", lag=lag, log="silent")
-        assert result.digests == expected.digests
-        assert result.counters == expected.counters
+    result = experiment.run(actors, mode="lockstep", lag=lag, log="silent")
+    assert result.digests == expected.digests
+    assert result.counters == expected.counters
 
 
 def test_lag_and_seed_and_groups_change_the_bits() -> None:
@@ -260,7 +286,11 @@ def failing_environment(seed: int) -> Any:
     return environment
 
 
-@pytest.mark.parametrize("network", [rl.MLP((8,)), rl.LSTM(rl.MLP((8,)), 8)], ids=["feed-forward", "recurrent"])
+@pytest.mark.parametrize(
+    "network",
+    [rl.MLP((8,)), pytest.param(rl.LSTM(rl.MLP((8,)), 8), marks=pytest.mark.soak)],
+    ids=["feed-forward", "recurrent"],
+)
 def test_actors_without_a_network_train_by_an_inference_server_that_is_killed(network: Any) -> None:
     experiment = dataclasses.replace(SMALL, network=network, groups=None, steps=1_000)
     assembly = Assembly(experiment, 4, 0)

@@ -198,7 +198,14 @@ def test_a_slow_actor_holds_nobody_up_and_its_stale_blocks_are_dropped_and_count
     assert {each[1][0] for each in decisions if each[0] == "stale"} == {"0"}
 
 
-@pytest.mark.parametrize("fault", [hostile.segfault, hostile.be_killed, hostile.sleep])
+@pytest.mark.parametrize(
+    "fault",
+    [  # environments/test_isolated has each of them
+        hostile.be_killed,
+        pytest.param(hostile.segfault, marks=pytest.mark.soak),
+        pytest.param(hostile.sleep, marks=pytest.mark.soak),
+    ],
+)
 def test_an_isolated_environment_that_is_lost_costs_one_episode(
     fault: Callable[[], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -224,7 +231,8 @@ def test_an_actor_begins_anew_after_nan(caplog: pytest.LogCaptureFixture, tmp_pa
         outcome = outcome_of(running)
         status = running.client("learner").status()
         assert status_of(running, "actors").restarts == 0
-    assert status.actors[0].refused >= 1 and status.actors[0].lives == status.actors[0].refused + 1
+    # The learner may complete its steps while the actor still begins anew after the last refusal.
+    assert status.actors[0].refused >= 1 and status.actors[0].lives - status.actors[0].refused in (0, 1)
     assert "is nan at step" in status.problems[0]
     check_record(rare, outcome.counters)
     always = dataclasses.replace(rare, environment=Rewards(float("nan"), (5,)), record=None)
@@ -327,14 +335,13 @@ experiment.run({arguments}, log=tell)
 """
 
 
-@pytest.mark.cold
 @pytest.mark.parametrize(
     ("arguments", "number"),
     [
         ("0", signal.SIGINT),
-        ("0", signal.SIGTERM),
-        ('2, mode="lockstep"', signal.SIGINT),
         ('2, mode="async"', signal.SIGTERM),
+        pytest.param("0", signal.SIGTERM, marks=pytest.mark.soak),
+        pytest.param('2, mode="lockstep"', signal.SIGINT, marks=pytest.mark.soak),
     ],
 )
 def test_a_script_that_is_interrupted_leaves_a_checkpoint_and_no_process(
@@ -402,7 +409,9 @@ def test_settings_that_contradict_each_other_are_refused_where_they_are_made(
 
 
 def test_actors_are_added_to_an_asynchronous_run_and_taken_away(tmp_path: Path) -> None:
-    agent = rl.R2D2(unroll=8, envs=2, batch_size=4, burn_in=0, trace=8, period=8, learning_starts=64)
+    agent = rl.R2D2(
+        unroll=8, envs=2, batch_size=4, burn_in=0, trace=8, period=8, learning_starts=64, samples_per_insert=1.0
+    )
     experiment = dataclasses.replace(
         SMALL, agent=agent, network=rl.LSTM(rl.MLP((8,)), 8), steps=4_000, record=tmp_path / "record"
     )

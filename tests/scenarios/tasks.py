@@ -10,10 +10,12 @@ from collections.abc import Callable
 def wait_until(holds: Callable[[], object], timeout_s: float = 120.0, *, what: str = "") -> None:
     """Poll a condition; the test fails when it never holds."""
     deadline = time.monotonic() + timeout_s
+    pause_s = 0.001
     while not holds():
         if time.monotonic() > deadline:
             raise AssertionError(f"did not happen within {timeout_s} s: {what or holds}")
-        time.sleep(0.001)
+        time.sleep(pause_s)
+        pause_s = min(0.02, 1.2 * pause_s)  # a condition may be a look at all processes of the machine
 
 
 def note(path: str, text: object) -> None:

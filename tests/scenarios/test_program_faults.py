@@ -29,6 +29,8 @@ from tests.scenarios.services import (
 )
 from tests.scenarios.tasks import note, noted, wait_for_file, wait_until
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 Mode = Literal["processes", "threads"]
 each_mode = pytest.mark.parametrize("mode", MODES)
 

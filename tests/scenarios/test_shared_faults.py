@@ -32,13 +32,16 @@ from ropewalk.sharing.queues import Queue
 from ropewalk.sharing.synchronize import Barrier, Condition, Event, Lock, Semaphore
 from tests.scenarios.launchers import suspend
 from tests.scenarios.tasks import wait_until
+from tests.shared_session import kept
 from tests.sharing.listeners import listener_pid
+
+pytestmark = pytest.mark.usefixtures("shared_depot")
 
 
 @pytest.fixture
-def session() -> Iterator[Session]:
-    with Session() as session:
-        yield session
+def session() -> Session:
+    assert kept.session is not None
+    return kept.session
 
 
 @pytest.fixture

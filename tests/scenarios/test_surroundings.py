@@ -27,6 +27,8 @@ from ropewalk.processes.open_sessions import close_all
 from tests.scenarios.launchers import agent_of, fork_server_of, is_alive, kill, launcher, pids_of, wait_until_gone
 from tests.scenarios.tasks import note, noted, pid, square, wait_for_file, wait_until
 
+pytestmark = pytest.mark.usefixtures("shared_session")
+
 # --- the disk, descriptors, processes ---
 
 
@@ -51,6 +53,7 @@ def print_much(number: int) -> int:
     return number
 
 
+@pytest.mark.cold  # settings of its own
 def test_a_disk_that_is_full_from_the_beginning_hinders_no_work(
     tiny_disk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,6 +72,7 @@ def test_a_disk_that_is_full_from_the_beginning_hinders_no_work(
     assert [entry.name for entry in tiny_disk.iterdir()] == ["ballast"]
 
 
+@pytest.mark.cold  # settings of its own
 def test_a_disk_that_becomes_full_hinders_no_work(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROPEWALK_RUN_FOLDER", str(tiny_disk))
     with ropewalk.Pool(2) as pool:
@@ -96,7 +100,9 @@ FEW_DESCRIPTORS = """
 """
 
 
-@pytest.mark.parametrize("limit", [16, 24, 32, 48, 64, 96, 256])
+@pytest.mark.parametrize(
+    "limit", [16, 32, 64, 96, *(pytest.param(limit, marks=pytest.mark.soak) for limit in (24, 48, 256))]
+)
 def test_too_few_descriptors_give_right_answers_or_a_clear_error(tmp_path: Path, limit: int) -> None:
     with launcher(FEW_DESCRIPTORS.format(limit=limit), tmp_path, ROPEWALK_SESSION_IDLE_S="0") as script:
         code, out, errors = script.end(30)
@@ -189,6 +195,7 @@ def map_in_a_pool(folder: str, count: int) -> list[int]:
         return pool.map(functools.partial(gated, folder), range(count), chunksize=1)
 
 
+@pytest.mark.cold  # counts the processes of the agent
 def test_a_pool_inside_a_worker_survives_the_death_of_that_worker_and_leaves_no_orphan(tmp_path: Path) -> None:
     with ropewalk.Pool(1) as pool:
         result = pool.apply_async(map_in_a_pool, (str(tmp_path), 8))
@@ -231,6 +238,7 @@ def make_a_pool(size: int) -> int:
         return sum(pool.map(square, range(3)))
 
 
+@pytest.mark.cold  # settings of its own
 def test_the_limit_of_processes_is_an_error_that_names_the_nesting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROPEWALK_MAX_PROCESSES", "4")
     with ropewalk.Pool(2, name="outer") as pool:
@@ -362,8 +370,17 @@ INTERRUPTED = """
 """
 
 
-@pytest.mark.parametrize("stubborn", [False, True])
-@pytest.mark.parametrize("wait", ["result.get()", "next(pool.imap(work, [3600]))", "pool.map(work, [3600] * 9)"])
+@pytest.mark.parametrize(
+    ("wait", "stubborn"),
+    [
+        ("result.get()", True),
+        ("next(pool.imap(work, [3600]))", False),
+        ("pool.map(work, [3600] * 9)", False),
+        pytest.param("result.get()", False, marks=pytest.mark.soak),
+        pytest.param("next(pool.imap(work, [3600]))", True, marks=pytest.mark.soak),
+        pytest.param("pool.map(work, [3600] * 9)", True, marks=pytest.mark.soak),
+    ],
+)
 def test_ctrl_c_in_a_script_is_a_keyboard_interrupt_and_leaves_nothing(
     tmp_path: Path, wait: str, stubborn: bool
 ) -> None:
@@ -430,7 +447,7 @@ def test_interrupts_at_any_moment_leave_the_pool_usable() -> None:
     num_interrupts = 0
     with ropewalk.Pool(2) as pool:
         pool.wait_until_ready(10)
-        for _ in range(150):
+        for _ in range(60):
             try:
                 timer = interrupt_main_thread_after(delays.uniform(0.0, 0.01))
                 while timer.is_alive():
@@ -441,12 +458,13 @@ def test_interrupts_at_any_moment_leave_the_pool_usable() -> None:
             except KeyboardInterrupt:
                 num_interrupts += 1
             assert pool.map_async(square, range(40), chunksize=2).get(5) == [number * number for number in range(40)]
-        assert num_interrupts > 75
+        assert num_interrupts > 30
 
 
 # --- what others can see ---
 
 
+@pytest.mark.cold  # counts the processes of the agent
 def test_a_pool_on_one_host_opens_no_port_and_shows_no_secret() -> None:
     with ropewalk.Pool(2) as pool:
         pool.map(square, range(4))
@@ -512,7 +530,7 @@ def test_what_workers_print_appears_with_their_names_and_is_kept_in_files(tmp_pa
 
 FLOOD = """
     def flood(number):
-        for line in range(20_000):
+        for line in range(4000):
             print(number, line, "x" * 50)
         return number
     with ropewalk.Pool(4) as pool:
@@ -541,7 +559,7 @@ def test_a_flood_of_output_loses_no_line_and_mixes_none(tmp_path: Path, reads_la
         number, at, filling = line.split(" ")
         assert filling == "x" * 50
         by_task[int(number)].append(int(at))
-    assert by_task == {number: list(range(20_000)) for number in range(8)}
+    assert by_task == {number: list(range(4000)) for number in range(8)}
     kept = [line for path in (tmp_path / "logs").iterdir() for line in path.read_text().splitlines()]
     assert sorted(kept) == sorted(lines)
 

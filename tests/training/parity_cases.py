@@ -210,7 +210,7 @@ class Case:
     subject: str
     optimizer: str
     recompute: Recompute = "every_other"
-    num_steps: int = 20
+    num_steps: int = 13
     clip_norm: float | None = None
     lr_schedule: Callable[[torch.optim.Optimizer], torch.optim.lr_scheduler.LRScheduler] | None = None
     lr_scale: Literal["pipedream"] | None = None

@@ -33,10 +33,9 @@ def batches() -> list[tuple[Tensor, Tensor]]:
     return [(one, one[:, :4].argmax(1)) for one in x]
 
 
-def test_replicas_average_by_an_exchange_as_in_one_thread() -> None:
-    with rw.Session() as session:
-        _compare(session, functools.partial(AllReduce, "none"), "one_f_one_b", 1e-6)
-        _compare(session, functools.partial(AllGather, GDSEC(c=5.0, beta=0.01), mode="sparse"), "pipedream", 0.0)
+def test_replicas_average_by_an_exchange_as_in_one_thread(trainings: rw.Session) -> None:
+    _compare(trainings, functools.partial(AllReduce, "none"), "one_f_one_b", 1e-6)
+    _compare(trainings, functools.partial(AllGather, GDSEC(c=5.0, beta=0.01), mode="sparse"), "pipedream", 0.0)
 
 
 def _compare(session: rw.Session, make: Callable[[], Exchange], schedule: str, nearness: float) -> None:

@@ -39,6 +39,7 @@ from ropewalk.training.trainer_options import Snapshots
 from tests import conftest
 from tests.left_behind import Snapshot
 from tests.scenarios.launchers import launcher, wait_until_gone
+from tests.shared_session import kept
 from tests.training.faulty_training import (
     PATIENCE,
     WIDTH,
@@ -69,22 +70,18 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _nothing_is_left() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+def _nothing_is_left(trainings: rw.Session) -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
     """In place of the one for every test, which would end the session that all share: at the end of this module."""
     before = Snapshot.take()
     yield
     conftest._end_sessions()
-    left = before.what_stays()
+    left = before.what_stays(exempt=kept.own_processes)
     assert not left, left.describe()
 
 
 @pytest.fixture(scope="module")
-def shared(_nothing_is_left: None) -> Generator[rw.Session]:
-    with rw.Session() as session:
-        trainer = Job(num_steps=1).trainer(session)
-        with trainer:  # the first one starts what forks processes, which stays
-            trainer.step(*batch(0))
-        yield session
+def shared(_nothing_is_left: None, trainings: rw.Session) -> rw.Session:
+    return trainings
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ import ropewalk as rw
 from ropewalk.cli import app
 from ropewalk.cli.checkpoint import describe, to_json
 from ropewalk.errors import CheckpointCorrupt, PlanInvalid
+from ropewalk.tensor_header import ITEM_BYTES
 from ropewalk.training import checkpoint_files, load_module
 from ropewalk.training.checkpoint import Checkpoint, read_manifest
 from ropewalk.training.checkpoint_files import begin, saves
@@ -36,7 +37,6 @@ from ropewalk.training.manifests import file_names
 from ropewalk.training.plain_state import Malformed, decode
 from ropewalk.training.sources import SafetensorsFiles
 from ropewalk.training.tensor_file import dtype_of
-from ropewalk.training.tensor_header import ITEM_BYTES
 from tests.other_users import MALLORY, as_user, needs_root
 
 Facts = dict[str, Any]

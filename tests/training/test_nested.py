@@ -9,12 +9,14 @@ from torch.nn import functional
 
 import ropewalk as rw
 from ropewalk.pipeline.tracing.tracer import trace
+from ropewalk.training import stage_fleet
+from ropewalk.training.trainer_options import ProcessOptions
 from tests.pipeline.played_plans import even_cut, plan_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def learnt(inline: bool) -> float:
+def learnt(inline: bool, session: rw.Session | None = None) -> float:
     """A number that tells what was learnt, with random numbers drawn in both stages."""
     torch.manual_seed(0)
     layers = [nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Dropout(0.3)) for _ in range(4)]
@@ -26,6 +28,7 @@ def learnt(inline: bool) -> float:
         lambda parameters: torch.optim.SGD(parameters, 0.1),
         plan_of(graph, even_cut(graph, 2)),
         inline=inline,
+        processes=ProcessOptions(session=session),
     ) as trainer:
         for _ in range(30):
             x = torch.randn(32, 16, generator=generator)
@@ -33,12 +36,14 @@ def learnt(inline: bool) -> float:
         return float(sum(one.double().abs().sum() for one in trainer.state_dict()["parameters"].values()))
 
 
-def test_a_task_of_a_pool_trains_in_a_pipeline() -> None:
-    with rw.Pool(1) as pool:
+def test_a_task_of_a_pool_trains_in_a_pipeline(trainings: rw.Session) -> None:
+    with rw.Pool(1, session=trainings, preload=stage_fleet.PRELOADED) as pool:
         assert pool.map(learnt, [False]) == [learnt(inline=True)]
 
 
-def test_stages_are_processes_while_programs_are_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_are_processes_while_programs_are_threads(
+    trainings: rw.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Threads would draw from one generator, and dropout would drop other values in each run."""
     monkeypatch.setenv("ROPEWALK_MODE", "threads")
-    assert learnt(inline=False) == learnt(inline=True)
+    assert learnt(inline=False, session=trainings) == learnt(inline=True)

@@ -88,15 +88,13 @@ def compare(case: Case, session: rw.Session) -> None:
         assert overlap(records) > 0, "no two workers ever computed at once"
 
 
-def compare_all(cases: Sequence[Case]) -> None:
-    """All cases on the processes of one session, so that they are forked from one that has imported torch."""
-    with rw.Session() as session:
-        for case in cases:
-            try:
-                compare(case, session)
-            except BaseException as error:
-                error.add_note(f"in the case: {case}")
-                raise
+def compare_all(cases: Sequence[Case], session: rw.Session) -> None:
+    for case in cases:
+        try:
+            compare(case, session)
+        except BaseException as error:
+            error.add_note(f"in the case: {case}")
+            raise
 
 
 #: Each schedule once, and each number of stages, width, model, optimizer and option with one of them.
@@ -112,9 +110,9 @@ QUICK = [
 ]
 
 
-def test_processes_equal_the_player_under_every_schedule() -> None:
+def test_processes_equal_the_player_under_every_schedule(trainings: rw.Session) -> None:
     assert {case.schedule for case in QUICK} == set(SCHEDULES)
-    compare_all(QUICK)
+    compare_all(QUICK, trainings)
 
 
 @pytest.mark.soak
@@ -123,48 +121,53 @@ def test_processes_equal_the_player_under_every_schedule() -> None:
 @pytest.mark.parametrize("subject", SUBJECTS)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_processes_equal_the_player_in_every_combination(
-    schedule: str, subject: str, optimizer: str, recompute: Recompute
+    schedule: str, subject: str, optimizer: str, recompute: Recompute, trainings: rw.Session
 ) -> None:
     compare_all(
         [
             Case(schedule, num_groups, replicas, subject, optimizer, recompute)
             for num_groups in (1, 2, 3, 4)
             for replicas in (1, 2)
-        ]
+        ],
+        trainings,
     )
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("schedule", ["gpipe", "one_f_one_b", "pipedream"])
-def test_processes_equal_the_player_with_replicas_of_unequal_width(schedule: str) -> None:
+def test_processes_equal_the_player_with_replicas_of_unequal_width(schedule: str, trainings: rw.Session) -> None:
     compare_all(
         [
             Case(schedule, len(replicas), replicas, subject, "sgd", lr_schedule=falling)
             for replicas in ((2, 1), (1, 2), (3, 1, 2), (1, 2, 4))
             for subject in SUBJECTS
             if (schedule, subject) != ("pipedream", "skips")  # which has a tie, and refuses
-        ]
+        ],
+        trainings,
     )
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("schedule", [name for name, kind in SCHEDULES.items() if not kind.refuses_norm])
-def test_processes_equal_the_player_when_norms_are_clipped_and_updates_skipped(schedule: str) -> None:
+def test_processes_equal_the_player_when_norms_are_clipped_and_updates_skipped(
+    schedule: str, trainings: rw.Session
+) -> None:
     compare_all(
         [
             Case(schedule, 3, replicas, subject, "adam", clip_norm=0.3, skips_nan=True, lr_schedule=falling)
             for replicas in (1, 2)
             for subject in SUBJECTS
-        ]
+        ],
+        trainings,
     )
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_snapshots_change_nothing() -> None:
-    compare_all([Case(schedule, 2, 1, "trees", "adam", snapshot_every=2) for schedule in SCHEDULES])
+def test_snapshots_change_nothing(trainings: rw.Session) -> None:
+    compare_all([Case(schedule, 2, 1, "trees", "adam", snapshot_every=2) for schedule in SCHEDULES], trainings)
 
 
 @pytest.mark.soak

@@ -269,15 +269,14 @@ def test_an_input_that_is_not_by_sample_is_never_cut_even_with_as_many_samples(n
     assert torch.allclose(loss, model(x, mask).square().mean())
 
 
-def test_on_processes_leaving_the_block_finishes_too_and_a_closed_trainer_says_so() -> None:
+def test_on_processes_leaving_the_block_finishes_too_and_a_closed_trainer_says_so(trainings: rw.Session) -> None:
     graph = graph_of(network())
-    with rw.Session() as session:
-        own = ProcessOptions(session=session)
-        with trainer_of(graph, cut(graph, schedule="pipedream"), inline=False, processes=own) as trainer:
-            step = trainer.step(*batch())
-        assert step.done
-        with pytest.raises(RuntimeError, match="was closed"):
-            trainer.to_module()
-        late = trainer_of(graph, loss_fn=detached, inline=False, processes=own)
-        with pytest.raises(StageFailed, match="has no gradient"), late:
-            late.step(*batch())
+    own = ProcessOptions(session=trainings)
+    with trainer_of(graph, cut(graph, schedule="pipedream"), inline=False, processes=own) as trainer:
+        step = trainer.step(*batch())
+    assert step.done
+    with pytest.raises(RuntimeError, match="was closed"):
+        trainer.to_module()
+    late = trainer_of(graph, loss_fn=detached, inline=False, processes=own)
+    with pytest.raises(StageFailed, match="has no gradient"), late:
+        late.step(*batch())

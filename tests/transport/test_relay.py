@@ -323,6 +323,7 @@ def test_a_hundred_splices_carry_at_once(exchange: Exchange) -> None:
     wait_until(lambda: exchange.num_splices() == 0, "all are over")
 
 
+@pytest.mark.timing
 def test_a_busy_splice_does_not_keep_a_small_one_waiting(exchange: Exchange) -> None:
     with contextlib.ExitStack() as stack:
         busy, small = exchange.pair(), exchange.pair()

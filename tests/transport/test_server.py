@@ -457,9 +457,11 @@ def test_descriptors_of_strangers_are_closed(unix_server: Server) -> None:
     link = unix_server.dial(unix_server.member("worker"))
     assert unix_server.answers(link)
     before = psutil.Process().num_fds()
-    for _ in range(20):
-        with unix_server.raw() as sock:
+    with contextlib.ExitStack() as stack:  # all at once, for each of them may take half a second to read the reason
+        strangers = [stack.enter_context(unix_server.raw()) for _ in range(20)]
+        for sock in strangers:
             socket.send_fds(sock, [b"rw"], [0, 1, 2])
+        for sock in strangers:
             assert b"descriptors" in everything_from(sock)
     wait_until(lambda: unix_server.listener.num_undecided == 0, "they are let go")
     wait_until(lambda: psutil.Process().num_fds() == before, "their descriptors are closed")

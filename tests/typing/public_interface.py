@@ -32,8 +32,9 @@ PUBLIC_MODULES = frozenset(
         "ropewalk.pipeline",
         "ropewalk.population",
         "ropewalk.rl",
+        "ropewalk.tracking",
         "ropewalk.training",
-        # For those that write engines, algorithms, compressors, partitioners and schedules.
+        # For those that write engines, algorithms, compressors, partitioners, schedules and schedulers.
         "ropewalk.testing",
         "ropewalk.testing.algorithm_conformance",
         "ropewalk.testing.compressor_conformance",
@@ -41,6 +42,7 @@ PUBLIC_MODULES = frozenset(
         "ropewalk.testing.faults",
         "ropewalk.testing.partitioner_conformance",
         "ropewalk.testing.schedule_conformance",
+        "ropewalk.testing.scheduler_conformance",
         # As in multiprocessing.
         "ropewalk.connection",
         "ropewalk.context",

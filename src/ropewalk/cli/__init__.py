@@ -14,8 +14,11 @@ from typer.core import TyperGroup
 
 from ropewalk.version import VERSION
 
-COMMANDS = ("run", "submit", "plan", "checkpoint", "ps", "logs", "attach", "stop", "stack", "doctor")
-"""Each command is one file with one function of its name, imported when the command is called or its help is shown."""
+COMMANDS = ("run", "submit", "plan", "search", "checkpoint", "runs", "ps", "logs", "attach", "stop", "stack", "doctor")
+"""Each command is one file with one function of its name, or with an `app` of several commands.
+
+It is imported when the command is called or its help is shown.
+"""
 _RUN_SCRIPTS = ("run", "submit")
 """Those that take the arguments of a script."""
 
@@ -35,9 +38,10 @@ class _Commands(TyperGroup):
             return None
         if cmd_name not in self.commands:
             module = importlib.import_module(f"ropewalk.cli.{cmd_name}")
-            alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            kind = importlib.import_module("ropewalk.cli.run").RunCommand if cmd_name in _RUN_SCRIPTS else None
-            alone.command(cmd_name, cls=kind)(getattr(module, cmd_name))
+            if not (alone := getattr(module, "app", None)):
+                alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+                kind = importlib.import_module("ropewalk.cli.run").RunCommand if cmd_name in _RUN_SCRIPTS else None
+                alone.command(cmd_name, cls=kind)(getattr(module, cmd_name))
             self.commands[cmd_name] = typer.main.get_command(alone)
         return self.commands[cmd_name]
 

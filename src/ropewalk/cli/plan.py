@@ -6,9 +6,7 @@ ropewalk plan --profile resnet50.txt --devices 4x4 --bandwidth 12e9,1.25e9 --jso
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -191,7 +189,7 @@ def _partitioner(name: str | None, cost_model: CostModelChoice | None, free_tran
 
 def _measure(named: str, repeats: int, console: Console) -> Profile:
     try:
-        made = _factory(named)()
+        made = script.function_of(named, "a model")()
     except script.NotAProgram:
         raise
     except Exception as error:  # the user's own error, shown as Python would
@@ -205,17 +203,3 @@ def _measure(named: str, repeats: int, console: Console) -> Profile:
         ) from None
     with console.status(f"measuring {named}"):
         return pipeline.profile(model, example_inputs, repeats=repeats)
-
-
-def _factory(named: str) -> Callable[[], Any]:
-    """Return a function of a user's file, which runs as a module, not as `__main__`."""
-    file, colon, name = named.rpartition(":")
-    if not colon or not file:
-        raise script.NotAProgram(f"a model is named as FILE.py:FUNCTION, not {named!r}")
-    module = script.as_module(script.load_file(file))
-    found = getattr(module, name, None)
-    if not callable(found):
-        near = difflib.get_close_matches(name, [n for n, value in vars(module).items() if callable(value)], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise script.NotAProgram(f"{file} has no function {name}{hint}")
-    return found

@@ -15,7 +15,7 @@ import os
 import sys
 import sysconfig
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -148,6 +148,28 @@ def as_module(program: ScriptCode) -> types.ModuleType:
     _import_first_from(program.import_folder)
     exec(program.code, module.__dict__)
     return module
+
+
+def function_of(named: str, what: str) -> Callable[..., Any]:
+    """Return a function of a user's file, which runs as a module, not as `__main__`.
+
+    Args:
+        named: FILE.py:FUNCTION.
+        what: words for the function in an error, such as "a model".
+
+    Raises:
+        NotAProgram: it is not named like that, or the file has no such function.
+    """
+    file, colon, name = named.rpartition(":")
+    if not colon or not file:
+        raise NotAProgram(f"{what} is named as FILE.py:FUNCTION, not {named!r}")
+    module = as_module(load_file(file))
+    found = getattr(module, name, None)
+    if not callable(found):
+        near = difflib.get_close_matches(name, [each for each, value in vars(module).items() if callable(value)], n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise NotAProgram(f"{file} has no function {name}{hint}")
+    return found
 
 
 def show_error(error: BaseException) -> None:

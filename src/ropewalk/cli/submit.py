@@ -32,8 +32,8 @@ from ropewalk.processes.code_bundle import find_project, make_bundle
 from ropewalk.settings import PREFIX, Settings
 from ropewalk.trusted_files import open_to_append
 
-_HERE_ONLY = ("key_folder", "run_folder", "logs", "advertise")
-"""Settings that apply to this machine only."""
+_HERE_ONLY = ("key_folder", "run_folder", "store", "logs", "advertise")
+"""Settings that apply to this machine only, or may hold a secret, as the URL of a store."""
 
 
 def submit(

@@ -45,6 +45,7 @@ with _lazy:
     from ropewalk.exchange.exchange import Exchange as Exchange
     from ropewalk.exchange.exchange import ExchangeReport as ExchangeReport
     from ropewalk.exchange.exchange import StepRecord as StepRecord
+    from ropewalk.exchange.exchange_maker import make_exchange as make_exchange
     from ropewalk.exchange.groups.group import Group as Group
     from ropewalk.exchange.groups.link_emulation import LinkEmulation as LinkEmulation
     from ropewalk.exchange.groups.link_group import LinkGroup as LinkGroup
@@ -52,7 +53,6 @@ with _lazy:
     from ropewalk.exchange.groups.thread_group import ThreadGroup as ThreadGroup
     from ropewalk.exchange.groups.thread_group import run_members as run_members
     from ropewalk.exchange.groups.torch_group import TorchGroup as TorchGroup
-    from ropewalk.exchange.make_exchange import make_exchange as make_exchange
     from ropewalk.exchange.parameter_server.parameter_server import ParameterServer as ParameterServer
     from ropewalk.exchange.parameter_server.server_sgd import ServerSGD as ServerSGD
     from ropewalk.exchange.parameter_server.service import ParameterShard as ParameterShard

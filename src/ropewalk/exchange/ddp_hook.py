@@ -23,8 +23,8 @@ from ropewalk.exchange.bucketed import BucketedExchange
 from ropewalk.exchange.buckets import BucketEntry, Layout
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
+from ropewalk.exchange.exchange_maker import make_exchange
 from ropewalk.exchange.groups.torch_group import TorchGroup
-from ropewalk.exchange.make_exchange import make_exchange
 
 
 class HookGradScaler(Protocol):

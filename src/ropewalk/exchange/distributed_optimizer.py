@@ -30,9 +30,9 @@ from ropewalk.exchange.backward_passes import BackwardPasses
 from ropewalk.exchange.buckets import BucketEntry
 from ropewalk.exchange.compressors.compressor import Compressor
 from ropewalk.exchange.exchange import Exchange, ExchangeReport, StepRecord
+from ropewalk.exchange.exchange_maker import make_exchange
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.torch_group import TorchGroup
-from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.exchange.same_parameters import require_same_parameters
 from ropewalk.exchange.tuning import ExchangeTuner

@@ -75,17 +75,17 @@ class Checkpoints:
             raise problem
         return None
 
-    def save(self, generation: int, state: Callable[[], Any]) -> bool:
-        """Write a checkpoint if one is due; returns whether one was written."""
+    def save(self, generation: int, state: Callable[[], Any]) -> Path | None:
+        """Write a checkpoint if one is due; returns its path if one was written."""
         if generation % self._options.every:
-            return False
+            return None
         try:
             make_private_folder(self._folder)
             newest = self._folder / f"generation-{generation:09d}.state"
             write_state(newest, state())
         except OSError as error:
             self._on_failure(f"generation {generation} could not be saved in {self._folder}: {error}")
-            return False
+            return None
         old = (
             self._files()[: -self._options.keep] if self._resume else [each for each in self._files() if each != newest]
         )
@@ -93,7 +93,7 @@ class Checkpoints:
         for path in old:
             with contextlib.suppress(OSError):
                 path.unlink()
-        return True
+        return newest
 
     def _files(self) -> list[Path]:
         """Return the checkpoints of this user only: files of other users must not count as kept checkpoints."""

@@ -17,6 +17,7 @@ from ropewalk.population.decisions import Decisions, read_decisions
 from ropewalk.population.evaluation import own, taking_trial
 from ropewalk.population.executors import ground_of
 from ropewalk.population.failures import FailurePolicy, Policy
+from ropewalk.population.observing import observe
 from ropewalk.population.pacing.generational import Generational
 from ropewalk.population.pacing.pacing import Pacing
 from ropewalk.population.pacing.replay import ReplayPacing
@@ -26,6 +27,7 @@ from ropewalk.population.progress import ProgressPrinter
 from ropewalk.population.rows import EvalConfig, Row
 from ropewalk.population.run import EvaluationLoop
 from ropewalk.population.worker_autoscaler import WorkerAutoscaler
+from ropewalk.tracking.observed_run import Track
 from ropewalk.trusted_files import make_private_folder
 
 logger = logging.getLogger(__name__)
@@ -94,6 +96,7 @@ def evaluate(
     progress: bool | None = None,
     workers: WorkerAutoscaler | None = None,
     seed: int | None = None,
+    track: Track = False,
 ) -> RunResult[A]: ...
 @overload
 def evaluate(
@@ -116,6 +119,7 @@ def evaluate(
     progress: bool | None = None,
     workers: WorkerAutoscaler | None = None,
     seed: int | None = None,
+    track: Track = False,
 ) -> RunResult[Any]: ...
 def evaluate(
     algorithm: Algorithm[Any] | Any,
@@ -137,6 +141,7 @@ def evaluate(
     progress: bool | None = None,
     workers: WorkerAutoscaler | None = None,
     seed: int | None = None,
+    track: Track = False,
 ) -> RunResult[Any]:
     """Run a population method: ask for candidates, evaluate them on a pool, and tell their outcomes.
 
@@ -174,6 +179,8 @@ def evaluate(
         progress: whether to show progress on standard error; by default only if it is a terminal.
         workers: adapts the number of workers to the number of candidates: `WorkerAutoscaler(least, most)`.
         seed: seed of the evaluations; defaults to the algorithm's seed, or 0.
+        track: True, or the name of a project: rows, failed evaluations, deaths of workers and checkpoints are kept as a
+            run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
 
     Returns:
         The result of the run.
@@ -208,8 +215,14 @@ def evaluate(
         display.row(row)
         if report is not None:
             report(int(row["generation"]), **{name: value for name, value in row.items() if name != "generation"})
-        saved.save(loop, method.generation)
-        return is_enough(row)
+        watched.row(row, method.generation)
+        path = saved.save(loop, method.generation)
+        if path is not None:
+            watched.checkpoint(method.generation, path)
+        is_over = is_enough(row)
+        if not is_over:
+            watched.interrupt(method.generation, is_saved=path is not None)
+        return is_over
 
     def is_enough(row: Row) -> bool:
         return (generations is not None and method.generation >= generations) or reached(until, row)
@@ -223,13 +236,16 @@ def evaluate(
         test=EvalConfig(test) if isinstance(test, int) else test,
         workers=workers,
         end_row=end_row,
+        failed=lambda failure: watched.event("evaluation failed", failure.why, ask=failure.ticket.ask),
     )
     is_over = False
     if saved.restore(loop):
         display.note(f"going on after generation {method.generation}, from {saved.path}")
         is_over = bool(loop.rows) and is_enough(loop.rows[-1])
+    options = {"generations": generations, "mode": mode, "ahead": ahead}
+    watched = observe(track, method, run_seed, options, can_pause=saved.is_kept)
     try:
-        with display:
+        with watched, display:
             method.map = ground.map
             if not is_over:
                 loop.run()
@@ -401,10 +417,15 @@ class _SavedRun:
         self._state = None
         return True
 
-    def save(self, loop: EvaluationLoop, generation: int) -> None:
-        """Write a checkpoint if checkpoints are enabled and one is due after this generation."""
+    @property
+    def is_kept(self) -> bool:
+        """Whether the run can go on later."""
+        return self._checkpoints is not None
+
+    def save(self, loop: EvaluationLoop, generation: int) -> Path | None:
+        """Write a checkpoint if checkpoints are enabled and one is due after this generation; returns its path."""
         if self._checkpoints is None:
-            return
+            return None
 
         def state() -> dict[str, Any]:
             kind = self._kind
@@ -416,7 +437,7 @@ class _SavedRun:
                 "run": loop.state_dict(),
             }
 
-        self._checkpoints.save(generation, state)
+        return self._checkpoints.save(generation, state)
 
     def _failed(self, why: str) -> None:
         logger.warning("%s; the run goes on", why)

@@ -57,6 +57,7 @@ class EvaluationLoop:
         test: when to test the incumbent; None for never.
         workers: adapts the number of workers to the number of candidates; None keeps the number.
         end_row: called with each row; returns whether to stop.
+        failed: called with each evaluation that has failed.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class EvaluationLoop:
         test: EvalConfig | None,
         workers: WorkerAutoscaler | None,
         end_row: Callable[[Row], bool],
+        failed: Callable[[Fail], object],
     ) -> None:
         self._algorithm = algorithm
         self._ground = ground
@@ -79,6 +81,7 @@ class EvaluationLoop:
         self._test = test
         self._workers = workers
         self._end_row = end_row
+        self._tell_failed = failed
         self._asked: dict[int, _Asked] = {}
         self._outcomes: dict[Ticket, Outcome] = {}
         self._num_asks = 0
@@ -255,6 +258,7 @@ class EvaluationLoop:
     def _note_failure(self, failure: Fail) -> None:
         if not self._replays:
             self._decisions.add(failure)
+        self._tell_failed(failure)
         self._file_failure(failure)
 
     def _file_failure(self, failure: Fail) -> None:

@@ -9,9 +9,9 @@ by it (`agent_connect.py`), unpacks the project's files, ends when it receives n
 reports when the host is about to be taken away.
 
 One thread, one loop. The agent never unpickles anything and never runs user code. It starts processes through a fork
-server, relays their output, samples their resource use, ends processes that hang or were stopped, holds the host's
-blobs, and on a death reports everything known of the cause. The process that asked for a process is its owner: when the
-owner is gone, its processes are ended. The first owner is the launcher; without it the agent ends.
+server, relays their output and their records, samples their resource use, ends processes that hang or were stopped,
+holds the host's blobs, and on a death reports everything known of the cause. The process that asked for a process is
+its owner: when the owner is gone, its processes are ended. The first owner is the launcher; without it the agent ends.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ from ropewalk.processes.messages import (
     Draining,
     DropBlob,
     Exited,
+    FlushRecords,
     ForkReply,
     ForkRequest,
     GetBlob,
@@ -67,11 +68,13 @@ from ropewalk.processes.messages import (
     PutBlob,
     PutCode,
     Recall,
+    RecordsSeen,
     Retired,
     RetiredProcess,
     Sample,
     Samples,
     ServiceAt,
+    SetRequest,
     ShutdownMessage,
     SignalProcess,
     Started,
@@ -80,7 +83,8 @@ from ropewalk.processes.messages import (
     TokenIs,
 )
 from ropewalk.processes.out_of_memory import count_kills, evidence
-from ropewalk.processes.page import CURRENT
+from ropewalk.processes.page import CURRENT, REQUEST
+from ropewalk.processes.record_forwarder import RecordForwarder
 from ropewalk.processes.rights import TO_AGENT, may_say
 from ropewalk.supervision.liveness import Lease, Liveness
 from ropewalk.transport import kernel
@@ -127,6 +131,7 @@ class HostAgent:
         self._blobs = BlobShelf(self._loop.call_later)
         self._output_under_way: dict[Link, int] = {}
         self._output_problem = ""
+        self._records = RecordForwarder(self._loop, self._processes)
         self._overbearing: WeakSet[Link] = WeakSet()
         """Links that have sent a message for which they have no right."""
         self._asking: dict[str, Link] = {}
@@ -152,6 +157,7 @@ class HostAgent:
         self._actions: dict[type, Callable[[Link, Received], None]] = {
             StartProcess: self._start_process,
             SignalProcess: self._signal_process,
+            SetRequest: self._set_request,
             Recall: self._recall,
             Peek: self._peek,
             PutBlob: lambda link, received: self._blobs.put(link, received),
@@ -159,6 +165,8 @@ class HostAgent:
             GetBlob: lambda link, received: self._blobs.get(link, received.message.id),
             GetMade: lambda link, received: self._blobs.get_made(link, received.message.id),
             OutputSeen: self._output_seen,
+            RecordsSeen: lambda link, received: self._records.seen(link, received.message.size_bytes),
+            FlushRecords: lambda link, received: self._records.flush(link, received.message.number),
             Ping: lambda link, received: self._tell(link, Pong()),
             PutCode: lambda link, received: self._code.put(received.message.id, bytes(received.parts[0])),
             ShutdownMessage: self._shut_down,
@@ -240,6 +248,7 @@ class HostAgent:
             self._kill(process, "its owner is gone")
         self._blobs.forget(link)
         self._output_under_way.pop(link, None)
+        self._records.forget(link)
 
     def _shut_down(self, link: Link, _received: Received | None) -> None:
         self._told_to_end = self._told_to_end or link is self._launcher
@@ -414,6 +423,7 @@ class HostAgent:
         self._by_pid[reply.pid] = process
         for fd in process.pipes:
             self._loop.watch(fd, lambda fd=fd: self._relay(process, fd))
+        self._records.begin(process)
         if process.start.task_limit_s is not None:
             self._loop.call_later(_LIMIT_CHECK_S, lambda: self._check_limit(process))
         self._tell(process.owner, Started(reply.id, reply.pid))
@@ -443,6 +453,11 @@ class HostAgent:
         else:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, received.message.signal)
+
+    def _set_request(self, _link: Link, received: Received) -> None:
+        process = self._processes.get(received.message.id)
+        if process:
+            process.page.words[REQUEST] = received.message.word
 
     def _kill(self, process: HostedProcess, why: str) -> None:
         process.ended_by = process.ended_by or why
@@ -484,6 +499,7 @@ class HostAgent:
         for fd in process.pipes:
             self._loop.unwatch(fd)
             self._relay(process, fd, reads=_LAST_READS)
+        self._records.finish(process)
         for owned in [each for each in self._processes.values() if each.owner.peer == process.start.id]:
             self._kill(owned, "its owner is gone")  # even if a child of the owner keeps the link open
         kills = count_kills()

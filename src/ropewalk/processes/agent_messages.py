@@ -1,6 +1,6 @@
 """Messages of agents to a session: each is checked and passed to the part that handles it.
 
-agent ─▶ has it the right to send this? ─▶ processes | services | tokens | relay routes | retirements | output
+agent ─▶ has it the right to send this? ─▶ processes | services | tokens | relay routes | retirements | output | records
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from ropewalk.processes.messages import (
     NeedWay,
     NotStarted,
     Output,
+    Records,
+    RecordsFlushed,
     RelayAt,
     Retired,
     Samples,
@@ -32,6 +34,7 @@ from ropewalk.processes.messages import (
 )
 from ropewalk.processes.output_relay import OutputRelay
 from ropewalk.processes.process_manager import ProcessManager
+from ropewalk.processes.record_relay import RecordRelay
 from ropewalk.processes.relay_routing import RelayRouter
 from ropewalk.processes.retirements import Retirements
 from ropewalk.processes.rights import TO_SESSION, guest_mark, may_say
@@ -51,6 +54,7 @@ class AgentMessages:
         services: the services of its hosts.
         retirements: the retirements of the run.
         output: shows the output of processes.
+        records: takes the records that processes write.
         is_joined: whether this session has joined that of a launcher, which then decides which processes are retired.
     """
 
@@ -61,6 +65,7 @@ class AgentMessages:
         services: HostServices,
         retirements: Retirements,
         output: OutputRelay,
+        records: RecordRelay,
         *,
         is_joined: bool,
     ) -> None:
@@ -73,6 +78,7 @@ class AgentMessages:
         self._services = services
         self._retirements = retirements
         self._output = output
+        self._records = records
         self._is_joined = is_joined
         self._overbearing: set[AgentRecord] = set()
         """Agents that have sent messages about processes of others."""
@@ -117,6 +123,10 @@ class AgentMessages:
                 self._processes.sampled(message)
             case Output():
                 self._output.take(agent, message, self._processes.spec_of(message.id))
+            case Records():
+                self._records.take(agent, message, self._processes.known(message.id))
+            case RecordsFlushed():
+                self._records.flushed(agent, message.number)
             case HostEvent():
                 self._processes.tell_owners(f"{agent.host}: {message.text}")
             case Draining():

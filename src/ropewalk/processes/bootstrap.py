@@ -56,6 +56,10 @@ class ProcessContext:
     """Where this process is, in a run of several hosts."""
     service_key: str = field(default="", repr=False)
     """The key by which this process, if it serves others, checks their tokens; see `transport/tokens.py`."""
+    records_fd: int = -1
+    """The pipe for the records of runs, which the agent reads to the end also after this process was killed."""
+    run: str = ""
+    """The run to which this process may write records; see `ProcessSpec.run`."""
 
 
 current: ProcessContext | None = None
@@ -74,7 +78,7 @@ def run(request: ForkRequest, fds: list[int]) -> NoReturn:
         os.setsid()
         _join_agent(request.agent_pid)
         _arrange(request, fds)
-        code = _call_entry(request, fds[2])
+        code = _call_entry(request, *fds[2:])
     except SystemExit as stop:
         code = _exit_code(stop)
     except BaseException:  # the last place that can report it: the agent keeps this output
@@ -176,7 +180,7 @@ def _passport(request: ForkRequest) -> Passport | None:
     return Passport(request.host_id, request.ip, certificate, detour_through(request.agent_address, credentials))
 
 
-def _call_entry(request: ForkRequest, page_fd: int) -> int:
+def _call_entry(request: ForkRequest, page_fd: int, records_fd: int) -> int:
     global current
     start = request.start
     page = TaskPage(page_fd)
@@ -192,6 +196,8 @@ def _call_entry(request: ForkRequest, page_fd: int) -> int:
         page=page,
         passport=_passport(request),
         service_key=request.service_key,
+        records_fd=records_fd,
+        run=start.run,
     )
     module, _, function = start.entry.partition(":")
     try:

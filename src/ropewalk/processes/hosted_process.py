@@ -36,26 +36,35 @@ class HostedProcess:
         self.early_signals: list[int] = []
         """Signals that came before its pid was known."""
         self._child_fds: list[int] = []
+        self._own_fds: list[int] = []
         self.pipes: list[int] = []
+        """For stdout and stderr."""
+        self.records = -1
+        """The pipe for records of runs; see `RecordForwarder`."""
         self._samples: psutil.Process | None = None
         try:
-            for _ in range(2):
-                reader, writer = os.pipe2(os.O_CLOEXEC)
-                self._child_fds.append(writer)
-                self.pipes.append(reader)
-                os.set_blocking(reader, False)
+            self.pipes = [self._open_pipe(), self._open_pipe()]
             page_fd = create_page()
             self._child_fds.append(page_fd)
+            self.records = self._open_pipe()
             self.page = TaskPage(page_fd)
         except OSError:
-            for fd in (*self._child_fds, *self.pipes):
+            for fd in (*self._child_fds, *self._own_fds):
                 os.close(fd)
             raise
         path = output_folder / f"{start.name.replace('/', '_')}.log" if output_folder else None
         self._lines = {self.pipes[0]: LineAssembler(path), self.pipes[1]: LineAssembler(path)}
 
+    def _open_pipe(self) -> int:
+        """Open a pipe from the child to the agent; returns the agent's end."""
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        self._child_fds.append(writer)
+        self._own_fds.append(reader)
+        os.set_blocking(reader, False)
+        return reader
+
     def child_fds(self) -> list[int]:
-        """The descriptors that the child inherits: stdout, stderr, page."""
+        """The descriptors that the child inherits: stdout, stderr, page, records."""
         return self._child_fds
 
     def close_child_fds(self) -> None:
@@ -107,6 +116,6 @@ class HostedProcess:
     def close(self) -> None:
         """Close its descriptors and the page."""
         self.close_child_fds()
-        for fd in self.pipes:
+        for fd in self._own_fds:
             os.close(fd)
         self.page.close()

@@ -26,9 +26,15 @@ class ManagedProcess:
     link: Link | None = None
     """The link of the process until it ends."""
     pid: int = 0
+    run: str = ""
+    """The run that it was given; see `ProcessSpec.run`."""
+    request: int = 0
+    """The word that its owner has written into its task page."""
     sample: Sample | None = None
     exited: Exited | None = None
     """How it ended, while its last messages are still in transit."""
+    was_signalled: bool = False
+    """Whether its owner has sent it a signal, after which its end is no accident."""
     has_taken_leave: bool = False
     is_leaving: bool = False
     """Whether its owner has released it, so that another one may be there in its place already."""

@@ -1,9 +1,9 @@
 """The messages of sessions, agents and processes on control links.
 
-session ──▶ agent    StartProcess SignalProcess Recall Peek PutBlob DropBlob PutCode OutputSeen Ping ShutdownMessage
-                     OpenRelay MeetAt NoWay ServiceAt TokenIs Retired
-agent ──▶ session    AgentUp Started NotStarted Exited TaskReport Output Samples Pong HostEvent Draining
-                     NeedWay RelayAt Met NeedService NeedToken Retired
+session ──▶ agent    StartProcess SignalProcess SetRequest Recall Peek PutBlob DropBlob PutCode OutputSeen RecordsSeen
+                     FlushRecords Ping ShutdownMessage OpenRelay MeetAt NoWay ServiceAt TokenIs Retired
+agent ──▶ session    AgentUp Started NotStarted Exited TaskReport Output Records RecordsFlushed Samples Pong HostEvent
+                     Draining NeedWay RelayAt Met NeedService NeedToken Retired
 process ──▶ agent    GetBlob GetMade PutBlob NeedWay NeedService NeedToken
 agent ──▶ process    BlobHere Make NoWay ServiceAt TokenIs
 """
@@ -85,6 +85,10 @@ class StartProcess(msgspec.Struct, tag=1, array_like=True, frozen=True):
     """How its environment differs from its agent's; `environment` is applied on top."""
     limits_threads: bool = True
     """Whether numerical libraries get as many threads as it has CPUs, where no variable says how many."""
+    keeps_records: bool = False
+    """Whether the owner handles the records of this process; else they go to the session that started the owner."""
+    run: str = ""
+    """The run to which it may write records; see `ProcessSpec.run`."""
 
 
 class SignalProcess(msgspec.Struct, tag=2, array_like=True, frozen=True):
@@ -169,6 +173,25 @@ class OutputSeen(msgspec.Struct, tag=8, array_like=True, frozen=True):
     size_bytes: int
 
 
+class SetRequest(msgspec.Struct, tag=17, array_like=True, frozen=True):
+    """Write a word into the task page of a process, where it finds what is asked of it."""
+
+    id: str
+    word: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+
+
+class RecordsSeen(msgspec.Struct, tag=18, array_like=True, frozen=True):
+    """This many bytes of records were handled; the agent may send as many again."""
+
+    size_bytes: int
+
+
+class FlushRecords(msgspec.Struct, tag=19, array_like=True, frozen=True):
+    """Send all records that processes of the sender have written so far; answered by `RecordsFlushed` after them."""
+
+    number: int
+
+
 class Ping(msgspec.Struct, tag=9, array_like=True, frozen=True):
     """A heartbeat, answered by `Pong`."""
 
@@ -242,6 +265,24 @@ class Output(msgspec.Struct, tag=25, array_like=True, frozen=True):
     is_error: bool
     text: str
     size_bytes: int
+
+
+class Records(msgspec.Struct, tag=39, array_like=True, frozen=True):
+    """Bytes from the record pipe of a process, in the order in which they were written."""
+
+    id: str
+    """A process that the receiver has started: the one that wrote, or the one whose session started that one."""
+    source: str
+    """The process that wrote."""
+    data: bytes
+    is_last: bool = False
+    """Whether that process has ended, so that nothing follows."""
+
+
+class RecordsFlushed(msgspec.Struct, tag=41, array_like=True, frozen=True):
+    """The answer to `FlushRecords`."""
+
+    number: int
 
 
 class Sample(msgspec.Struct, tag=26, array_like=True, frozen=True):
@@ -375,6 +416,11 @@ CONTROL = Codec(
     | DropBlob
     | GetBlob
     | OutputSeen
+    | SetRequest
+    | RecordsSeen
+    | Records
+    | FlushRecords
+    | RecordsFlushed
     | Ping
     | ShutdownMessage
     | AgentUp
@@ -439,7 +485,7 @@ class AgentBoot(msgspec.Struct, frozen=True):
 
 
 class ForkRequest(msgspec.Struct, frozen=True, array_like=True):
-    """One process to fork, as it is sent to the fork server (with descriptors: stdout, stderr, page)."""
+    """One process to fork, as it is sent to the fork server (with descriptors: stdout, stderr, page, records)."""
 
     start: StartProcess
     run_id: str

@@ -25,6 +25,10 @@ class Open(Protocol):
         """In a forked child: leave it to the parent."""
         ...
 
+    def settle_records(self, timeout_s: float) -> bool:
+        """Wait until the records that its processes have written so far were handled."""
+        ...
+
 
 _lock = threading.RLock()
 _sessions: dict[int, Open] = {}

@@ -45,6 +45,9 @@ class ProcessSpec:
     agent: str = ""
     """The agent that has to host it, as a service of that host: it takes no room that other processes could have."""
 
+    run: str = ""
+    """The run to which the process may write records, as text that its code understands; "": that of this process."""
+
     @property
     def name(self) -> str:
         """The name that the user sees."""

@@ -5,7 +5,7 @@ each task it writes the result, if it is small. So when a worker is killed at an
 task it was in and what it had finished, and the right task is blamed for a death. Loading the code of a task counts as
 part of the task.
 
-    words │ current · started · fence from · fence to · version · base · count · spill used
+    words │ current · started · fence from · fence to · version · base · count · spill used · request
     codes │ one byte per slot: what kind of result; nothing need be written for None
     values│ eight bytes per slot: a small number, or where in `spill` the pickle lies
     spill │ pickled results
@@ -38,7 +38,8 @@ from ropewalk.transport.kernel import memory_file
 SLOTS = 2048
 PAGE_BYTES = 64 * 1024
 
-CURRENT, STARTED_NS, FENCE_FROM, FENCE_TO, VERSION, BASE, COUNT, SPILL_USED = range(8)
+CURRENT, STARTED_NS, FENCE_FROM, FENCE_TO, VERSION, BASE, COUNT, SPILL_USED, REQUEST = range(9)
+"""The last one is written by the agent for the owner of the process, which gives it its meaning; 0 at first."""
 _NUM_WORDS = 16
 _CODES_AT = 8 * _NUM_WORDS
 _VALUES_AT = _CODES_AT + SLOTS

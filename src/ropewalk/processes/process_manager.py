@@ -27,7 +27,9 @@ from ropewalk.escaping import escaped
 from ropewalk.processes import bootstrap, environment
 from ropewalk.processes.agent_record import AgentRecord, Home
 from ropewalk.processes.code_bundle import CodeBundle
+from ropewalk.processes.deaths import record_of
 from ropewalk.processes.fleet import Fleet, default_resources
+from ropewalk.processes.given_run import run_to_give, tell_of_death
 from ropewalk.processes.joined import JoinedAgent
 from ropewalk.processes.managed_process import ManagedProcess
 from ropewalk.processes.messages import (
@@ -40,6 +42,7 @@ from ropewalk.processes.messages import (
     Recall,
     Sample,
     Samples,
+    SetRequest,
     SignalProcess,
     Started,
     StartProcess,
@@ -47,6 +50,7 @@ from ropewalk.processes.messages import (
 )
 from ropewalk.processes.owner import Owner, ProcessSpec, gone_with_agent
 from ropewalk.processes.placement import Placement
+from ropewalk.processes.record_relay import RecordRelay
 from ropewalk.processes.retirements import Retirements
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Link
@@ -87,11 +91,18 @@ class ProcessManager:
         loop: loop of the session; owners are called on its thread.
         members: the processes that may connect in the run.
         retirements: is told of processes that are gone.
+        records: takes the records of the processes, if anyone here listens to it.
         beginning: what processes begin with.
     """
 
     def __init__(
-        self, home: Home, loop: Loop, members: AllowList, retirements: Retirements, beginning: Beginning
+        self,
+        home: Home,
+        loop: Loop,
+        members: AllowList,
+        retirements: Retirements,
+        records: RecordRelay,
+        beginning: Beginning,
     ) -> None:
         self.failure: Exception | None = None
         """Why there are no processes any more, from the moment in which the owners are told."""
@@ -99,6 +110,7 @@ class ProcessManager:
         self._home = home
         self._members = members
         self._retirements = retirements
+        self._records = records
         self._beginning = beginning
         self._lock = threading.RLock()
         self._processes: dict[str, ManagedProcess] = {}
@@ -144,7 +156,7 @@ class ProcessManager:
         id = f"{spec.name}#{os.getpid()}-{next(_numbers)}{self._beginning.id_end}"
         credentials = Credentials.create(self._home.run_id, id)
         certificate = self._home.issue(id) if self._home.issue else None
-        process = ManagedProcess(spec, owner, credentials, {}, certificate)
+        process = ManagedProcess(spec, owner, credentials, {}, certificate, run=spec.run or run_to_give())
         with self._lock:
             self.check()
             self._members.admit(id, credentials.secret, certificate.fingerprint if certificate else None)
@@ -156,6 +168,8 @@ class ProcessManager:
 
     def signal(self, id: str, number: int) -> None:
         """Send a signal to a process; SIGKILL also ends all that it started, and withdraws a process without a host."""
+        if process := self._processes.get(id):
+            process.was_signalled = True
         self._tell_agent_of(id, SignalProcess(id, number))
         if number == signal.SIGKILL:
             self.withdraw(id)
@@ -186,6 +200,17 @@ class ProcessManager:
         """Take back tasks before `until` that have not started, half of them or all; see `Owner.on_report`."""
         self._tell_agent_of(id, Recall(id, until, everything))
 
+    def request(self, id: str, word: int) -> None:
+        """Write a word into the task page of a process, at `page.REQUEST`; the last word counts.
+
+        A process that is not yet placed finds the word when it begins.
+
+        Args:
+            id: the process.
+            word: what is asked of it, as its entry function understands it; 0 if nothing is.
+        """
+        self.loop.call_soon(lambda: self._request(id, word))
+
     def peek(self, id: str) -> None:
         """Ask what a process is doing and has finished; see `Owner.on_report`."""
         self._tell_agent_of(id, Peek(id))
@@ -205,6 +230,10 @@ class ProcessManager:
         """Return the request for a process; None if the process is not known."""
         process = self._processes.get(id)
         return process.spec if process else None
+
+    def known(self, id: str) -> ManagedProcess | None:
+        """Return the record of a process; None if the process is not known, or not any more."""
+        return self._processes.get(id)
 
     def hosted(self, id: str) -> tuple[AgentRecord, Owner] | None:
         """Return the agent of a process, and its owner; None before it has one."""
@@ -371,12 +400,22 @@ class ProcessManager:
             code_root=code.root if code else "",
             bounded=spec.bounded,
             memory_limit_bytes=(spec.resources.memory_bytes or 0) if spec.bounded else 0,
+            keeps_records=self._records.has_listeners,
+            run=process.run,
         )
         with contextlib.suppress(LinkClosed):  # then the agent is lost, and its processes are placed again
             if code and code.id not in agent.codes:
                 agent.codes.add(code.id)
                 agent.link.send(PutCode(code.id), [code.data])
             agent.link.send(message)
+            if process.request:
+                agent.link.send(SetRequest(id, process.request))
+
+    def _request(self, id: str, word: int) -> None:
+        process = self._processes.get(id)
+        if process:
+            process.request = word
+            self._tell_agent_of(id, SetRequest(id, word))
 
     def _variables(self, spec: ProcessSpec) -> Mapping[str, str]:
         """Return the environment of this process now; the same object while nothing in it changes."""
@@ -434,7 +473,15 @@ class ProcessManager:
             self.loop.drain(link)  # its messages from before its death count
             self.loop.remove_link(link)
         self._forget(id, is_cut=host_lost)
+        self._tell_of_death(process, exited)
         process.owner.on_exited(id, exited, host_lost)
+
+    def _tell_of_death(self, process: ManagedProcess, exited: Exited) -> None:
+        """Tell those that keep the run of a process that it has died, unless that was wanted."""
+        is_wanted = process.was_signalled or process.has_taken_leave or self.failure is not None
+        if process.run and not process.spec.run and exited.exit_code and not is_wanted:
+            host = process.agent.host if process.agent else ""
+            tell_of_death(process.run, record_of(exited, name=process.spec.name, host=host))
 
     def _withdraw(self, id: str) -> None:
         process = self._processes.get(id)

@@ -37,6 +37,7 @@ def guest_mark(host: str) -> str:
 TO_AGENT: Mapping[type, Right] = {
     say.StartProcess: Right.ANYBODY,  # the sender becomes the owner; the id has to be a new one
     say.SignalProcess: Right.OWNER,
+    say.SetRequest: Right.OWNER,
     say.Recall: Right.OWNER,
     say.Peek: Right.OWNER,
     say.PutBlob: Right.ANYBODY,
@@ -45,6 +46,8 @@ TO_AGENT: Mapping[type, Right] = {
     say.GetMade: Right.ANYBODY,
     say.PutCode: Right.LAUNCHER,
     say.OutputSeen: Right.ANYBODY,  # of the sender's own processes
+    say.RecordsSeen: Right.ANYBODY,  # of the sender's own processes
+    say.FlushRecords: Right.ANYBODY,  # of the sender's own processes
     say.Ping: Right.ANYBODY,
     say.ShutdownMessage: Right.ANYBODY,  # of the sender's own processes
     say.OpenRelay: Right.LAUNCHER,
@@ -66,6 +69,8 @@ TO_SESSION: Mapping[type, Right] = {
     say.Exited: Right.HOST,
     say.TaskReport: Right.HOST,
     say.Output: Right.HOST,
+    say.Records: Right.HOST,
+    say.RecordsFlushed: Right.ANYBODY,
     say.Samples: Right.HOST,
     say.Pong: Right.ANYBODY,
     say.HostEvent: Right.ANYBODY,

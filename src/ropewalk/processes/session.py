@@ -5,6 +5,7 @@
                                          ├─ processes     ProcessManager: started, watched, reported to their owners
                                          ├─ blobs         BlobDirectory: large values, once for each host
                                          ├─ output        OutputRelay: the output of processes
+                                         ├─ records       RecordRelay: the records of runs that processes write
                                          └─ retirements   Retirements: processes that are refused from now on
 
 There is one session per launcher and engine. It opens when its first user needs a process, and ends a short while after
@@ -44,6 +45,7 @@ from ropewalk.processes.launcher_record import LauncherRecord
 from ropewalk.processes.messages import CONTROL, Retired
 from ropewalk.processes.output_relay import OutputRelay
 from ropewalk.processes.process_manager import Beginning, ProcessManager, working_folder
+from ropewalk.processes.record_relay import RecordRelay
 from ropewalk.processes.relay_routing import RelayRoute, RelayRouter
 from ropewalk.processes.retirements import Retirements
 from ropewalk.processes.rights import guest_mark
@@ -58,6 +60,8 @@ from ropewalk.transport.tokens import host_of, key_of_host, new_key, token_for
 
 _END_S = 6.0
 """A second call of `close` waits at most this long (seconds) for the first one."""
+_RECORDS_S = 2.0
+"""Timeout in seconds for the last records of processes when the session ends."""
 _LOOK_UP_S = 1.0
 """A thread that waits for a service checks this often (seconds) whether the session has ended."""
 
@@ -120,6 +124,7 @@ class Session:
         self.processes: ProcessManager
         self.blobs: BlobDirectory
         self.output: OutputRelay
+        self.records: RecordRelay
         self.retirements: Retirements
         self._fleet: Fleet | JoinedAgent
         self._services: HostServices
@@ -280,6 +285,10 @@ class Session:
         fingerprint = certificate.fingerprint if certificate else ""
         return lambda address: token_for(key_of_host(key, host_of(address)), address, LAUNCHER, fingerprint)
 
+    def settle_records(self, timeout_s: float) -> bool:
+        """Wait until the records that processes have written so far were handled; see `RecordRelay.settle`."""
+        return not self._opened or self.loop.is_here or self.records.settle(timeout_s)
+
     def when_closed(self, call: Callable[[], object]) -> None:
         """Have a call made, once, when the session has ended."""
         with self._lock:
@@ -348,7 +357,8 @@ class Session:
             self.run_id, self.folder, self.settings, self._listener.address, self._passport, issue, self._run_key
         )
         self.retirements = Retirements(self.loop)
-        self.processes = ProcessManager(home, self.loop, self._members, self.retirements, beginning)
+        self.records = RecordRelay(self._agents)
+        self.processes = ProcessManager(home, self.loop, self._members, self.retirements, self.records, beginning)
         self.blobs = BlobDirectory(self.processes, self._agents)
         self.output = OutputRelay((self.settings.logs or self.folder / "output") if self._passport else None)
         self._services = HostServices(self)
@@ -357,7 +367,13 @@ class Session:
         if parent is None:
             self.retirements.pass_on(self._tell_agents)
         self._messages = messages = AgentMessages(
-            home, self.processes, self._services, self.retirements, self.output, is_joined=parent is not None
+            home,
+            self.processes,
+            self._services,
+            self.retirements,
+            self.output,
+            self.records,
+            is_joined=parent is not None,
         )
         if engine is None:
             assert parent
@@ -422,6 +438,8 @@ class Session:
         # First, so that the ends of its processes are not taken for deaths, and the processes not replaced.
         failure = PoolClosed("the session was closed while a pool or a program still used it; end these first")
         self._messages.is_closing = True
+        if self.records.has_listeners:
+            self.settle_records(_RECORDS_S)
         self._on_loop(lambda: self.processes.fail(failure))
         self._fleet.close()
         if self._record:

@@ -60,6 +60,7 @@ from ropewalk.program.state_archive import StateArchive
 from ropewalk.program.supervisor import Supervisor
 from ropewalk.program.units import UnitReplica, Units
 from ropewalk.supervision.failure import DeathRecord
+from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.failures import Failure, rebuild_error
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Timer
@@ -83,6 +84,7 @@ class Conductor:
         packed: its nodes, ready to be sent.
         view: the launcher's own directory.
         over: called once when everything has ended; must not block.
+        watched: is told what happens.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Conductor:
         packed: PackedProgram,
         view: DirectoryView,
         over: Callable[[], object],
+        watched: ObservedRun = UNOBSERVED,
     ) -> None:
         self.name = name
         self.units = Units(specs)
@@ -114,6 +117,7 @@ class Conductor:
         self.states: StateArchive
         self._packed = packed
         self._call_when_over = over
+        self._watched = watched
         self._is_over = False
         self._records: dict[UnitName, tuple[DeathRecord | None, UnitEnded | None]] = {}
         self._told: dict[tuple[str, int], str] = {}
@@ -231,7 +235,7 @@ class Conductor:
             name.unit, name.replica, name.generation, ok, cause, time.monotonic(), for_good=for_good
         )
         if any((each.replica, each.cause) == (name.replica, cause) for each in self.supervisor.replicas_of(name.unit)):
-            self.happened(f"{unit.label} {cause}")
+            self.happened(f"{unit.label} {cause}", record if died else None)
         if ending and ending.failure:
             self._tell_failure(unit, ending.failure, record)
         self._do(instructions)
@@ -282,9 +286,13 @@ class Conductor:
                 self.supervisor.leaves(name.unit, name.replica, name.generation, why, time.monotonic()), patient=True
             )
 
-    def happened(self, text: str) -> None:
-        """Something happened that a user should know."""
+    def happened(self, text: str, death: DeathRecord | None = None) -> None:
+        """Something happened that a user should know, such as a death."""
         self.events.append(f"{time.strftime('%H:%M:%S')} {text}")
+        if death is None:
+            self._watched.event("event", text)
+        else:
+            self._watched.death(text, death)
 
     def lost(self, error: Exception) -> None:
         """No more processes can be started."""

@@ -149,8 +149,8 @@ class ProcessHosting(Hosting):
 
     mode = "processes"
 
-    def __init__(self, session: Session, target: Target) -> None:
-        """Lease the session.
+    def __init__(self, session: Session, target: Target, run: str = "") -> None:
+        """Lease the session; `run` is given to the processes, see `ProcessSpec.run`.
 
         Raises:
             PoolClosed: the session has ended.
@@ -159,6 +159,7 @@ class ProcessHosting(Hosting):
         session.lease()
         self._session = session
         self._target = target
+        self._run = run
         self._released = False
         self._ids: dict[UnitName, str] = {}
         self._names: dict[str, UnitName] = {}
@@ -187,6 +188,7 @@ class ProcessHosting(Hosting):
             environment=launch.environment,
             preload=launch.preload,
             beside=launch.beside,
+            run=self._run,
         )
         try:
             id = self._session.processes.start(spec, self)

@@ -9,9 +9,11 @@ from ropewalk import settings
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import default_session
 from ropewalk.program.hosting import ProcessHosting, ThreadHosting
+from ropewalk.program.observing import observe
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.validation import Mode
+from ropewalk.tracking.observed_run import Track
 
 if TYPE_CHECKING:
     from ropewalk.program.program import Program
@@ -24,6 +26,7 @@ def launch(
     *,
     session: Session | None = None,
     copy: bool = True,
+    track: Track = False,
 ) -> RunningProgram:
     """Start a program, and return at once; see `Program.launch`."""
     here = settings.current(engine=engine, mode=mode)
@@ -35,11 +38,13 @@ def launch(
     packed = PackedProgram(specs if chosen == "processes" else ())
     with contextlib.ExitStack() as undo:
         undo.callback(packed.close)
-        running = RunningProgram(program.name, specs, packed)
+        watched = observe(track, program, chosen, here.engine)
+        undo.push(watched)
+        running = RunningProgram(program.name, specs, packed, watched)
         if chosen == "threads":
             hosting = ThreadHosting(running, here, copy=copy)
         else:
-            hosting = ProcessHosting(session or default_session(engine), running)
+            hosting = ProcessHosting(session or default_session(engine), running, watched.given)
         undo.callback(hosting.close)
         running.begin(hosting)
         undo.pop_all()

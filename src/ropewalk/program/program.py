@@ -35,6 +35,7 @@ from ropewalk.program.restart_rule import Restart, restart_rule
 from ropewalk.program.running import RunningProgram
 from ropewalk.program.validation import Mode, problems_of, this_machine
 from ropewalk.quantities import counted
+from ropewalk.tracking.observed_run import Track
 
 T = TypeVar("T")
 
@@ -327,6 +328,7 @@ class Program:
         *,
         session: Session | None = None,
         copy: bool = True,
+        track: Track = False,
     ) -> RunningProgram:
         """Start the program and return at once.
 
@@ -342,6 +344,9 @@ class Program:
             copy: in threads mode, whether to pickle the nodes' arguments, and the arguments and results of calls, as
                 happens between processes. With False the callee gets the caller's own objects, and nothing needs to be
                 picklable; this hides errors that would occur with processes.
+            track: True, or the name of a project: the graph, the table of nodes, deaths with their causes and the end
+                are kept as a run, in the current one of this process or in one of its own. Code of nodes finds it by
+                `ropewalk.tracking.current_run()`.
 
         Returns:
             The running program.
@@ -352,7 +357,7 @@ class Program:
             ValueError: `mode` is unknown, or `copy` does not go with it.
         """
         self._unlaunched.is_used()
-        return launch(self, mode, engine, session=session, copy=copy)
+        return launch(self, mode, engine, session=session, copy=copy, track=track)
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self._specs)} nodes)"

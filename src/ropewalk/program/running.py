@@ -32,9 +32,11 @@ from ropewalk.program.instructions import ProgramOutcome
 from ropewalk.program.log_files import LogFile
 from ropewalk.program.messages import NOBODY_WAITS, UnitName
 from ropewalk.program.node import NodeSpec
+from ropewalk.program.observing import StatusRows
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.status import ProgramStatus
 from ropewalk.supervision.failure import DeathRecord
+from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.frames import Part
 from ropewalk.transport.loop import Loop
 
@@ -56,11 +58,14 @@ class RunningProgram:
     Made by `program.launch()`.
     """
 
-    def __init__(self, name: str, specs: Sequence[NodeSpec], packed: PackedProgram) -> None:
+    def __init__(
+        self, name: str, specs: Sequence[NodeSpec], packed: PackedProgram, watched: ObservedRun = UNOBSERVED
+    ) -> None:
         self._specs = {spec.name: spec for spec in specs}
         self._packed = packed
         self._view = DirectoryView(self._subscribe, self._before_waiting)
-        self._conductor = Conductor(name, specs, packed, self._view, self._end_soon)
+        self._conductor = Conductor(name, specs, packed, self._view, self._end_soon, watched)
+        self._rows = StatusRows(self._conductor, watched)
         self._started = time.time()
         self._over = threading.Event()
         self._questions = itertools.count(NOBODY_WAITS + 1)
@@ -83,6 +88,7 @@ class RunningProgram:
         atexit.register(_stop_all)  # registered after the session's handler, and so called before it
         _running.append(self)
         self._conductor.begin(hosting)
+        hosting.loop.call_soon(self._rows.begin)
 
     @property
     def name(self) -> str:
@@ -460,6 +466,7 @@ class RunningProgram:
         """Release everything, after the last unit has ended."""
         why = f"program {self.name!r} has ended ({reporting.state_of(self._conductor)})"
         try:
+            self._rows.end()
             self._view.end(why)
             self._control.close()
             with self._caller_lock:

@@ -25,6 +25,7 @@ from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.result import ExperimentResult
+from ropewalk.tracking.observed_run import Track
 
 logger = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ def _add_learners(
 
 
 def drive_program(
-    assembly: Assembly, distribution: ProcessCounts, log: Logger, *, engine: str | None = None
+    assembly: Assembly, distribution: ProcessCounts, log: Logger, *, engine: str | None = None, track: Track = False
 ) -> ExperimentResult:
     """Launch the program, log its progress until the end, and return the result.
 
@@ -144,7 +145,7 @@ def drive_program(
     """
     program = build_program(assembly, distribution, hold=True)
     progress = ProgressLog(log, assembly.experiment.steps)
-    with Interruptions(deferred=False), program.launch(engine=engine) as running, _patient(running):
+    with Interruptions(deferred=False), program.launch(engine=engine, track=track) as running, _patient(running):
         learner = running.client("learner", on_lost="retry")[0]
         try:
             num_problems = 0

@@ -16,8 +16,10 @@ from ropewalk.rl.distributed import ProcessCounts, build_program, drive_program
 from ropewalk.rl.environments.environment import EnvironmentFactory
 from ropewalk.rl.in_process import run_in_process
 from ropewalk.rl.logs.logger import Log, as_logger
+from ropewalk.rl.observing import observe, with_rows
 from ropewalk.rl.repeating import repeat
 from ropewalk.rl.result import ExperimentResult
+from ropewalk.tracking.observed_run import Track
 
 if TYPE_CHECKING:
     from ropewalk.program.program import Program
@@ -133,6 +135,7 @@ class Experiment:
         learners: int = 1,
         engine: str | None = None,
         log: Log = "terminal",
+        track: Track = False,
     ) -> ExperimentResult:
         """Train to the end, and return what came of it.
 
@@ -149,6 +152,8 @@ class Experiment:
                 gradients, so an update is worth `learners` batches, and have equal weights. Only with "async".
             engine: where the processes run, such as "slurm"; None: as the settings say.
             log: where progress goes: "terminal", "silent", a `Logger`, or a list of these.
+            track: True, or the name of a project: the settings, the rows of the log, deaths and the end are kept as a
+                run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
 
         Raises:
             ValueError: these settings do not fit each other; said before anything starts.
@@ -158,15 +163,17 @@ class Experiment:
         """
         assembly = self._assembly(actors, mode, lag, inference)
         logger = as_logger(log)
-        if not actors:
-            if inference or evaluators or learners != 1:
-                raise ValueError(
-                    f"inference={inference}, learners={learners} and evaluators={evaluators} are processes of a "
-                    "program, and actors=0 runs everything in this one; say actors=1 or more"
-                )
-            return run_in_process(assembly, logger)
+        if not actors and (inference or evaluators or learners != 1):
+            raise ValueError(
+                f"inference={inference}, learners={learners} and evaluators={evaluators} are processes of a program, "
+                "and actors=0 runs everything in this one; say actors=1 or more"
+            )
         processes = self._processes(actors, mode, inference, evaluators, learners)
-        return drive_program(assembly, processes, logger, engine=engine)
+        with observe(track, self, actors) as watched:
+            logger = with_rows(logger, watched)
+            if not actors:
+                return run_in_process(assembly, logger)
+            return drive_program(assembly, processes, logger, engine=engine, track=watched)
 
     def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:
         """Do an asynchronous run again, in this process, from the record of its decisions: with the same bits.

@@ -70,6 +70,15 @@ class CheckpointFuture:
         finally:
             self._is_told = self._result.done()
 
+    def when_written(self, call: Callable[[Path], object]) -> None:
+        """Have a call made with the folder once the checkpoint is complete; not if it fails. From any thread."""
+
+        def done(result: Future[Path]) -> None:
+            if result.exception() is None:
+                call(result.result())
+
+        self._result.add_done_callback(done)
+
     def settle(self) -> None:
         """Wait until writing has ended; raises what `wait` would raise, unless a caller has already seen that error."""
         if not self._is_told:

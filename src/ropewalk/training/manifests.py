@@ -27,7 +27,7 @@ import msgspec
 
 from ropewalk.atomic_files import write_new_file
 from ropewalk.errors import CheckpointCorrupt
-from ropewalk.training.tensor_header import ITEM_BYTES, lay_out
+from ropewalk.tensor_header import ITEM_BYTES, lay_out
 
 MANIFEST = "manifest.json"
 _FORMAT = 1

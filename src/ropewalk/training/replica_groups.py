@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.exchange_maker import make_exchange
 from ropewalk.exchange.groups.inbox import Inbox, Packet
 from ropewalk.exchange.groups.link_group import LinkGroup, Send
-from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.stages.exchange_sums import ReplicaExchange

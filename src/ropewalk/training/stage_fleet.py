@@ -25,6 +25,7 @@ from ropewalk.program.nodes.service import Service
 from ropewalk.program.program import Program
 from ropewalk.program.restart_rule import Restart
 from ropewalk.program.running import RunningProgram
+from ropewalk.tracking.observed_run import Track
 from ropewalk.training.assignment import Presence, TrainingConfig
 from ropewalk.training.stage_process import StageProcess
 from ropewalk.training.timeouts import TrainerTimeouts
@@ -60,6 +61,7 @@ class StageFleet:
         training: the configuration that all of them get when they start.
         num: the number of processes.
         timeouts: the timeouts of the trainer.
+        track: what keeps the run of the trainer, if it is tracked.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class StageFleet:
         num: int,
         *,
         timeouts: TrainerTimeouts,
+        track: Track = False,
     ) -> None:
         self.num = num
+        self._track = track
         data = training.data
         self.data_is_sharded = data is not None and "shard" in inspect.signature(data).parameters
         """Whether micro-batches must be divided evenly among replicas."""
@@ -102,7 +106,9 @@ class StageFleet:
         """Start all processes; returns before they are up."""
         # Never threads, whatever the mode of programs: torch has one random generator for all threads of a process, and
         # one thread count. For a debugger there is `inline`.
-        self._running = self._program.launch("processes", self._processes.engine, session=self._processes.session)
+        self._running = self._program.launch(
+            "processes", self._processes.engine, session=self._processes.session, track=self._track
+        )
         self._clients = self._running.client(STAGES)
 
     def close(self, grace_s: float | None = None) -> None:

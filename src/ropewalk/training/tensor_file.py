@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ropewalk.tensor_header import lay_out
 from ropewalk.training.manifests import FileRecord, TensorRecord, damaged, opened, write_file
-from ropewalk.training.tensor_header import lay_out
 
 _DTYPES = {
     "F64": torch.float64,

@@ -29,10 +29,12 @@ from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.stages.losses import Declared, Loss
 from ropewalk.pipeline.stages.optimizer_maker import OptimizerMaker, RateSchedule, StageOptimizer
+from ropewalk.pipeline.stages.tensor_source import TensorSource
 from ropewalk.pipeline.stages.training_options import NanPolicy, TrainingOptions
 from ropewalk.pipeline.tracing.filling import filled
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.trees import tensors_of
+from ropewalk.tracking.observed_run import Track
 from ropewalk.training.assignment import FromSource, FromTensors, Origin, TrainingConfig
 from ropewalk.training.blueprint import Blueprint
 from ropewalk.training.checkpoint_future import CheckpointFuture
@@ -40,6 +42,7 @@ from ropewalk.training.controller import Controller
 from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.inline_run import InlineRun
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
+from ropewalk.training.observing import TrainingObserver
 from ropewalk.training.own_data import MakesData
 from ropewalk.training.planned_and_measured import (
     ideal_timeline,
@@ -111,6 +114,8 @@ class Trainer:
             `Snapshots`. None: no snapshots are taken, and the death of a process ends the training.
         timeouts: the timeouts of the training, and how many deaths end it; see `TrainerTimeouts`.
         progress: print a line each second: step, loss, rates.
+        track: True, or the name of a project: the plan, losses, deaths, checkpoints, the last report and the end are
+            kept as a run, in the current one of this process or in one of its own; see `ropewalk.tracking`.
     """
 
     def __init__(
@@ -140,6 +145,7 @@ class Trainer:
         snapshots: Snapshots | None = _DEFAULT_SNAPSHOTS,
         timeouts: TrainerTimeouts | None = None,
         progress: bool = False,
+        track: Track = False,
     ) -> None:
         if micro_batches is not None and (isinstance(micro_batches, bool) or micro_batches < 1):
             raise PlanInvalid(f"a step has 1 micro-batch or more, not {micro_batches}")
@@ -181,6 +187,7 @@ class Trainer:
         self._num_samples = self._num_counted = 0
         """Over the steps that were counted."""
         self._progress = ProgressLine() if progress else None
+        self._observer = TrainingObserver(track)
         self._watched: deque[tuple[StepHandle, int]] = deque()
         self._has_ended = False
 
@@ -195,15 +202,17 @@ class Trainer:
     ) -> None:
         """Finish the admitted steps and end all processes; after an exception, end them immediately."""
         if kind is not None:
-            self.close(0.5)
+            self._close(0.5, error)
             return
         try:
             if self._run is not None and not self._has_ended:
                 self._run.drain()
-        except (LocalExecutorFailed, TrainerFailed):
-            self.close(0.5)  # the failure was reported when it happened
-        except BaseException:
-            self.close(0.5)
+                self._look_at_steps()
+                self._observer.report(self.report, self.num_steps)
+        except (LocalExecutorFailed, TrainerFailed) as failure:
+            self._close(0.5, failure)  # the failure was reported when it happened
+        except BaseException as failure:
+            self._close(0.5, failure)
             raise
         else:
             self.close()
@@ -218,9 +227,19 @@ class Trainer:
         Args:
             grace_s: seconds until processes that have not ended by themselves are killed; None: the program's.
         """
+        self._close(grace_s, None)
+
+    def _close(self, grace_s: float | None, error: BaseException | None) -> None:
         self._has_ended = True
-        if self._run is not None:
-            self._run.close(grace_s)
+        try:
+            if self._run is not None:
+                self._look_at_steps()
+                self._run.close(grace_s)
+        except BaseException as failure:
+            error = error or failure
+            raise
+        finally:
+            self._observer.end(error)
 
     # --- training -----------------------------------------------------------------------------------------------------
 
@@ -250,6 +269,7 @@ class Trainer:
             RuntimeError: the trainer was closed.
         """
         self._check_open()
+        self._observer.interrupt(self.num_steps)
         if self._data is not None:
             if x is not None or y is not None:
                 raise ValueError("this trainer reads its mini-batches by data=; call step() without x and y")
@@ -269,15 +289,20 @@ class Trainer:
         num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
         self._num_samples += num_samples
         self._num_counted += 1
-        if self._progress is not None:
+        if self._progress is not None or self._observer.is_on:
             self._watched.append((handle, num_samples))
-            self._show_progress(self._progress)
+            self._look_at_steps()
         return handle
 
-    def _show_progress(self, line: ProgressLine) -> None:
+    def _look_at_steps(self) -> None:
+        """Show and write the steps that are done."""
         while self._watched and self._watched[0][0].done:
             handle, num_samples = self._watched.popleft()
-            line.put(handle.step, float(handle.metrics().loss), num_samples)
+            if self._progress is not None:
+                self._progress.put(handle.step, float(handle.metrics().loss), num_samples)
+            self._observer.step(handle)
+        if self._observer.is_on and self._run is not None:
+            self._observer.look(self._run.events)
 
     def drain(self) -> None:
         """Finish all admitted steps, including the updates of partial rounds."""
@@ -335,7 +360,9 @@ class Trainer:
         Returns:
             A future that is done when the checkpoint is complete. Leaving the `with` block waits for it.
         """
-        return self._under_way.save(Path(folder), keep)
+        future = self._under_way.save(Path(folder), keep)
+        self._observer.saving(self.num_steps, future)
+        return future
 
     def load(self, folder: str | Path) -> None:
         """Go on from the newest checkpoint in a folder (or from the given checkpoint), under any plan; drains first.
@@ -464,9 +491,27 @@ class Trainer:
                 f"ropewalk.pipeline.plan(model, x, devices=2, num_stages=1)",
                 stacklevel=3,
             )
-        if self._inline:
-            self._run = self._inline_run(graph, plan, order)
-            return self._run
+        if self._observer.is_on:
+            config = {"model": type(graph.model).__name__, "seed": self._seed, "device": self._device}
+            self._observer.begin(self._processes.name, plan, config, self._seed)
+        try:
+            if self._inline:
+                self._run = self._inline_run(graph, plan, order)
+            else:
+                self._run = self._process_run(graph, plan, order, own, source)
+        except BaseException as error:
+            self._observer.end(error)
+            raise
+        return self._run
+
+    def _process_run(
+        self,
+        graph: ModelGraph,
+        plan: Plan,
+        order: Schedule,
+        own: Mapping[str, torch.Tensor],
+        source: TensorSource | None,
+    ) -> ProcessRun:
         blueprint = Blueprint.of(graph)
         if any(tensor.is_cuda for tensor in own.values()):
             blueprint = blueprint.on(torch.device("cpu"))
@@ -476,7 +521,7 @@ class Trainer:
         origin: Origin = FromTensors(on_cpu(own)) if source is None else FromSource()
         snapshots = self._snapshots
         num = len(plan.workers) if snapshots is None else max(2, len(plan.workers))
-        fleet = StageFleet(self._processes, training, num, timeouts=self._timeouts)
+        fleet = StageFleet(self._processes, training, num, timeouts=self._timeouts, track=self._observer.watched)
         controller = Controller(
             fleet,
             graph,
@@ -489,11 +534,10 @@ class Trainer:
             copies=FurtherCopies(None if snapshots is None else snapshots.where),
         )
         try:
-            self._run = ProcessRun(controller, graph, self._loss)
+            return ProcessRun(controller, graph, self._loss)
         except BaseException:
             controller.close(0.5)
             raise
-        return self._run
 
     def _planned(self, graph: ModelGraph, x: Any) -> Plan:
         plan, num = self._plan, self._micro_batches

@@ -100,11 +100,8 @@ def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_sto
         wait_until(running, lambda: sizes() == [2, 1, 2, 1])
         (tmp_path / "enough").touch()
         assert running.wait(PATIENCE_S)
-    killed_at = float((tmp_path / f"workers.1#0 {signal.SIGKILL.real}").read_text())
-    alone = next(line for line in log_of(tmp_path, "workers.0#0") if line.size == 1)
-    assert alone.at - killed_at < 1.0
     history = check_result(tmp_path, "workers.0#0")
-    assert "SIGKILL" in history[1].why
+    assert "SIGKILL" in history[1].why, "it was not waited for until it was silent"
     # After 3 s the program itself would have ended and replaced it.
     assert "workers.1#1 has not answered" in history[3].why or "workers.1#1 died" in history[3].why
 

@@ -80,9 +80,26 @@ def test_on_any_devices_it_is_as_good_as_brute_force(request: PlanRequest) -> No
     check_against_brute_force(request)
 
 
-@settings(max_examples=60, deadline=None)
-@given(requests((3,), most=9) | requests((2, 2), most=9) | requests((6,), most=9), st.integers(3, 12))
+IN_PIECES = requests((3,), most=9) | requests((2, 2), most=9) | requests((6,), most=9)
+
+
+# Some of the 600 that the test after it asks in soak.
+@settings(max_examples=15, deadline=None)
+@given(IN_PIECES, st.integers(3, 12))
 def test_piece_by_piece_no_bound_is_above_the_best_and_no_plan_below(request: PlanRequest, max_sets: int) -> None:
+    check_in_pieces(request, max_sets)
+
+
+@pytest.mark.soak
+@settings(max_examples=600, deadline=None)
+@given(IN_PIECES, st.integers(3, 12))
+def test_piece_by_piece_no_bound_of_many_is_above_the_best_and_no_plan_below(
+    request: PlanRequest, max_sets: int
+) -> None:
+    check_in_pieces(request, max_sets)
+
+
+def check_in_pieces(request: PlanRequest, max_sets: int) -> None:
     try:
         best = Exact().partition(request)
     except NoPlanFits:
@@ -254,9 +271,10 @@ def test_a_block_of_more_operators_than_a_mask_has_bits_is_planned(levels: tuple
     assert found.gap <= 0.1
 
 
-def test_two_thousand_operators_in_ten_branches_are_planned_in_few_searches() -> None:
-    # The search around a plan's cuts went on for 219 rounds, two minutes.
-    request = PlanRequest(branches(10, 200), Topology((Level(4, 12e9),)), make_schedule("one_f_one_b"), 16)
+@pytest.mark.parametrize("length", [40, pytest.param(200, marks=pytest.mark.soak)])
+def test_many_operators_in_ten_branches_are_planned_in_few_searches(length: int) -> None:
+    # Of 2000, the search around a plan's cuts went on for 219 rounds, two minutes.
+    request = PlanRequest(branches(10, length), Topology((Level(4, 12e9),)), make_schedule("one_f_one_b"), 16)
     with counted_searches() as searches:
         found = Exact().partition(request)
     assert len(searches) <= MOST_SEARCHES

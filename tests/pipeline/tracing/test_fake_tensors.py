@@ -49,14 +49,32 @@ def _own() -> models.RealModel:
     return models.RealModel(Own(), (torch.randint(10, (4, 5)),), torch.zeros(()), nn.functional.mse_loss)
 
 
+class Tied(nn.Module):
+    """An embedding that is the head as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.layer, self.head = nn.Embedding(10, 8), nn.Linear(8, 8), nn.Linear(8, 10, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.layer(self.embedding(tokens)).relu())
+
+
+def _tied_layers() -> models.RealModel:
+    return models.RealModel(Tied(), (torch.randint(10, (4, 5)),), torch.zeros(()), nn.functional.mse_loss)
+
+
 CASES: dict[str, Callable[[], models.RealModel]] = {
     "own": _own,
     "recurrent": _recurrent,
+    "tied layers": _tied_layers,
     "tied": lambda: models.transformer(depth=1, tied=True),
     "resnet": models.resnet,
     "unet": models.unet,
 }
-_SLOW = ("resnet", "unet")
+#: That ties are kept, `tied layers` shows as well.
+_SLOW = ("tied", "resnet", "unet")
 
 
 def _without_numbers(parameter: nn.Parameter) -> nn.Parameter:
@@ -78,6 +96,7 @@ def test_a_model_on_meta_has_the_graph_that_it_has_with_its_numbers(name: str) -
     graph, wanted = trace(on_meta, inputs), trace(model, inputs)
     assert _described(graph) == _described(wanted)
     assert _described(graph.for_eval) == _described(wanted.for_eval)
+    assert bool(graph.ties) == name.startswith("tied")
     assert graph.ties == wanted.ties and graph.batch_norms == wanted.batch_norms
     assert graph.to_profile_skeleton() == wanted.to_profile_skeleton()
     assert tensors == [id(one) for one in (*graph.parameters.values(), *graph.buffers.values())], "left as they were"

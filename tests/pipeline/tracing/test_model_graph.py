@@ -63,7 +63,7 @@ def test_the_whole_graph_equals_the_model(traced: Traced, batch: int) -> None:
     assert_same(run_itself(model, args, kwargs, 5), run_cut(graph, everything, args, kwargs, 5))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_stages_of_any_cut_equal_the_model(traced: Traced, seed: int) -> None:
     model, graph, inputs = traced
     args, kwargs = inputs(3 + seed)

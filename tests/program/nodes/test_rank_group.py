@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -13,7 +12,8 @@ from ropewalk.program.nodes.rank_group import RankGroup
 from tests.program.nodes.stand_in import free_port
 
 RANK = """
-import json, sys
+import json, os, sys
+import torch, torch.distributed as dist  # once, for both ranks
 from ropewalk.program.nodes.rank_group import RankGroup
 from tests.program.nodes.stand_in import StandIn
 
@@ -21,34 +21,27 @@ class Context(StandIn):
     def rendezvous(self, size):
         rank = str(self.replica)
         return {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size),
-                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[2]}
+                "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[1]}
 
 def train(scale):
-    import torch, torch.distributed as dist
     dist.init_process_group("gloo")
     value = torch.tensor([scale * (dist.get_rank() + 1)])
     dist.all_reduce(value)
-    print(json.dumps([dist.get_rank(), dist.get_world_size(), value.item()]))
+    print(json.dumps([dist.get_rank(), dist.get_world_size(), value.item()]), flush=True)
     dist.destroy_process_group()
 
-RankGroup(train, 2, 10.0).run(Context(replica=int(sys.argv[1]), replicas=2))
+other = os.fork()
+RankGroup(train, 2, 10.0).run(Context(replica=int(not other), replicas=2))
+if other:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))
 """
 
 
 def test_a_process_group_is_made_without_an_address() -> None:
     pytest.importorskip("torch")
-    port = str(free_port())
-    ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK, str(rank), port], stdout=subprocess.PIPE, env=os.environ)
-        for rank in range(2)
-    ]
-    try:
-        said = [json.loads(rank.communicate(timeout=50)[0]) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-    assert said == [[0, 2, 30.0], [1, 2, 30.0]]
+    command = [sys.executable, "-c", RANK, str(free_port())]
+    ranks = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=100, check=True)
+    assert sorted(map(json.loads, ranks.stdout.splitlines())) == [[0, 2, 30.0], [1, 2, 30.0]]
 
 
 def test_ranks_end_by_themselves_and_are_called_by_nobody() -> None:

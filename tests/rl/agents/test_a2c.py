@@ -46,6 +46,7 @@ def test_advantages_can_be_normalised() -> None:
     assert abs(losses[0]) > 0.1
 
 
+@pytest.mark.soak
 def test_cartpole_is_balanced() -> None:
     agent = A2C(optimizer=TorchAdam(2e-3), reward_scale=0.1)
     assert score_of(train(agent, CARTPOLE, steps=150_000, enough=reaches(480.0)), CARTPOLE) >= 400

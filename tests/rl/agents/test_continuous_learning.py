@@ -1,4 +1,4 @@
-"""SAC and TD3 learn: a small problem in seconds, Pendulum for as long as the paper's curves begin."""
+"""SAC and TD3 learn, in `soak`: a small problem in seconds, Pendulum for as long as the paper's curves begin."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ class Reach(gymnasium.Env[np.ndarray, np.ndarray]):
         return np.array([self.place, self.goal], np.float32).clip(-2, 2)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("agent", SMALL, ids=lambda agent: type(agent).__name__)
 def test_a_small_problem_is_learned(agent: ContinuousAgent) -> None:
     experiment = rl.Experiment(agent, lambda _: Reach(), rl.MLP((32, 32), "relu"), steps=800, seed=1)
@@ -55,16 +56,6 @@ def test_the_small_problem_is_not_solved_without_learning() -> None:
     experiment = rl.Experiment(never, lambda _: Reach(), rl.MLP((32, 32), "relu"), steps=100, seed=1)
     result = experiment.run(log="silent")
     assert result.counters.updates == 0 and np.mean(result.evaluate(20)) < -4
-
-
-@pytest.mark.usefixtures("shared_session")
-def test_lock_step_in_processes_has_the_bits_of_one_process() -> None:
-    experiment = rl.Experiment(
-        SMALL[0], rl.Gymnasium("Pendulum-v1"), rl.MLP((16,)), steps=150, seed=2, groups=2, digest_every=10
-    )
-    here = experiment.run(log="silent")
-    assert len(here.digests) > 3
-    assert experiment.run(2, mode="lockstep", log="silent").digests == here.digests
 
 
 @pytest.mark.soak

@@ -114,6 +114,7 @@ def test_bounds_of_v_trace_that_need_not_converge_are_refused() -> None:
         IMPALA(rho_bar=0.5)
 
 
+@pytest.mark.soak
 def test_cartpole_is_balanced() -> None:
     agent = IMPALA(optimizer=TorchAdam(2e-3), reward_scale=0.1)
     assert score_of(train(agent, CARTPOLE, steps=250_000, groups=4, enough=reaches(480.0)), CARTPOLE) >= 450

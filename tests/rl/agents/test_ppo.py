@@ -311,6 +311,7 @@ def test_no_epoch_begins_after_the_policy_moved_by_target_kl() -> None:
 # --- scores -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_cartpole_is_balanced() -> None:
     agent = PPO(
         unroll=32,
@@ -364,11 +365,13 @@ RECALL = RecallTask(blanks=8)
 RECALLING = PPO(unroll=40, envs=16, optimizer=TorchAdam(3e-3, eps=1e-5), anneal_learning_rate=False)
 
 
+@pytest.mark.soak
 def test_a_network_with_memory_learns_to_recall_the_cue() -> None:
     trained = train(RECALLING, RECALL, LSTM(MLP((32,)), 32), steps=60_000, enough=reaches(1.0))
     assert score_of(trained, RECALL, 200) >= 0.95
 
 
+@pytest.mark.soak
 def test_a_network_without_memory_does_not() -> None:
     assert score_of(train(RECALLING, RECALL, steps=20_000), RECALL, 200) <= 0.6
 

@@ -1,4 +1,4 @@
-"""Value-based agents learn: quick problems here, CartPole in a test that is marked `soak`."""
+"""Value-based agents learn: Rainbow, which has the parts of the others, by default; all of them in `soak`."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ AGENTS: dict[str, rl.DQN] = {
 }
 
 
-@pytest.mark.parametrize("name", list(AGENTS))
+@pytest.mark.parametrize(
+    "name", [name if name == "rainbow" else pytest.param(name, marks=pytest.mark.soak) for name in AGENTS]
+)
 def test_values_of_a_chain_are_learned(name: str) -> None:
     """Going right in state s is worth 0.9^(4-s), and going back 0.9^5."""
     agent = AGENTS[name]
@@ -108,6 +110,7 @@ RECALL = rl.R2D2(
 )
 
 
+@pytest.mark.soak
 def test_memory_recalls_what_a_network_without_memory_cannot() -> None:
     """5 CPU-s for R2D2, 2 for DQN; four seeds of R2D2 gave 1.0."""
     memory = rl.Experiment(RECALL, RecallTask(), rl.LSTM(SMALL, 32), steps=15_000).run(log="silent")

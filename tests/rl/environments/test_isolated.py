@@ -79,10 +79,15 @@ def test_a_spec_is_found_without_leaving_a_process() -> None:
 
 FAULTS = [
     pytest.param(hostile.hang_in_c, ["took longer than 1.5 s, and its process was killed", "hang_in_c"], id="hang"),
-    pytest.param(hostile.sleep, ["took longer than 1.5 s, and its process was killed", "in sleep"], id="sleep"),
+    pytest.param(
+        hostile.sleep,
+        ["took longer than 1.5 s, and its process was killed", "in sleep"],
+        id="sleep",
+        marks=pytest.mark.soak,
+    ),
     pytest.param(hostile.segfault, ["SIGSEGV (segmentation fault)", "in segfault"], id="segfault"),
     pytest.param(hostile.be_killed, ["was killed by SIGKILL"], id="kill"),
-    pytest.param(hostile.leave, ["exited with code 3"], id="exit"),
+    pytest.param(hostile.leave, ["exited with code 3"], id="exit", marks=pytest.mark.soak),
 ]
 
 
@@ -121,7 +126,7 @@ def test_an_environment_that_is_lost_costs_one_episode(
         assert text in ours[0]
 
 
-@pytest.mark.parametrize("fault", [hostile.hang_in_c, hostile.segfault])
+@pytest.mark.parametrize("fault", [pytest.param(hostile.hang_in_c, marks=pytest.mark.soak), hostile.segfault])
 def test_the_error_has_the_stacks_and_the_seed(fault: Callable[[], None], made: Any) -> None:
     env: IsolatedEnvironment = made(Isolated(MakesHostile(fault), step_timeout_s=SHORT_S))
     env.reset(seed=41)

@@ -40,7 +40,9 @@ def outcome_of(experiment: rl.Experiment, deaths: Sequence[str] = ()) -> Any:
         return learner.outcome()
 
 
-@pytest.mark.parametrize("experiment", [SMALL, LADDER], ids=["perceptron", "ladder"])
+@pytest.mark.parametrize(
+    "experiment", [pytest.param(SMALL, marks=pytest.mark.soak), LADDER], ids=["perceptron", "ladder"]
+)
 def test_actors_without_networks_collect_for_a_learner(experiment: rl.Experiment) -> None:
     outcome = outcome_of(experiment)
     assert outcome.counters.steps >= experiment.steps

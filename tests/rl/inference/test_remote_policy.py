@@ -241,8 +241,17 @@ def inference_program(
     return program
 
 
-@pytest.mark.parametrize("make", [with_memory, without_memory])
-@pytest.mark.parametrize(("replicas", "exact"), [(1, True), (2, True), (1, False)])
+@pytest.mark.parametrize(
+    ("make", "replicas", "exact"),
+    [
+        (with_memory, 2, True),
+        (with_memory, 1, False),
+        (without_memory, 1, True),
+        pytest.param(with_memory, 1, True, marks=pytest.mark.soak),
+        pytest.param(without_memory, 2, True, marks=pytest.mark.soak),
+        pytest.param(without_memory, 1, False, marks=pytest.mark.soak),
+    ],
+)
 def test_actors_of_a_program_collect_what_they_would_alone(
     tmp_path: Path, make: Any, replicas: int, exact: bool
 ) -> None:

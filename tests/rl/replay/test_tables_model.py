@@ -301,5 +301,10 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         assert all(info.num_bytes == 0 for info in self.replay.info().values())
 
 
-ReplayAgainstLists.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+ReplayAgainstLists.TestCase.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 TestReplayAgainstLists = ReplayAgainstLists.TestCase
+
+
+@pytest.mark.soak
+class TestMoreReplays(ReplayAgainstLists.TestCase):
+    settings = settings(max_examples=1_000, stateful_step_count=40, deadline=None)

@@ -338,8 +338,13 @@ class AnyOrder(RuleBasedStateMachine):
         assert ask(self.desk, "broken") == self.broken
 
 
-AnyOrder.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=50)
+AnyOrder.TestCase.settings = settings(deadline=None, max_examples=40, stateful_step_count=50)
 TestAnyOrder = AnyOrder.TestCase
+
+
+@pytest.mark.soak
+class TestMoreOrders(AnyOrder.TestCase):
+    settings = settings(deadline=None, max_examples=1_000, stateful_step_count=50)
 
 
 def test_a_release_by_one_that_does_not_act_is_refused_and_lets_nobody_go() -> None:

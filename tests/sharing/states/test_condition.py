@@ -396,8 +396,13 @@ class AnyOrder(RuleBasedStateMachine):
         assert set(self.desk.waiting) == {waiter for calls in self.calls for waiter in calls}
 
 
-AnyOrder.TestCase.settings = settings(deadline=None, max_examples=200, stateful_step_count=50)
+AnyOrder.TestCase.settings = settings(deadline=None, max_examples=40, stateful_step_count=50)
 TestAnyOrder = AnyOrder.TestCase
+
+
+@pytest.mark.soak
+class TestMoreOrders(AnyOrder.TestCase):
+    settings = settings(deadline=None, max_examples=1_000, stateful_step_count=50)
 
 
 @pytest.mark.parametrize("recursive", [False, True])

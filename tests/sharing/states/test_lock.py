@@ -259,8 +259,13 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.told == self.deaths or (self.owner is None and self.told < self.deaths)
 
 
-AnyOrder.TestCase.settings = settings(deadline=None, max_examples=100, stateful_step_count=40)
+AnyOrder.TestCase.settings = settings(deadline=None, max_examples=30, stateful_step_count=40)
 TestAnyOrder = AnyOrder.TestCase
+
+
+@pytest.mark.soak
+class TestMoreOrders(AnyOrder.TestCase):
+    settings = settings(deadline=None, max_examples=1_000, stateful_step_count=40)
 
 
 def test_a_plain_lock_may_be_released_once_for_an_owner_that_died_with_it() -> None:

@@ -20,12 +20,12 @@ from ropewalk.exchange.elastic.mailbox import Mailbox
 from ropewalk.exchange.elastic.membership import Commit, Expel, Finish, MembershipView
 from ropewalk.exchange.elastic.worker import ElasticWorker
 from ropewalk.exchange.exchange import Exchange
+from ropewalk.exchange.exchange_maker import make_exchange
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.link_emulation import LinkEmulation
 from ropewalk.exchange.groups.link_group import LinkGroup
 from ropewalk.exchange.groups.member import GroupMember, one_way
 from ropewalk.exchange.groups.watched_worker import WatchedWorker
-from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.exchange.parameter_server.parameter_server import ParameterServer
 from ropewalk.program import node_context
 from ropewalk.transport.failures import failure_of

@@ -28,7 +28,7 @@ from ropewalk.pipeline.cost import plan_cost
 from ropewalk.pipeline.partitioners.antichains import OperatorGraph, States
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.partitioners.pipedream_costs import make_cost_model
-from ropewalk.pipeline.partitioners.pipedream_search import Rules, Search, data_parallel_s, search
+from ropewalk.pipeline.partitioners.pipedream_search import PlanSearch, Rules, data_parallel_s, search
 from ropewalk.pipeline.plans import Stage
 from ropewalk.pipeline.profiles import Profile
 from ropewalk.quantities import shown_size
@@ -115,8 +115,8 @@ class PipeDreamPartitioner:
         """Return the seconds of a mini-batch on one device, by this cost model."""
         return float(OperatorGraph.of(request.profile).only_last().work_s[0]) / _speed(request)
 
-    def _search(self, states: States, request: PlanRequest, rules: Rules) -> Search:
-        return Search(states, self.costs, request.topology.levels, speed=_speed(request), rules=rules)
+    def _search(self, states: States, request: PlanRequest, rules: Rules) -> PlanSearch:
+        return PlanSearch(states, self.costs, request.topology.levels, speed=_speed(request), rules=rules)
 
     def _does_not_fit(self, states: States, request: PlanRequest, rules: Rules) -> NoPlanFits:
         """The error for a straight pipeline; others fit, since data parallelism passes PipeDream's memory test."""
@@ -200,7 +200,7 @@ def _speed(request: PlanRequest) -> float:
     return request.topology.kind(0).speed
 
 
-def _as_stages(request: PlanRequest, search: Search) -> tuple[Stage, ...]:
+def _as_stages(request: PlanRequest, search: PlanSearch) -> tuple[Stage, ...]:
     profile, states, found = request.profile, search.states, list(search.stages())
     stage_of: dict[str, int] = {}
     for number, (start, state, _) in enumerate(found):

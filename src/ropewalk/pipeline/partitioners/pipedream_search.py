@@ -142,7 +142,7 @@ def data_parallel_s(states: States, costs: PipeDreamCosts, levels: Sequence[Leve
     return float(seconds[0])
 
 
-def search(states: States, costs: PipeDreamCosts, levels: Sequence[Level], *, speed: float, rules: Rules) -> Search:
+def search(states: States, costs: PipeDreamCosts, levels: Sequence[Level], *, speed: float, rules: Rules) -> PlanSearch:
     """Search for the best plan, over as few states as prove it.
 
     With several levels, time grows with the cube of the states, and operators that neither take time nor hold bytes
@@ -158,8 +158,8 @@ def search(states: States, costs: PipeDreamCosts, levels: Sequence[Level], *, sp
         rules: options of the search.
     """
 
-    def over(these: States, of: Rules, enough_s: float = math.inf) -> Search:
-        return Search(these, costs, levels, speed=speed, rules=of, enough_s=enough_s)
+    def over(these: States, of: Rules, enough_s: float = math.inf) -> PlanSearch:
+        return PlanSearch(these, costs, levels, speed=speed, rules=of, enough_s=enough_s)
 
     enough_s = math.inf
     if len(states) >= _MANY and rules.memory_bytes == math.inf:
@@ -195,7 +195,7 @@ def _bounds(work_s: Floats, enough_s: float, levels: Sequence[Level], number: in
     return _Bounds(useful_ends, enough_s * partly if partly else 0.0)
 
 
-class Search:
+class PlanSearch:
     """The search for one request.
 
     Args:

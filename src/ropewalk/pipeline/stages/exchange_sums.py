@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from ropewalk.errors import ExchangeInvalid
 from ropewalk.exchange.exchange import Exchange, StepRecord
+from ropewalk.exchange.exchange_maker import make_exchange
 from ropewalk.exchange.groups.group import Group
 from ropewalk.exchange.groups.thread_group import ThreadGroup
-from ropewalk.exchange.make_exchange import make_exchange
 from ropewalk.pipeline.plans import Plan
 from ropewalk.pipeline.stages.gradient_sums import Contributor, GradientContribution, SumKey, Sums
 from ropewalk.pipeline.stages.running_stage import RunningStage

@@ -26,7 +26,7 @@ from ropewalk.pipeline.tracing.trees import LEAF, flatten
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedValue:
     """What one call did."""
 
     storages: frozenset[int]
@@ -44,7 +44,7 @@ class Observed:
     requires_grad: bool = False
 
 
-def observe(captured: Captured, values: Mapping[fx.Node, Any]) -> dict[fx.Node, Observed]:
+def observe(captured: Captured, values: Mapping[fx.Node, Any]) -> dict[fx.Node, ObservedValue]:
     """Run every call once, and return what each did.
 
     Args:
@@ -52,7 +52,7 @@ def observe(captured: Captured, values: Mapping[fx.Node, Any]) -> dict[fx.Node, 
         values: a tensor for each placeholder; buffers are written to, inputs may be.
     """
     results: dict[fx.Node, Any] = dict(values)
-    seen: dict[fx.Node, Observed] = {}
+    seen: dict[fx.Node, ObservedValue] = {}
     for node, value in values.items():
         seen[node] = _observed(value, frozenset(), False)
     draws = _draws_on_fakes if any(isinstance(one, Tensor) and is_fake(one) for one in values.values()) else _draws
@@ -71,10 +71,10 @@ def observe(captured: Captured, values: Mapping[fx.Node, Any]) -> dict[fx.Node, 
     return seen
 
 
-def _observed(value: Any, written: frozenset[int], is_random: bool) -> Observed:
+def _observed(value: Any, written: frozenset[int], is_random: bool) -> ObservedValue:
     leaves, structure = flatten(value)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    return Observed(
+    return ObservedValue(
         frozenset(storage for tensor in tensors if (storage := storage_of(tensor))),
         written,
         sum(tensor.numel() * tensor.element_size() for tensor in tensors),

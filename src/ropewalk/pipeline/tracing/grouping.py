@@ -18,12 +18,12 @@ from collections.abc import Iterable, Mapping
 
 from torch import fx
 
-from ropewalk.pipeline.tracing.aliasing import Observed
+from ropewalk.pipeline.tracing.aliasing import ObservedValue
 from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.marks import CUT_HERE
 
 
-def group(captured: Captured, seen: Mapping[fx.Node, Observed]) -> list[list[fx.Node]]:
+def group(captured: Captured, seen: Mapping[fx.Node, ObservedValue]) -> list[list[fx.Node]]:
     """Return the calls of each operator in program order, and the operators in the order they run."""
     return _Grouping(captured, seen).groups()
 
@@ -31,7 +31,7 @@ def group(captured: Captured, seen: Mapping[fx.Node, Observed]) -> list[list[fx.
 class _Grouping:
     """Sets of calls that are joined until every cut between them is legal."""
 
-    def __init__(self, captured: Captured, seen: Mapping[fx.Node, Observed]) -> None:
+    def __init__(self, captured: Captured, seen: Mapping[fx.Node, ObservedValue]) -> None:
         self._captured = captured
         self._seen = seen
         self._calls = list(captured.calls())

@@ -13,7 +13,7 @@ from typing import Any, cast
 from torch import fx
 
 from ropewalk.pipeline.tracing import computing
-from ropewalk.pipeline.tracing.aliasing import Observed
+from ropewalk.pipeline.tracing.aliasing import ObservedValue
 from ropewalk.pipeline.tracing.bound_module import BoundModule, NormState
 from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.model_graph import TracedOperator
@@ -25,7 +25,7 @@ OUTPUT = "output"
 
 
 def operators_of(
-    captured: Captured, seen: Mapping[fx.Node, Observed], groups: Sequence[Sequence[fx.Node]]
+    captured: Captured, seen: Mapping[fx.Node, ObservedValue], groups: Sequence[Sequence[fx.Node]]
 ) -> tuple[tuple[TracedOperator, ...], str]:
     """Return the operators, the inputs of the model first, and the id of the one whose value the model returns."""
     ids = _function_ids(captured)
@@ -45,7 +45,7 @@ def operators_of(
 
 def _operator(
     captured: Captured,
-    seen: Mapping[fx.Node, Observed],
+    seen: Mapping[fx.Node, ObservedValue],
     id: str,
     nodes: Sequence[fx.Node],
     owner: Mapping[fx.Node, str],
@@ -134,7 +134,7 @@ def _function_ids(captured: Captured) -> dict[fx.Node, str]:
     return ids
 
 
-def _leading(captured: Captured, seen: Mapping[fx.Node, Observed], nodes: Sequence[fx.Node]) -> fx.Node:
+def _leading(captured: Captured, seen: Mapping[fx.Node, ObservedValue], nodes: Sequence[fx.Node]) -> fx.Node:
     """Return the call that names the operator: the first that computes something, preferably a module's."""
     inside = set(nodes)
     computes = [node for node in nodes if not _is_view(seen, node)] or list(nodes)
@@ -143,13 +143,13 @@ def _leading(captured: Captured, seen: Mapping[fx.Node, Observed], nodes: Sequen
     return (of_modules or reading or computes)[0]
 
 
-def _description(captured: Captured, seen: Mapping[fx.Node, Observed], nodes: Sequence[fx.Node]) -> str:
+def _description(captured: Captured, seen: Mapping[fx.Node, ObservedValue], nodes: Sequence[fx.Node]) -> str:
     computes = [node for node in nodes if not _is_view(seen, node)] or list(nodes)
     names = dict.fromkeys((captured.sites[node].call or node, captured.sites[node].name) for node in computes)
     shown = [name for _, name in names]
     return " + ".join(shown if len(shown) <= 4 else [*shown[:3], f"{len(shown) - 3} more"])
 
 
-def _is_view(seen: Mapping[fx.Node, Observed], node: fx.Node) -> bool:
+def _is_view(seen: Mapping[fx.Node, ObservedValue], node: fx.Node) -> bool:
     read = {storage for one in node.all_input_nodes for storage in seen[one].storages}
     return seen[node].storages <= read and not seen[node].written and not seen[node].is_random

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ropewalk.errors import NotTraceable
-from ropewalk.pipeline.tracing.aliasing import Observed, observe
+from ropewalk.pipeline.tracing.aliasing import ObservedValue, observe
 from ropewalk.pipeline.tracing.captured import Captured, PlaceholderKind
 from ropewalk.pipeline.tracing.checking import check, references
 from ropewalk.pipeline.tracing.exporting import capture_exported
@@ -144,7 +144,7 @@ class _Tracing:
             trace_for_eval=trace_for_eval,
         )
 
-    def _observed(self, captured: Captured) -> dict[fx.Node, Observed]:
+    def _observed(self, captured: Captured) -> dict[fx.Node, ObservedValue]:
         """Return what each call does; drop calls without effect, and copy inputs first that are written to."""
         seen = observe(captured, self._example_values(captured))
         for node in reversed(list(captured.calls())):

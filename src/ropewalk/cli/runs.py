@@ -1,0 +1,241 @@
+"""`ropewalk runs`: list, show, compare, export, archive and delete the runs of a store.
+
+ropewalk runs list --project digits --metric loss
+ropewalk runs show brisk-otter
+ropewalk runs export brisk-otter --format csv --output curves.csv
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, RenderableType
+
+from ropewalk.atomic_files import StagedFile
+from ropewalk.cli.runs_data import (
+    Comparison,
+    RunReport,
+    csv_lines,
+    json_lines,
+    points_of,
+    report_json,
+    run_json,
+    to_json,
+)
+from ropewalk.cli.runs_life import COMMANDS as LIFE
+from ropewalk.cli.runs_logs import logs
+from ropewalk.cli.runs_options import AsJson, Ref, Refs, Store, failure, opened
+from ropewalk.cli.runs_tables import (
+    SPARK_WIDTH,
+    as_table,
+    as_text,
+    compare_rows,
+    list_rows,
+    show_table,
+    show_text,
+)
+from ropewalk.escaping import escaped
+from ropewalk.quantities import counted
+
+if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
+    from ropewalk.tracking import RunRow, RunStore
+
+app = typer.Typer(
+    name="runs",
+    help="List, show, compare, export, archive and delete runs; pause, continue, stop, fork and rerun them.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(logs)
+for _name, _command in LIFE.items():
+    app.command(_name)(_command)
+
+_FORMATS = ("csv", "jsonl", "json")
+
+
+@app.command("list")
+def list_runs(
+    project: Annotated[str | None, typer.Option("--project", "-p", help="Only of this project.")] = None,
+    state: Annotated[list[str] | None, typer.Option("--state", help="Only in this state; may be repeated.")] = None,
+    kind: Annotated[str | None, typer.Option("--kind", help="Only of this kind, such as trial.")] = None,
+    parent: Annotated[str | None, typer.Option("--parent", help="Only those that belong to this run.")] = None,
+    label: Annotated[list[str] | None, typer.Option("--label", help="Only with this label; may be repeated.")] = None,
+    text: Annotated[str | None, typer.Option("--text", help="Only with this text in names, settings, causes.")] = None,
+    metric: Annotated[list[str] | None, typer.Option("--metric", "-m", help="A column with its last value.")] = None,
+    order: Annotated[str, typer.Option("--order", help="created, changed, name, project or state; - reverses.")] = (
+        "-created"
+    ),
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many to show at most.")] = 50,
+    archived: Annotated[bool, typer.Option("--archived", help="Those that are archived.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All: trials of searches and archived ones, too.")] = False,
+    as_json: AsJson = False,
+    store: Store = None,
+) -> None:
+    """List runs, the newest first; trials of a search only if they are asked for."""
+    try:
+        with opened(store) as runs:
+            found = runs.runs(
+                project=project,
+                states=state,
+                kind=kind,
+                parent=None if parent is None else runs.run(parent).id,
+                labels=label or (),
+                text=text,
+                archived=None if everything else archived,
+                order=order,
+            )
+            trials = 0
+            if not everything and kind is None and parent is None:
+                trials = sum(run.kind == "trial" for run in found)
+                found = [run for run in found if run.kind != "trial"]
+            num, found = len(found), found[:limit]
+            metrics = runs.last_values([run.id for run in found])
+    except ValueError as error:  # an unknown state or order
+        raise failure(str(error), 2) from None
+    if as_json:
+        typer.echo(to_json([run_json(run, metrics[run.id]) for run in found]))
+        return
+    rows = list_rows(found, metrics, metric or (), time.time())
+    if found:
+        _print(as_text(rows), as_table(rows))
+    more = [f"{num - len(found)} more: --limit {num}"] if num > len(found) else []
+    more += [f"{counted(trials, 'trial')} not shown: --all, --kind trial or --parent SEARCH"] if trials else []
+    if more or not found:
+        typer.echo("; ".join(more) or "no run is like that", err=True)
+
+
+@app.command()
+def show(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
+    """Show all that is known of a run: settings, code, curves, attempts with their causes, checkpoints, events."""
+    with opened(store) as runs:
+        report = RunReport.of(runs, runs.run(run), 0 if as_json else 4 * SPARK_WIDTH)
+    if as_json:
+        typer.echo(to_json(report_json(report)))
+    else:
+        _print(show_text(report, time.time()), show_table(report, time.time()))
+
+
+@app.command()
+def compare(
+    runs: Refs,
+    group: Annotated[str, typer.Option("--group", help="Group of the metrics.")] = "",
+    everything: Annotated[bool, typer.Option("--all", help="Settings in which they do not differ, too.")] = False,
+    as_json: AsJson = False,
+    store: Store = None,
+) -> None:
+    """Compare runs: the settings in which they differ, and the last values of their metrics."""
+    with opened(store) as opened_store:
+        found = _found(opened_store, runs)
+        last = opened_store.last_values([run.id for run in found], group)
+    comparison = Comparison.of(found, last, everything=everything)
+    if as_json:
+        typer.echo(to_json(comparison.to_json()))
+    else:
+        rows = compare_rows(comparison)
+        _print(as_text(rows), as_table(rows))
+
+
+@app.command()
+def export(
+    runs: Refs,
+    form: Annotated[str, typer.Option("--format", help="csv or jsonl (points), or json (all but points).")] = "csv",
+    group: Annotated[str | None, typer.Option("--group", help="Only metrics of this group.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file (default: print it).")] = None,
+    store: Store = None,
+) -> None:
+    """Export the metrics of runs, one line for each point, or all else that is known of them."""
+    if form not in _FORMATS:
+        raise failure(f"--format is one of {', '.join(_FORMATS)}, not {form!r}", 2)
+    with opened(store) as opened_store:
+        found = _found(opened_store, runs)
+        if form == "json":
+            lines: Iterable[str] = [to_json([report_json(RunReport.of(opened_store, run)) for run in found])]
+        else:
+            points = points_of(opened_store, found, group)
+            lines = csv_lines(points) if form == "csv" else json_lines(points)
+        _write(lines, output)
+
+
+@app.command()
+def archive(
+    runs: Refs,
+    undo: Annotated[bool, typer.Option("--undo", help="Show them in lists again.")] = False,
+    as_json: AsJson = False,
+    store: Store = None,
+) -> None:
+    """Leave runs out of lists, and those that belong to them; nothing is deleted."""
+    with opened(store) as opened_store:
+        found = _found(opened_store, runs)
+        for run in found:
+            (opened_store.unarchive if undo else opened_store.archive)(run.id)
+    _tell("unarchived" if undo else "archived", [run.id for run in found], as_json)
+
+
+@app.command()
+def delete(
+    runs: Refs,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    store: Store = None,
+) -> None:
+    """Delete runs with their artifacts and checkpoints, and those that belong to them, such as trials of a search."""
+    with opened(store) as opened_store:
+        found = _found(opened_store, runs)
+        if not yes:
+            if not _can_ask():
+                raise failure("without a terminal to ask on, say --yes; deleted runs cannot be brought back", 2)
+            for run in found:
+                num = len(opened_store.children(run.id))
+                more = f", and {counted(num, 'run')} that belong to it" if num else ""
+                typer.echo(escaped(f"{run.id}  {run.name}  {run.state}{more}"), err=True)
+            typer.confirm(f"delete {counted(len(found), 'run')} for good?", abort=True, err=True)
+        deleted: list[str] = []
+        for run in found:
+            if run.id not in deleted:  # it may belong to one that was deleted just now
+                deleted += opened_store.delete(run.id)
+    _tell("deleted", deleted, as_json)
+
+
+# --- what they have in common -----------------------------------------------------------------------------------------
+
+
+def _found(store: RunStore, refs: list[str]) -> list[RunRow]:
+    """Return the runs that the arguments name, each one once; nothing is done if one of them is unknown."""
+    return list({run.id: run for run in map(store.run, refs)}.values())
+
+
+def _can_ask() -> bool:
+    return sys.stdin.isatty()
+
+
+def _print(text: str, table: RenderableType) -> None:
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(table)
+    else:
+        typer.echo(text)
+
+
+def _tell(what: str, runs: list[str], as_json: bool) -> None:
+    typer.echo(to_json({what: runs}) if as_json else escaped(f"{what}: {', '.join(runs)}"))
+
+
+def _write(lines: Iterable[str], output: Path | None) -> None:
+    """Write lines to a file, whole or not at all, or print them."""
+    if output is None:
+        for line in lines:
+            typer.echo(line)
+        return
+    try:
+        with StagedFile(output) as staged:
+            for line in lines:
+                staged.file.write(f"{line}\n".encode())
+            staged.commit()
+    except OSError as error:
+        raise failure(f"{output} cannot be written: {error}", 1) from None

@@ -1,0 +1,100 @@
+"""`ropewalk runs logs`: the output of a run, kept for each attempt."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ropewalk.cli.runs_options import AsJson, Ref, Store, failure, opened
+from ropewalk.escaping import escaped, escaped_line
+from ropewalk.program.log_files import LogFile
+
+if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
+    from ropewalk.tracking import RunRow, RunStore
+
+OUTPUT = "output"
+"""Folder, in the folder of a run, of the output of its attempts: 1.txt and so on."""
+_LOOK_S = 0.2
+"""Seconds between two checks for new lines."""
+_UNDER_WAY = ("queued", "running")
+
+
+def logs(
+    run: Ref,
+    attempt: Annotated[
+        int | None, typer.Option("--attempt", min=1, help="Of this attempt (default: all).", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the run ends, or Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="The last lines of each attempt.")] = 50,
+    as_json: AsJson = False,
+    store: Store = None,
+) -> None:
+    """Show the last output of a run, and follow it; with --json, each line is an object.
+
+    The processes of a trial keep their output. The output of a script is wherever it was started.
+    """
+    with opened(store) as runs, contextlib.ExitStack() as files:
+        found = runs.run(run)
+        shown = dict(output_files(found))
+        chosen = {number: path for number, path in shown.items() if attempt in (None, number)}
+        if not chosen:
+            raise failure(_nothing(found, shown), 1)
+        opened_files = {number: files.enter_context(LogFile(path)) for number, path in chosen.items()}
+        for number, file in opened_files.items():
+            _print(number, file.tail(lines), as_json)
+        if follow:
+            _follow(runs, found, opened_files, files, as_json, attempt)
+
+
+def output_files(run: RunRow) -> Iterator[tuple[int, Path]]:
+    """Yield the files with the output of a run, by number of the attempt."""
+    folder = Path(run.folder, OUTPUT)
+    with contextlib.suppress(OSError):
+        names = sorted((path for path in folder.iterdir() if path.suffix == ".txt"), key=lambda path: path.name)
+        numbered = [(int(path.stem), path) for path in names if path.stem.isdecimal() and not path.is_symlink()]
+        yield from sorted(numbered)
+
+
+def _nothing(run: RunRow, shown: dict[int, Path]) -> str:
+    if shown:
+        return f"run {run.id} has output of the attempts {', '.join(map(str, shown))}"
+    if run.kind == "script":
+        return f"run {run.id} was a script, whose output is wherever it was started; ropewalk runs show {run.id}"
+    return f"run {run.id} has kept no output; ropewalk runs show {run.id} shows its attempts and events"
+
+
+def _follow(
+    store: RunStore,
+    run: RunRow,
+    opened_files: dict[int, LogFile],
+    files: contextlib.ExitStack,
+    as_json: bool,
+    attempt: int | None,
+) -> None:
+    is_over = False
+    while not is_over:
+        time.sleep(_LOOK_S)
+        run = store.run(run.id)
+        is_over = run.state not in _UNDER_WAY  # asked before the last lines are read
+        for number, path in output_files(run):
+            if number not in opened_files and attempt in (None, number):
+                opened_files[number] = files.enter_context(LogFile(path))
+        for number, file in opened_files.items():
+            _print(number, file.read_new(everything=is_over), as_json)
+    typer.echo(f"ropewalk: run {escaped(run.id)} is {run.state}", err=True)
+
+
+def _print(number: int, lines: list[str], as_json: bool) -> None:
+    colours = sys.stdout.isatty()
+    for line in lines:
+        if as_json:
+            typer.echo(json.dumps({"attempt": number, "line": line}))
+        else:
+            typer.echo(f"[{number}] {escaped_line(line, colours=colours)}", color=colours)

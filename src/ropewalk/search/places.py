@@ -1,0 +1,357 @@
+"""`Places`: where attempts of trials run. Workers of a pool, or threads of the launcher.
+
+    search ── begin(task) ───▶ Places ─▶ worker: work_on(train, task)
+           ◀─ next_event() ───          ◀─ records: reports; the task's result: the outcome
+           ── request, kill ─▶          ─▶ a word of the task page; SIGKILL
+
+Workers are the rule. Threads are for trials that start processes on several hosts: a `Trainer` or a `Program` in a
+worker gets processes of that worker's host only.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ropewalk.engines.resources import Resources
+from ropewalk.errors import RopewalkError, WorkerLost
+from ropewalk.pool.pool import Pool
+from ropewalk.processes.record_relay import RecordBatch
+from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import leased
+from ropewalk.search.trial_task import (
+    SUGGESTED,
+    ObjectiveNotes,
+    Request,
+    TrialOutcome,
+    TrialTask,
+    work_in_worker,
+    work_on,
+)
+from ropewalk.tracking.launcher_records import LauncherRecords
+from ropewalk.tracking.records import AttemptBegan, EventHappened, Metrics, Record, RecordSink
+
+Train = Callable[..., Any]
+"""`train(run, **hyperparameters)`: returns a number, a mapping of metrics, a `Program` to run, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptReported:
+    """An attempt has logged the objectives of the search."""
+
+    trial: int
+    attempt: int
+    step: float
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSuggested:
+    """The function of a trial has asked for hyperparameters."""
+
+    trial: int
+    attempt: int
+    values: Mapping[str, Any]
+    distributions: Mapping[str, Any]
+    """As data."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptReturned:
+    """An attempt has ended in an orderly way, also with an exception."""
+
+    trial: int
+    attempt: int
+    outcome: TrialOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptDied:
+    """The process of an attempt is gone, and what is known of its end."""
+
+    trial: int
+    attempt: int
+    cause: str
+    failure_class: str
+
+
+AttemptEvent = AttemptReported | AttemptSuggested | AttemptReturned | AttemptDied
+
+
+class Places(ABC):
+    """Runs a limited number of attempts at a time.
+
+    Attributes:
+        num: how many.
+    """
+
+    num: int
+
+    def __init__(self) -> None:
+        self._events: queue.SimpleQueue[AttemptEvent | BaseException] = queue.SimpleQueue()
+
+    @abstractmethod
+    def begin(self, task: TrialTask) -> None:
+        """Have an attempt begin; returns at once."""
+
+    @abstractmethod
+    def request(self, task: TrialTask, request: Request) -> None:
+        """Ask an attempt to pause or to stop at its next step."""
+
+    @abstractmethod
+    def kill(self, task: TrialTask) -> None:
+        """End an attempt at once, where that is possible."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End everything; may be called twice."""
+
+    def next_event(self, timeout_s: float) -> AttemptEvent | None:
+        """Return the next event; None if there is none within `timeout_s` seconds.
+
+        Raises:
+            RopewalkError: no attempt can run any more, and why.
+        """
+        try:
+            event = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+
+class PoolPlaces(Places):
+    """Attempts as tasks of a pool, each in a worker that earlier attempts have warmed.
+
+    Args:
+        train: the function of the search.
+        num: number of workers.
+        sink: takes the records of all trials.
+        name: name of the pool, which no other has.
+        engine: where the workers run; None: the setting.
+        session: the session to use; None: the shared one of the engine.
+        resources: what each worker needs.
+        preload: modules that the workers share from the start.
+    """
+
+    def __init__(
+        self,
+        train: Train,
+        num: int,
+        sink: RecordSink,
+        *,
+        name: str,
+        engine: str | None = None,
+        session: Session | None = None,
+        resources: Resources | None = None,
+        preload: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.num = num
+        self._work = partial(work_in_worker, train)
+        self._processes: dict[int, str] = {}
+        """Process of each attempt that has begun, by the attempt's token."""
+        self._wanted: dict[int, Request | None] = {}
+        """What is asked of attempts whose process is not known yet; None kills it."""
+        self._lock = threading.Lock()
+        self._trials = TrialRecords(sink, name, self._began, self._events.put)
+        self._session = leased(session, engine=engine)
+        try:
+            self._records = LauncherRecords(self._session.records.listen, self._trials, self._trials.runs_of)
+            try:
+                self.pool = Pool(
+                    num, session=self._session, resources=resources, preload=preload, at_most_once=True, name=name
+                )
+            except BaseException:
+                self._records.close()
+                raise
+        except BaseException:
+            self._session.release()
+            raise
+        self._is_closed = False
+
+    def begin(self, task: TrialTask) -> None:
+        self._trials.expect(task)
+
+        def returned(outcome: TrialOutcome) -> None:
+            self._forget(task)
+            self._events.put(AttemptReturned(task.trial, task.attempt, outcome))
+
+        def failed(error: BaseException) -> None:
+            self._forget(task)
+            if isinstance(error, WorkerLost):
+                self._events.put(AttemptDied(task.trial, task.attempt, _cause_of(error), f"died: {_kind_of(error)}"))
+            else:  # the function cannot be loaded there, the pool is broken, or the session has ended
+                self._events.put(error)
+
+        try:
+            self.pool.apply_async(self._work, (task,), callback=returned, error_callback=failed)
+        except RopewalkError as error:
+            self._events.put(error)
+
+    def request(self, task: TrialTask, request: Request) -> None:
+        process = self._process(task, request)
+        if process is not None:
+            self._send(process, task.token, request)
+
+    def kill(self, task: TrialTask) -> None:
+        process = self._process(task, None)
+        if process is not None:
+            self._kill(process)
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self.pool.terminate()
+            self.pool.join()
+            self._records.close()
+            self._session.release()
+
+    def _began(self, task: TrialTask, process: str) -> None:
+        """Note which process works on an attempt; from the loop's thread."""
+        with self._lock:
+            self._processes[task.token] = process
+            asked = self._wanted.pop(task.token, Request.NOTHING)
+        if asked is None:
+            self._kill(process)
+        elif asked is not Request.NOTHING:
+            self._send(process, task.token, asked)
+
+    def _process(self, task: TrialTask, request: Request | None) -> str | None:
+        with self._lock:
+            process = self._processes.get(task.token)
+            if process is None:
+                self._wanted[task.token] = request
+            return process
+
+    def _kill(self, process: str) -> None:
+        self._session.loop.call_soon(lambda: self._session.processes.signal(process, signal.SIGKILL))
+
+    def _send(self, process: str, token: int, request: Request) -> None:
+        self._session.processes.request(process, request.word(token))
+
+    def _forget(self, task: TrialTask) -> None:
+        with self._lock:
+            self._processes.pop(task.token, None)
+            self._wanted.pop(task.token, None)
+
+
+class TrialRecords:
+    """The records of trials on their way to the store: notes from them what the search must know at once.
+
+    Args:
+        sink: takes the records.
+        group: name of the pool whose workers may write.
+        began: called with each attempt that begins, and the id of its process.
+        put: called with each report.
+    """
+
+    def __init__(
+        self,
+        sink: RecordSink,
+        group: str,
+        began: Callable[[TrialTask, str], None],
+        put: Callable[[AttemptEvent], object],
+    ) -> None:
+        self._sink, self._group, self._tell_began, self._put_event = sink, group, began, put
+        self._tasks: dict[str, TrialTask] = {}
+        """The newest attempt of each run."""
+        self._notes: dict[str, ObjectiveNotes] = {}
+        self._process = ""
+        """The process whose batch is handled now; batches are handled one after the other, on one thread."""
+
+    def expect(self, task: TrialTask) -> None:
+        """An attempt is about to begin."""
+
+        def reported(step: float, values: tuple[float, ...]) -> None:
+            self._put_event(AttemptReported(task.trial, task.attempt, step, values))
+
+        self._notes[task.run] = ObjectiveNotes(self._sink, task.metrics, reported)
+        self._tasks[task.run] = task
+
+    def runs_of(self, batch: RecordBatch) -> Collection[str] | None:
+        """Return the runs to which the process of a batch may write; None if it is not a worker of this search."""
+        self._process = batch.process
+        return self._tasks if batch.spec is not None and batch.spec.group == self._group else None
+
+    def put(self, run: str, record: Record) -> None:
+        self._sink.put(run, record)
+        if isinstance(record, AttemptBegan):
+            task = self._tasks[run]
+            if record.number == task.attempt:
+                self._tell_began(task, self._process)
+        elif isinstance(record, Metrics):
+            self._notes[run].note(record)
+        elif isinstance(record, EventHappened) and record.kind == SUGGESTED:
+            task = self._tasks[run]
+            values, distributions = record.data["values"], record.data["distributions"]
+            self._put_event(AttemptSuggested(task.trial, task.attempt, values, distributions))
+
+    def flush(self, timeout_s: float) -> bool:
+        return self._sink.flush(timeout_s)
+
+
+class ThreadPlaces(Places):
+    """Attempts as threads of the launcher, for trials that start processes of their own.
+
+    Args:
+        train: the function of the search.
+        num: number of attempts at a time.
+        sink: takes the records of all trials.
+    """
+
+    def __init__(self, train: Train, num: int, sink: RecordSink) -> None:
+        super().__init__()
+        self.num = num
+        self._train, self._sink = train, sink
+        self._requests: dict[int, Request] = {}
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, task: TrialTask) -> None:
+        def work() -> None:
+            def reported(step: float, values: tuple[float, ...]) -> None:
+                self._events.put(AttemptReported(task.trial, task.attempt, step, values))
+
+            try:
+                outcome = work_on(
+                    self._train,
+                    task,
+                    self._sink,
+                    lambda: self._requests.get(task.token, Request.NOTHING),
+                    reported,
+                )
+                self._events.put(AttemptReturned(task.trial, task.attempt, outcome))
+            except BaseException as error:  # an exit of a thread would not be noticed
+                self._events.put(AttemptDied(task.trial, task.attempt, f"{type(error).__name__}: {error}", "exit"))
+
+        thread = threading.Thread(target=work, name=f"ropewalk-trial-{task.trial}", daemon=True)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+        thread.start()
+
+    def request(self, task: TrialTask, request: Request) -> None:
+        self._requests[task.token] = request
+
+    def kill(self, task: TrialTask) -> None:
+        """Ask it to stop: a thread cannot be killed."""
+        self.request(task, Request.STOP)
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+
+def _cause_of(error: WorkerLost) -> str:
+    return f"{error.cause}\n{error.last_output}" if error.last_output else error.cause or str(error)
+
+
+def _kind_of(error: WorkerLost) -> str:
+    """Return how a worker ended, without what differs each time: "was killed by SIGKILL", "exited with code 1"."""
+    words = (error.cause or str(error)).split(" after ", 1)[0].split(" (pid", 1)[0]
+    return words.removeprefix(error.worker).strip()[:120]

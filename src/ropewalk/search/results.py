@@ -1,0 +1,215 @@
+"""`SearchResults`: the table of a search's trials, and the best of them."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+from ropewalk.errors import SearchFailed
+from ropewalk.escaping import escaped
+from ropewalk.search.book import Mode, SearchBook, TrialFacts
+from ropewalk.text_table import text_table
+
+_SHOWN_TRIALS = 20
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """A trial at the end of a search, or now.
+
+    Attributes:
+        number: from 0, in the order of the starts.
+        run: id of its run, for `ropewalk runs show`.
+        state: "running", "waiting", "paused", "done", "stopped" or "failed".
+        hyperparameters: values by dotted name.
+        step: the last step that it reported; 0: none.
+        values: the metrics of the last report, as they were logged; empty if there is none.
+        best: the best value of the first metric at any step; None if there is none.
+        attempts: number of processes that worked on it, one after the other.
+        bracket: the bracket of the scheduler's rungs.
+        scores: the first metric by step, to be maximised.
+        why: why it failed or was stopped; empty otherwise.
+        folder: folder of its checkpoints and artifacts.
+    """
+
+    number: int
+    run: str
+    state: str
+    hyperparameters: Mapping[str, Any]
+    step: float
+    values: Mapping[str, float]
+    best: float | None
+    attempts: int
+    bracket: int
+    scores: Mapping[float, float]
+    why: str
+    folder: Path
+
+
+class SearchResults(Sequence[TrialResult]):
+    """All trials of a search, by number.
+
+    Args:
+        trials: the trials.
+        metrics: names of the objectives.
+        modes: for each of them, "max" or "min".
+        name: name of the search.
+        run: id of the search's run.
+    """
+
+    def __init__(
+        self, trials: Sequence[TrialResult], metrics: Sequence[str], modes: Sequence[Mode], name: str, run: str
+    ) -> None:
+        self._trials = list(trials)
+        self.metrics, self.modes = tuple(metrics), tuple(modes)
+        self.name, self.run = name, run
+
+    @classmethod
+    def of(cls, book: SearchBook, name: str, run: str, folder: Path) -> SearchResults:
+        """Return the results as a book has them now."""
+        trials = [_result(facts, book.metrics, run, folder) for facts in book.trials]
+        return cls(trials, book.metrics, book.modes, name, run)
+
+    @overload
+    def __getitem__(self, index: int) -> TrialResult: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[TrialResult]: ...
+    def __getitem__(self, index: int | slice) -> TrialResult | Sequence[TrialResult]:
+        return self._trials[index]
+
+    def __len__(self) -> int:
+        return len(self._trials)
+
+    def __iter__(self) -> Iterator[TrialResult]:
+        return iter(self._trials)
+
+    def __repr__(self) -> str:
+        return f"<SearchResults {self.name!r} with {len(self)} trials>"
+
+    def __str__(self) -> str:
+        ranked = self.ranked()
+        lines = list(text_table(self._rows(ranked[:_SHOWN_TRIALS]), right={0, 2, 3, 4}))
+        if len(ranked) > _SHOWN_TRIALS:
+            lines.append(f"and {len(ranked) - _SHOWN_TRIALS} others")
+        return "\n".join(lines)
+
+    @property
+    def best(self) -> TrialResult:
+        """The trial with the best value of the first metric at any step; the earliest of equal ones.
+
+        Raises:
+            SearchFailed: no trial has reported a value.
+        """
+        best = next(iter(self.ranked()), None)
+        if best is None or best.best is None:
+            raise SearchFailed(
+                f"none of the {len(self)} trials of search {self.name!r} has reported {self.metrics[0]!r}"
+            )
+        return best
+
+    @property
+    def pareto_front(self) -> list[TrialResult]:
+        """The trials that no other one surpasses in one objective without falling behind in another."""
+        points = [(trial, self._score(trial)) for trial in self if len(trial.values) == len(self.metrics)]
+        return [trial for trial, own in points if not any(_dominates(other, own) for _, other in points)]
+
+    def ranked(self) -> list[TrialResult]:
+        """Return the trials from the best to the worst; those without a report come last."""
+        sign = 1 if self.modes[0] == "max" else -1
+
+        def key(trial: TrialResult) -> tuple[float, int]:
+            is_number = trial.best is not None and not math.isnan(trial.best)
+            return (-sign * trial.best if is_number and trial.best is not None else math.inf, trial.number)
+
+        return sorted(self, key=key)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return a flat dictionary for each trial: its facts, `config.NAME` and the metrics' names."""
+        return [
+            {
+                "trial": trial.number,
+                "run": trial.run,
+                "state": trial.state,
+                "step": trial.step,
+                "attempts": trial.attempts,
+                "best": trial.best,
+                **trial.values,
+                **{f"config.{name}": value for name, value in trial.hyperparameters.items()},
+                "why": trial.why,
+            }
+            for trial in self
+        ]
+
+    def to_pandas(self) -> Any:
+        """Return `to_records` as a pandas DataFrame.
+
+        Raises:
+            ImportError: pandas is not installed.
+        """
+        try:
+            pandas: Any = importlib.import_module("pandas")  # an optional package of the user
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas; to_records works without it") from error
+        return pandas.DataFrame.from_records(self.to_records())
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw the history, the configurations, the importance of hyperparameters and the steps of all trials.
+
+        Args:
+            path: file to save the picture to, as .png, .pdf or .svg; None only returns it.
+
+        Returns:
+            The figure of matplotlib, which belongs to no window.
+        """
+        from ropewalk.search.pictures import draw_search  # matplotlib takes half a second to import
+
+        return draw_search(self, path)
+
+    def _score(self, trial: TrialResult) -> tuple[float, ...]:
+        values = (trial.values[name] for name in self.metrics)
+        return tuple(value if mode == "max" else -value for value, mode in zip(values, self.modes, strict=True))
+
+    def _rows(self, trials: Sequence[TrialResult]) -> list[tuple[str, ...]]:
+        names = list(dict.fromkeys(name for trial in trials for name in trial.hyperparameters))
+        rows: list[tuple[str, ...]] = [("trial", "state", "step", "attempts", f"best {self.metrics[0]}", *names)]
+        for trial in trials:
+            values = [shown(trial.hyperparameters.get(name, "")) for name in names]
+            best = "" if trial.best is None else f"{trial.best:.5g}"
+            rows.append((str(trial.number), trial.state, f"{trial.step:g}", str(trial.attempts), best, *values))
+        return rows
+
+
+def shown(value: object) -> str:
+    """Return a hyperparameter as it is shown in tables."""
+    return f"{value:.4g}" if isinstance(value, float) else escaped(str(value))
+
+
+def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
+    return one != other and all(mine >= theirs for mine, theirs in zip(one, other, strict=True))
+
+
+def _result(facts: TrialFacts, metrics: Sequence[str], run: str, folder: Path) -> TrialResult:
+    own = run_of_trial(run, facts.number)
+    return TrialResult(
+        facts.number,
+        own,
+        facts.state.value,
+        dict(facts.hyperparameters),
+        facts.step,
+        {} if facts.values is None else dict(zip(metrics, facts.values, strict=True)),
+        facts.best,
+        facts.attempts,
+        facts.bracket,
+        dict(facts.history),
+        facts.why,
+        folder / own,
+    )
+
+
+def run_of_trial(search: str, trial: int) -> str:
+    """Return the id of a trial's run."""
+    return f"{search}-{trial}"

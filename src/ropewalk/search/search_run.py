@@ -1,0 +1,349 @@
+"""`SearchRun`: the loop that carries out what a `SearchBook` decides.
+
+book.begin_next() ─▶ places.begin(task)            places.next_event() ─▶ book ─▶ StopTrial, TrialGivenUp, Broken
+every line of the book ─▶ store                    records of trials ─▶ store
+requests from other terminals ◀─ store             Ctrl-C: trials pause at their next step, a second one ends them
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ropewalk.errors import SearchFailed
+from ropewalk.processes.interrupts import interrupts_deferred
+from ropewalk.search.book import Begin, Broken, Instruction, Retries, SearchBook, StopTrial, TrialFacts
+from ropewalk.search.places import (
+    AttemptDied,
+    AttemptEvent,
+    AttemptReported,
+    AttemptReturned,
+    AttemptSuggested,
+    Places,
+)
+from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
+from ropewalk.tracking.log_policies import LogPolicy, findings
+
+logger = logging.getLogger(__name__)
+
+_LOOK_S = 0.5
+"""Seconds between looks at the clock and at requests from other terminals."""
+GRACE_S = 10.0
+"""Seconds that trials get to reach their next step and write a checkpoint, when a search is interrupted."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """Something that a user has asked for in another terminal."""
+
+    number: int
+    trial: int | None
+    """None: the search as a whole."""
+    action: str
+    """ "pause", "continue", "stop" or "kill"."""
+
+
+class SearchKeeper(Protocol):
+    """Writes what happens in a search to where it is kept."""
+
+    def begun(self, task: TrialTask, facts: TrialFacts) -> None:
+        """An attempt is about to begin."""
+
+    def changed(self, facts: TrialFacts) -> None:
+        """A trial is not under way any more, and this is what is known of it."""
+
+    def died(self, task: TrialTask, cause: str, failure_class: str, at_step: float) -> None:
+        """The process of an attempt has died: it could not say so itself."""
+
+    def labelled(self, task: TrialTask, labels: Sequence[str]) -> None:
+        """A log policy has given a trial labels."""
+
+    def requests(self) -> Sequence[SearchRequest]:
+        """Return what was asked since the last call."""
+        ...
+
+    def answer(self, request: SearchRequest, ok: bool, text: str) -> None:
+        """Answer a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchLimits:
+    """What ends attempts, or the search, by time, and what is made of the output of those that fail.
+
+    Attributes:
+        time_limit_s: seconds after which no further attempt begins, and those under way pause.
+        silent_s: seconds without a report of the metrics after which an attempt is killed.
+        log_policies: what follows from words in the cause of a failure.
+    """
+
+    time_limit_s: float | None = None
+    silent_s: float | None = None
+    log_policies: Sequence[LogPolicy] = ()
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    """An attempt that a place works on."""
+
+    task: TrialTask
+    heard: float
+    killed_for: str = ""
+    """Why it was killed by this search; empty if it was not."""
+    stopped_for: str = ""
+    """Why a user has it end."""
+
+
+class SearchRun:
+    """A search that runs.
+
+    Args:
+        book: what is decided.
+        places: where attempts run.
+        keeper: where everything is kept.
+        limits: limits of time, and policies.
+        make_task: makes the task of an attempt.
+        show: called after every change.
+        clock: seconds, for limits.
+    """
+
+    def __init__(
+        self,
+        book: SearchBook,
+        places: Places,
+        keeper: SearchKeeper,
+        limits: SearchLimits,
+        make_task: Callable[[Begin], TrialTask],
+        show: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.book, self._places, self._keeper, self._limits = book, places, keeper, limits
+        self._make_task, self._show, self._clock = make_task, show, clock
+        self._under_way: dict[int, _UnderWay] = {}
+        self._began = self._looked = clock()
+        self._kill_at: float | None = None
+        self.why_stopping = ""
+        """Why the search ends before it is complete; empty if it does not."""
+
+    def run(self) -> None:
+        """Run until nothing is left to do, or until the search was interrupted and nothing is under way any more.
+
+        Raises:
+            SearchFailed: every trial fails in the same way, or logs something else than the metrics.
+            RopewalkError: no process can be started any more.
+            KeyboardInterrupt: the second one; attempts under way are lost back to their last checkpoints.
+        """
+        while True:
+            try:
+                with interrupts_deferred:
+                    self._fill()
+                if not self._under_way:
+                    return
+                event = self._places.next_event(_LOOK_S)
+                with interrupts_deferred:
+                    if event is not None:
+                        self._take(event)
+                    self._look()
+                    self._show()
+            except KeyboardInterrupt:
+                if self._kill_at is not None:
+                    raise
+                self._wind_up("Ctrl-C")
+
+    # --- beginning ----------------------------------------------------------------------------------------------------
+
+    def _fill(self) -> None:
+        while len(self._under_way) < self._places.num and (begin := self.book.begin_next()) is not None:
+            task = self._make_task(begin)
+            self._under_way[begin.trial] = _UnderWay(task, self._clock())
+            self._keeper.begun(task, self.book.trials[begin.trial])
+            self._places.begin(task)
+
+    # --- what attempts say --------------------------------------------------------------------------------------------
+
+    def _take(self, event: AttemptEvent) -> None:
+        attempt = self._under_way.get(event.trial)
+        if attempt is None or attempt.task.attempt != event.attempt:
+            return  # the report of an attempt whose outcome has come already
+        match event:
+            case AttemptReported(trial, _, step, values):
+                attempt.heard = self._clock()
+                self._carry_out(self.book.reported(trial, step, values))
+            case AttemptSuggested(trial, _, values, distributions):
+                attempt.heard = self._clock()
+                self.book.suggested(trial, values, distributions)
+            case AttemptReturned(trial, _, outcome):
+                del self._under_way[trial]
+                self._ended(attempt, outcome)
+            case AttemptDied(trial, _, cause, failure_class):
+                del self._under_way[trial]
+                self._died(attempt, cause, failure_class)
+
+    def _ended(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
+        trial = attempt.task.trial
+        self.book.suggested(trial, *outcome.suggested)
+        for step, values in outcome.reports:
+            self._carry_out(self.book.reported(trial, step, values), ends=True)
+        facts = self.book.trials[trial]
+        match outcome.outcome:
+            case "paused" if _is_at_budget(attempt.task, outcome) and facts.values is None:
+                self._has_no_metric(attempt, outcome)
+            case "paused":
+                self.book.paused(trial, outcome.step)
+            case "stopped" if not facts.is_asked_to_stop:
+                self.book.stopped(trial, attempt.stopped_for or "it was asked to")
+            case "failed":
+                self._failed(attempt, outcome.cause, outcome.failure_class, Retries.IF_NEW)
+            case "done" if facts.values is None:
+                self._has_no_metric(attempt, outcome)
+            case _:
+                self._carry_out(self.book.ended(trial))
+        self._keeper.changed(facts)
+
+    def _has_no_metric(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
+        names = " and ".join(map(repr, self.book.metrics))
+        logged = f"it logged {', '.join(map(repr, outcome.logged))}" if outcome.logged else "it logged nothing"
+        where = f"trial {attempt.task.trial} ended after step {outcome.step:g}"
+        why = (
+            f"{where} without a value of {names}: {logged}. "
+            f"Log the metric of the search with run.log({{{self.book.metrics[0]!r}: value}}, step=...), or return it "
+            "from the function"
+        )
+        first = not any(facts.values for facts in self.book.trials)
+        self._carry_out(self.book.failed(attempt.task.trial, why, "no metric", Retries.NEVER))
+        if first:
+            self._keeper.changed(self.book.trials[attempt.task.trial])
+            raise SearchFailed(why)
+
+    def _died(self, attempt: _UnderWay, cause: str, failure_class: str) -> None:
+        task, facts = attempt.task, self.book.trials[attempt.task.trial]
+        cause = f"{attempt.killed_for}: {cause}" if attempt.killed_for else cause
+        self._keeper.died(task, cause, failure_class, facts.step)
+        if attempt.stopped_for:
+            self.book.stopped(task.trial, attempt.stopped_for)
+        elif self._kill_at is not None:
+            self.book.paused(task.trial, facts.step)  # it goes on from its last checkpoint when the search does
+        elif attempt.killed_for:
+            self._failed(attempt, cause, "silent", Retries.IF_NEW)
+        else:
+            self._failed(attempt, cause, failure_class, Retries.ALWAYS)
+        self._keeper.changed(facts)
+
+    def _failed(self, attempt: _UnderWay, cause: str, failure_class: str, retries: Retries) -> None:
+        found = findings(self._limits.log_policies, cause.splitlines())
+        if found.labels:
+            self._keeper.labelled(attempt.task, found.labels)
+        if found.no_retry:
+            retries = Retries.NEVER
+        why = last_line(cause)
+        logger.warning("trial %d, attempt %d: %s", attempt.task.trial, attempt.task.attempt, why)
+        self._carry_out(self.book.failed(attempt.task.trial, why, failure_class, retries))
+
+    def _carry_out(self, instructions: Sequence[Instruction], *, ends: bool = False) -> None:
+        for instruction in instructions:
+            match instruction:
+                case StopTrial(trial):
+                    if not ends:
+                        self._places.request(self._under_way[trial].task, Request.STOP)
+                case Broken(why):
+                    raise SearchFailed(why)
+                case _:
+                    pass
+
+    # --- time, and other terminals ------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        now = self._clock()
+        if now - self._looked < _LOOK_S:
+            return
+        self._looked = now
+        for request in self._keeper.requests():
+            self._answer(request)
+        limits = self._limits
+        if limits.time_limit_s is not None and now - self._began > limits.time_limit_s and self._kill_at is None:
+            self._wind_up(f"its time limit of {limits.time_limit_s:g} s is over")
+        for attempt in self._under_way.values():
+            if attempt.killed_for:
+                continue
+            if self._kill_at is not None and now > self._kill_at:
+                self._kill(attempt, f"it did not reach its next step within {GRACE_S:g} s after the search was ended")
+            elif limits.silent_s is not None and now - attempt.heard > limits.silent_s:
+                names = ", ".join(self.book.metrics)
+                self._kill(attempt, f"it has not reported {names} for {limits.silent_s:g} s (silent_s)")
+
+    def _wind_up(self, why: str) -> None:
+        """Begin nothing more, and have everything under way pause."""
+        self.book.is_stopping, self.why_stopping = True, why
+        self._kill_at = self._clock() + GRACE_S
+        for attempt in self._under_way.values():
+            self._places.request(attempt.task, Request.PAUSE)
+
+    def _kill(self, attempt: _UnderWay, why: str) -> None:
+        attempt.killed_for = why
+        self._places.kill(attempt.task)
+
+    def _answer(self, request: SearchRequest) -> None:
+        if request.trial is None:
+            self._answer_for_all(request)
+            return
+        facts, attempt = self.book.trials[request.trial], self._under_way.get(request.trial)
+        match request.action:
+            case _ if facts.state.is_final:
+                self._keeper.answer(request, False, f"trial {request.trial} is {facts.state.value} already")
+                return
+            case "continue":
+                self.book.held.discard(request.trial)
+                text = f"trial {request.trial} goes on when a place is free"
+            case "pause":
+                self.book.held.add(request.trial)
+                if attempt:
+                    self._places.request(attempt.task, Request.PAUSE)
+                text = f"trial {request.trial} pauses at its next step"
+            case "stop" | "kill":
+                text = self._end_trial(request, facts, attempt)
+            case other:
+                self._keeper.answer(
+                    request, False, f"a trial can be paused, continued, stopped and killed, not {other!r}"
+                )
+                return
+        self._keeper.answer(request, True, text)
+
+    def _end_trial(self, request: SearchRequest, facts: TrialFacts, attempt: _UnderWay | None) -> str:
+        why = "a user stopped it" if request.action == "stop" else "a user killed it"
+        if attempt is None:
+            self.book.stopped(facts.number, why)
+            self._keeper.changed(facts)
+            return f"trial {facts.number} is stopped"
+        attempt.stopped_for = why
+        if request.action == "stop":
+            self._places.request(attempt.task, Request.STOP)
+            return f"trial {facts.number} stops at its next step"
+        self._kill(attempt, why)
+        return f"trial {facts.number} is being killed"
+
+    def _answer_for_all(self, request: SearchRequest) -> None:
+        match request.action:
+            case "pause" | "stop":
+                self._keeper.answer(request, True, "every trial pauses at its next step, then the search ends")
+                self._wind_up(f"it was asked to {request.action}")
+            case "kill":
+                self._keeper.answer(request, True, "all trials are being killed")
+                self._wind_up("it was killed")
+                self._kill_at = self._clock()
+            case other:
+                self._keeper.answer(request, False, f"a search can be paused, stopped and killed, not {other!r}")
+
+
+def _is_at_budget(task: TrialTask, outcome: TrialOutcome) -> bool:
+    return task.budget is not None and outcome.step >= task.budget
+
+
+def last_line(cause: str) -> str:
+    """Return the line of a traceback that says what happened."""
+    lines = [line for line in cause.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
+
+
+__all__ = ["GRACE_S", "SearchKeeper", "SearchLimits", "SearchRequest", "SearchRun", "last_line"]

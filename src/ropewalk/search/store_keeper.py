@@ -1,0 +1,187 @@
+"""`StoreKeeper`: keeps a search in a store of runs, and finds it there again.
+
+search   a run of kind "search": its settings as the config, each line of the book as an event
+trials   runs of kind "trial" whose parent is the search; their ids are those of the search and their numbers
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ropewalk.errors import SearchInvalid, StoreError
+from ropewalk.search.book import Line, TrialFacts, TrialState
+from ropewalk.search.results import run_of_trial
+from ropewalk.search.search_run import SearchRequest
+from ropewalk.search.trial_task import TrialTask
+from ropewalk.tracking import records
+from ropewalk.tracking.facts import this_process
+from ropewalk.tracking.records import (
+    AttemptEnded,
+    EventHappened,
+    LabelsAre,
+    RecordSink,
+    RunCreated,
+    StateIs,
+)
+from ropewalk.tracking.store.rows import LOST, RunRow
+from ropewalk.tracking.store.store import RunStore
+
+logger = logging.getLogger(__name__)
+
+DECISION = "decision"
+"""Kind of the events that are lines of a book."""
+_STATES = {
+    TrialState.RUNNING: records.RUNNING,
+    TrialState.WAITING: records.QUEUED,
+    TrialState.PAUSED: records.PAUSED,
+    TrialState.DONE: records.DONE,
+    TrialState.STOPPED: records.STOPPED,
+    TrialState.FAILED: records.FAILED,
+}
+_UNFINISHED = (LOST, records.PAUSED, records.STOPPED, records.QUEUED)
+
+
+class StoreKeeper:
+    """Keeps one search.
+
+    Args:
+        store: the store, for requests from other terminals.
+        sink: takes the records of the search.
+        run: id of the search's run.
+        project: project of all its runs.
+        name: name of the search.
+        folder: folder in which each run has its own.
+    """
+
+    def __init__(self, store: RunStore, sink: RecordSink, run: str, project: str, name: str, folder: Path) -> None:
+        self._store, self._sink = store, sink
+        self.run, self.project, self.name, self.folder = run, project, name, folder
+        self._open: dict[str, int] = {}
+        """Runs of trials that have not ended, with their numbers."""
+        self._has_warned = False
+        self._seen: set[int] = set()
+
+    # --- the search ---------------------------------------------------------------------------------------------------
+
+    def create(self, config: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+        """Create the run of the search."""
+        folder = str(self.folder / self.run)
+        self._put(RunCreated(self.project, self.name, "search", time.time(), dict(config), dict(facts), folder=folder))
+
+    def begin(self) -> None:
+        """This process owns the search from now on."""
+        self._put(this_process())
+        self._put(StateIs(records.RUNNING, time.time()))
+
+    def heartbeat(self) -> None:
+        """Say that the search still runs."""
+        self._put(this_process())
+
+    def line(self, line: Line) -> None:
+        """Keep a line of the book."""
+        self._put(EventHappened(DECISION, "", time.time(), {"line": line}))
+
+    def event(self, kind: str, text: str) -> None:
+        """Put something on the time line of the search."""
+        self._put(EventHappened(kind, text, time.time()))
+
+    def end(self, state: str, why: str = "") -> None:
+        """The search ends, or pauses."""
+        self._put(StateIs(state, time.time(), why))
+
+    # --- trials -------------------------------------------------------------------------------------------------------
+
+    def begun(self, task: TrialTask, facts: TrialFacts) -> None:
+        """An attempt is about to begin."""
+        now = time.time()
+        if facts.attempts == 1:
+            config = dict(facts.hyperparameters)
+            created = RunCreated(
+                self.project, task.name, "trial", now, config, {"seed": task.seed}, [], self.run, None, str(task.folder)
+            )
+            self._sink.put(task.run, created)
+        self._open[task.run] = task.trial
+        self._sink.put(task.run, this_process())
+        self._sink.put(task.run, StateIs(records.RUNNING, now))
+
+    def changed(self, facts: TrialFacts) -> None:
+        """A trial is not under way any more."""
+        run = run_of_trial(self.run, facts.number)
+        if facts.state.is_final:
+            self._open.pop(run, None)
+        else:
+            self._open[run] = facts.number
+        self._sink.put(run, StateIs(_STATES[facts.state], time.time(), facts.why))
+
+    def died(self, task: TrialTask, cause: str, failure_class: str, at_step: float) -> None:
+        """The process of an attempt has died."""
+        self._sink.put(task.run, AttemptEnded(task.attempt, "lost", time.time(), cause, failure_class, at_step))
+
+    def labelled(self, task: TrialTask, labels: Sequence[str]) -> None:
+        """A log policy has given a trial labels."""
+        self._sink.put(task.run, LabelsAre(list(labels)))
+
+    # --- other terminals ----------------------------------------------------------------------------------------------
+
+    def requests(self) -> Sequence[SearchRequest]:
+        """Return what was asked since the last call; nothing while the store cannot be read."""
+        try:
+            rows = self._store.requests([self.run, *self._open])
+        except StoreError as error:
+            if not self._has_warned:
+                self._has_warned = True
+                logger.warning("requests from other terminals cannot be read: %s", error)
+            return []
+        new = [row for row in rows if row.number not in self._seen]
+        self._seen.update(row.number for row in new)
+        return [SearchRequest(row.number, self._open.get(row.run), row.action) for row in new]
+
+    def answer(self, request: SearchRequest, ok: bool, text: str) -> None:
+        """Answer a request."""
+        try:
+            self._store.answer(request.number, ok, text)
+        except StoreError as error:
+            logger.warning("request %d (%s) could not be answered: %s", request.number, request.action, error)
+
+    def _put(self, record: records.Record) -> None:
+        self._sink.put(self.run, record)
+
+
+def unfinished_search(store: RunStore, project: str, name: str) -> RunRow | None:
+    """Return the newest search of this name that can go on; None if there is none."""
+    rows = store.runs(project=project, kind="search", states=_UNFINISHED, order="created")
+    named = [row for row in rows if row.name == name]
+    return max(named, key=lambda row: row.created, default=None)
+
+
+def lines_of(store: RunStore, run: str) -> list[Line]:
+    """Return the lines of the book of a search."""
+    return [event.data["line"] for event in store.events(run) if event.kind == DECISION]
+
+
+def check_same(row: RunRow, config: Mapping[str, Any], free: Sequence[str] = ()) -> list[str]:
+    """Compare a search with the one that it would continue.
+
+    Args:
+        row: the earlier search.
+        config: the settings now.
+        free: settings that may differ.
+
+    Returns:
+        What differs among those that may.
+
+    Raises:
+        SearchInvalid: something else differs.
+    """
+    differing = [name for name in config if row.config.get(name) != config[name]]
+    told = [f"{name} was {row.config.get(name)!r} and is {config[name]!r}" for name in differing]
+    if fixed := [text for name, text in zip(differing, told, strict=True) if name not in free]:
+        raise SearchInvalid(
+            f"search {row.name!r} ({row.id}) is unfinished, and cannot go on with other settings: {'; '.join(fixed)}. "
+            "Give this one another name=, or begin anew with resume=False"
+        )
+    return told

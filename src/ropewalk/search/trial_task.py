@@ -1,0 +1,388 @@
+"""One attempt of a trial: what is sent to a place, what happens there, and what comes back.
+
+    TrialTask ─▶ work_on: train(run, **hyperparameters) ─▶ TrialOutcome
+                            └─ records: metrics, checkpoints, ... ─▶ sink ─▶ launcher
+
+The outcome repeats the reports of the objectives, so that the search need not wait for records that are still on their
+way when a short attempt ends.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import platform
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from ropewalk.errors import SearchInvalid
+from ropewalk.processes import bootstrap
+from ropewalk.processes.page import REQUEST
+from ropewalk.program.program import Program
+from ropewalk.search.samplers.sampler import Observed, Sampler
+from ropewalk.search.space_text import described_distribution
+from ropewalk.search.suggesting import Suggestions
+from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Restored
+from ropewalk.tracking.current import set_current_run
+from ropewalk.tracking.failure_classes import class_of_exception
+from ropewalk.tracking.interruptions import PAUSE, STOP
+from ropewalk.tracking.pipe_sink import sink_here
+from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, Metrics, Record, RecordSink
+from ropewalk.tracking.run import Run, RunIdentity, RunPaused, RunStopped
+
+SUGGESTED = "suggested"
+"""Kind of the event that a hyperparameter was asked for."""
+_MOST_NAMES = 50
+_MOST_CAUSE = 20_000
+"""Characters of a traceback that travel: its end."""
+
+
+class Request(enum.IntEnum):
+    """What is asked of an attempt under way."""
+
+    NOTHING, PAUSE, STOP = range(3)
+
+    def word(self, token: int) -> int:
+        """Return the request as a word of the task page, for the attempt with this token and no other."""
+        return token << 8 | self.value
+
+    @classmethod
+    def in_word(cls, word: int, token: int) -> Request:
+        """Return what a word of the task page asks of the attempt with this token."""
+        return cls(word & 0xFF) if word >> 8 == token else cls.NOTHING
+
+    @property
+    def asked(self) -> str:
+        """The request as a run understands it."""
+        return ("", PAUSE, STOP)[self]
+
+
+@dataclass(frozen=True, slots=True)
+class Suggesting:
+    """What chooses hyperparameters that a function asks for by `suggest_*`, in the process of the trial.
+
+    Attributes:
+        sampler: the sampler of the search.
+        trials: what the search knew when the attempt began.
+        known: all values of the trial by dotted name.
+        distributions: distributions of those that it has asked for in earlier attempts, by name.
+    """
+
+    sampler: Sampler
+    trials: tuple[Observed, ...]
+    known: Mapping[str, Any]
+    distributions: Mapping[str, Any]
+
+    def suggestions(self, number: int) -> Suggestions:
+        """Return the suggestions of a trial."""
+
+        def draw(name: str, distribution: Any) -> Any:
+            own = Observed(number, dict(made.values), None, 0.0, True, suggested=dict(made.distributions))
+            trials = [own if each.number == number else each for each in self.trials]
+            return self.sampler.suggest(number, name, distribution, trials)
+
+        made = Suggestions(draw, self.known, self.distributions)
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class TrialTask:
+    """All that an attempt needs.
+
+    Attributes:
+        trial: number of the trial.
+        run: id of the trial's run.
+        attempt: number of the attempt, from 1 on.
+        token: a number above 0 that no other attempt of the search has.
+        hyperparameters: nested, as the function takes them.
+        metrics: names of the objectives, each with its group: "accuracy", "validation/loss".
+        budget: the step at which it pauses; None: none.
+        end_at: the step at which `run.steps` ends; None: as its caller says.
+        name: name of the run.
+        project: project of the run.
+        folder: folder of the run.
+        seed: seed of the trial.
+        checkpoints: which checkpoints are kept.
+        reported_step: the last step whose report the search has; 0: none.
+        suggesting: what chooses hyperparameters that the function asks for; None: they are all in the space.
+    """
+
+    trial: int
+    run: str
+    attempt: int
+    token: int
+    hyperparameters: Mapping[str, Any]
+    metrics: tuple[str, ...]
+    budget: float | None
+    end_at: float | None
+    name: str
+    project: str
+    folder: Path
+    seed: int
+    checkpoints: CheckpointPolicy
+    reported_step: float = 0.0
+    suggesting: Suggesting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialOutcome:
+    """How an attempt ended.
+
+    Attributes:
+        outcome: how.
+        step: the last step of its loop; 0: none.
+        reports: all that it reported of the objectives, by step.
+        logged: names of the metrics that it logged, for an error that lists them.
+        cause: a traceback.
+        failure_class: what fails in the same way has the same one.
+        suggested: values that the function has asked for, and their distributions as data, by name.
+    """
+
+    outcome: Literal["done", "paused", "stopped", "failed"]
+    step: float = 0.0
+    reports: tuple[tuple[float, tuple[float, ...]], ...] = ()
+    logged: tuple[str, ...] = ()
+    cause: str = ""
+    failure_class: str = ""
+    suggested: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+
+
+class ObjectiveNotes:
+    """A sink that notes the objectives among the metrics of a run, and passes everything on.
+
+    Args:
+        sink: takes the records.
+        names: names of the objectives.
+        reported: called with each complete report.
+    """
+
+    def __init__(
+        self,
+        sink: RecordSink,
+        names: tuple[str, ...],
+        reported: Callable[[float, tuple[float, ...]], object] = lambda step, values: None,
+    ) -> None:
+        self._sink, self.names, self._reported = sink, names, reported
+        self._step, self._partial = 0.0, dict[str, float]()
+        self.reports: list[tuple[float, tuple[float, ...]]] = []
+        self.logged: dict[str, None] = {}
+
+    @property
+    def step(self) -> float:
+        """The last step with a report; 0 before the first."""
+        return self.reports[-1][0] if self.reports else 0.0
+
+    def put(self, run: str, record: Record) -> None:
+        self._sink.put(run, record)
+        if isinstance(record, Metrics):
+            self.note(record)
+
+    def flush(self, timeout_s: float) -> bool:
+        return self._sink.flush(timeout_s)
+
+    def note(self, metrics: Metrics) -> None:
+        """Note the objectives of a record."""
+        prefix = f"{metrics.group}/" if metrics.group else ""
+        if len(self.logged) < _MOST_NAMES:
+            self.logged.update(dict.fromkeys(f"{prefix}{name}" for name in metrics.names))
+        for name, value in zip(metrics.names, metrics.values, strict=True):
+            if f"{prefix}{name}" in self.names:
+                if metrics.step != self._step:
+                    self._step, self._partial = metrics.step, {}
+                self._partial[f"{prefix}{name}"] = value
+                if len(self._partial) == len(self.names):
+                    report = tuple(self._partial[each] for each in self.names)
+                    self.reports.append((metrics.step, report))
+                    self._reported(metrics.step, report)
+
+
+class TrialRun(Run):
+    """The run of a trial: what the function of a search gets as its first argument.
+
+    Args:
+        task: the attempt.
+        sink: takes the records.
+        requests: what is asked of the attempt now.
+    """
+
+    def __init__(self, task: TrialTask, sink: RecordSink, requests: Callable[[], Request]) -> None:
+        identity = RunIdentity(task.run, task.project, task.name, task.folder, task.attempt, task.seed)
+        super().__init__(
+            identity,
+            task.hyperparameters,
+            sink,
+            checkpoints=task.checkpoints,
+            asked=lambda: requests().asked,
+            pause_at=task.budget if task.budget != task.end_at else None,
+        )
+        self._task = task
+        self._suggestions: Suggestions | None = None
+        if task.suggesting is not None:
+            self._suggestions = task.suggesting.suggestions(task.trial)
+        self.trial = task.trial
+        """Number of the trial in its search, from 0."""
+
+    def steps(self, total: int | None = None, *, start: int | None = None) -> Iterator[int]:
+        """Count the steps of a loop, as `Run.steps`; ends at the scheduler's last step, if it has one."""
+        done, budget, end_at = self._restored_step, self._task.budget, self._task.end_at
+        if start is None and budget is not None and budget != end_at and done >= budget:
+            # The launcher ended after the checkpoint of the budget's step was written, and before it knew of it.
+            raise RunPaused(f"paused at step {done:g}", done, done)
+        ends = [int(each) for each in (total, end_at) if each is not None]
+        return super().steps(min(ends, default=None), start=start)
+
+    def restore(self, step: float | None = None) -> Restored | None:
+        """Return the newest checkpoint that is whole, as `Run.restore`."""
+        found = super().restore(step)
+        if found is not None and found.step > self._task.reported_step and len(self._task.metrics) == 1:
+            self._repeat_report(found)
+        return found
+
+    @property
+    def last_step(self) -> float:
+        """The last complete step, here or before the restored checkpoint; 0: none."""
+        return max(self.step, self._restored_step)
+
+    def _repeat_report(self, found: Restored) -> None:
+        """Log the score of a checkpoint again: its launcher was killed before the report was stored."""
+        scores = [saved.score for saved in CheckpointFolder(found.path.parent).saved() if saved.step == found.step]
+        if scores and scores[0] is not None:
+            group, _, name = self._task.metrics[0].rpartition("/")
+            self.log({name: scores[0]}, step=found.step, group=group)
+
+    def suggest_float(
+        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
+    ) -> float:
+        """Return a hyperparameter: a number between two bounds, both inclusive. As Optuna's.
+
+        Only in a search without a space, whose trials ask for what they need.
+
+        Args:
+            name: dotted name.
+            low: lower bound.
+            high: upper bound.
+            step: distance between values, counted from `low`; None: any number.
+            log: whether the logarithm is uniformly distributed.
+
+        Raises:
+            SearchInvalid: the search has a space, the arguments are wrong, or differ from those of an earlier call.
+        """
+        return self._suggest(name, lambda of: of.suggest_float(name, low, high, step=step, log=log))
+
+    def suggest_int(self, name: str, low: int, high: int, *, step: int = 1, log: bool = False) -> int:
+        """Return a hyperparameter: an integer; arguments and errors are those of `suggest_float`."""
+        return self._suggest(name, lambda of: of.suggest_int(name, low, high, step=step, log=log))
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        """Return a hyperparameter: one of several values; errors are those of `suggest_float`.
+
+        Args:
+            name: dotted name.
+            choices: numbers, texts, booleans or None.
+        """
+        return self._suggest(name, lambda of: of.suggest_categorical(name, choices))
+
+    def _suggest(self, name: str, ask: Callable[[Suggestions], Any]) -> Any:
+        suggestions = self._suggestions
+        if suggestions is None:
+            raise SearchInvalid(
+                f"this search has a space, so its trials get their hyperparameters as arguments; put {name!r} into the "
+                "space, or leave the space out to have all of them suggested",
+                parameter=name,
+            )
+        is_new = name not in suggestions.distributions
+        value = ask(suggestions)
+        if is_new:
+            self.config.update({name: value})
+            data = {"values": {name: value}, "distributions": self._described([name])}
+            self._put(EventHappened(SUGGESTED, f"{name} = {value}", time.time(), data))
+        return value
+
+    def suggested(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return all values that the function has asked for, and their distributions as data, by name."""
+        if self._suggestions is None:
+            return {}, {}
+        names = list(self._suggestions.distributions)
+        return {name: self._suggestions.values[name] for name in names}, self._described(names)
+
+    def _described(self, names: Sequence[str]) -> dict[str, Any]:
+        distributions = {} if self._suggestions is None else self._suggestions.distributions
+        return {name: described_distribution(distributions[name]) for name in names}
+
+
+def work_on(
+    train: Callable[..., Any],
+    task: TrialTask,
+    sink: RecordSink,
+    requests: Callable[[], Request],
+    reported: Callable[[float, tuple[float, ...]], object] = lambda step, values: None,
+) -> TrialOutcome:
+    """Run the function of a search for one attempt.
+
+    Args:
+        train: the user's function.
+        task: the attempt.
+        sink: takes its records.
+        requests: what is asked of the attempt now.
+        reported: called with each report of the objectives.
+    """
+    notes = ObjectiveNotes(sink, task.metrics, reported)
+    run = TrialRun(task, notes, requests)
+    sink.put(task.run, AttemptBegan(task.attempt, platform.node(), os.getpid(), time.time(), newest_step(task.folder)))
+    ended, cause, failure_class = "done", "", ""
+    set_current_run(run)
+    try:
+        _take_value(train(run, **task.hyperparameters), run, notes)
+    except RunPaused:
+        ended = "paused"
+    except RunStopped:
+        ended = "stopped"
+    except Exception as error:
+        ended, failure_class = "failed", class_of_exception(error)
+        cause = "".join(traceback.format_exception(error))[-_MOST_CAUSE:]
+    finally:
+        set_current_run(None)
+    sink.put(task.run, AttemptEnded(task.attempt, ended, time.time(), cause, failure_class, notes.step))
+    return TrialOutcome(
+        ended, run.last_step, tuple(notes.reports), tuple(notes.logged), cause, failure_class, run.suggested()
+    )
+
+
+def work_in_worker(train: Callable[..., Any], task: TrialTask) -> TrialOutcome:
+    """Run the function of a search for one attempt in a process that an agent has started."""
+    sink, context = sink_here(), bootstrap.current
+    if sink is None or context is None:
+        raise RuntimeError(f"trial {task.trial} runs in a process that no agent has started (pid {os.getpid()})")
+    words = context.page.words
+    return work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
+
+
+def newest_step(folder: Path) -> float:
+    """Return the step of the newest checkpoint of a run; 0 if it has none.
+
+    Args:
+        folder: folder of the run.
+    """
+    return max((saved.step for saved in CheckpointFolder(folder / "checkpoints").saved()), default=0.0)
+
+
+def _take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
+    """Take what the function returned: metrics, or a program to run.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    step = max(1.0, run.step, notes.step)
+    if value is None:
+        return
+    if isinstance(value, Program):
+        with value.launch() as running:
+            running.wait()
+    elif isinstance(value, Mapping):
+        run.log(cast("Mapping[str, Any]", value), step=step)
+    elif notes.step != step or not notes.reports:
+        run.log({notes.names[0]: value}, step=step)

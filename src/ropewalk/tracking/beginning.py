@@ -1,0 +1,239 @@
+"""`track`: a run of any script or notebook, without processes of ours."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ropewalk.errors import RunOpen
+from ropewalk.tracking import facts
+from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy
+from ropewalk.tracking.current import current_run
+from ropewalk.tracking.detached_run import DetachedRun, TakesRequest
+from ropewalk.tracking.records import RUNNING, AttemptEnded, RunCreated
+from ropewalk.tracking.relaunch import Relaunch, take_relaunch
+from ropewalk.tracking.run import Run
+from ropewalk.tracking.run_config import to_plain
+from ropewalk.tracking.run_identity import RunIdentity
+from ropewalk.tracking.sinks import make_sink
+from ropewalk.tracking.sinks.sink import CopiedRun, RunSink
+from ropewalk.tracking.store.opening import open_store
+from ropewalk.tracking.store.rows import RunRow
+from ropewalk.tracking.store.store import RunStore
+from ropewalk.trusted_files import make_private_folder
+
+_BEGIN_S = 2.0
+"""Seconds within which a store takes the first records; training does not wait longer for it."""
+_MOST_SCRIPT_BYTES = 1 << 20
+
+
+def track(
+    project: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    labels: Sequence[str] = (),
+    notes: str = "",
+    folder: Path | str | None = None,
+    store: str | Path | RunStore | None = None,
+    seed: int | None = None,
+    system: bool = True,
+    sinks: Sequence[str | RunSink] = (),
+    checkpoints: CheckpointPolicy | None = None,
+) -> Run:
+    """Begin a run, and return it; use it in `with`, whose end ends it, or call `run.finish()`.
+
+    An exception that leaves `with` makes the run failed, with its traceback; Ctrl-C and SIGTERM make it stopped.
+    If the script was started by `ropewalk runs continue` or `fork`, the run goes on, or begins with that checkpoint.
+
+    Args:
+        project: a name for what belongs together; None: that of the script.
+        config: hyperparameters and other settings. Read them from `run.config`: `ropewalk runs fork --set` changes
+            them there.
+        name: a name for people; None: one is made up.
+        labels: labels by which it is found.
+        notes: a first remark.
+        folder: the run gets a folder in this one, named by its id, for checkpoints, artifacts and images; None: beside
+            the store.
+        store: path or URL of the store, or a store that is open; None: `ROPEWALK_STORE`, or this user's own.
+        seed: kept with the run; nothing is seeded by it.
+        system: whether the use of CPU, memory, disk, network and GPUs is measured every 5 s.
+        sinks: where the run is copied to: "csv", "jsonl", "tensorboard", "mlflow", "wandb", or objects of these.
+        checkpoints: which checkpoints `run.checkpoint` writes and keeps; None: the newest one.
+
+    Raises:
+        RunOpen: this process has a run already; or the run that is to go on is running.
+        StoreError: the store cannot be opened.
+        ModuleNotFoundError: a sink needs a package that is not installed.
+        SettingsError: the variables of `ropewalk runs fork` name a setting that the configuration does not have.
+    """
+    open_run = current_run()
+    if open_run is not None:
+        raise RunOpen(
+            f"this process writes the run {open_run.name} ({open_run.id}) already; end it by the end of its `with` or "
+            f"by ropewalk.tracking.current_run().finish(), or write to it, with group= for what is to be kept apart",
+            run=open_run.id,
+        )
+    return begin_run(
+        "script",
+        project,
+        config,
+        name=name,
+        labels=labels,
+        notes=notes,
+        folder=folder,
+        store=store,
+        seed=seed,
+        system=system,
+        sinks=sinks,
+        checkpoints=checkpoints,
+    )
+
+
+def begin_run(
+    kind: str,
+    project: str | None,
+    config: Mapping[str, Any] | None,
+    *,
+    name: str | None = None,
+    labels: Sequence[str] = (),
+    notes: str = "",
+    folder: Path | str | None = None,
+    store: str | Path | RunStore | None = None,
+    seed: int | None = None,
+    system: bool = True,
+    sinks: Sequence[str | RunSink] = (),
+    checkpoints: CheckpointPolicy | None = None,
+    take: TakesRequest | None = None,
+) -> Run:
+    """Begin a run as `track` does, of any kind that `RunCreated` knows. A current run of this process stays that.
+
+    `take` is asked about a request to pause or to stop, in the writer's thread, in place of `run.steps`; it returns
+    whether that can be done, and the answer. Without it, the run is that of a script.
+    """
+    relaunch = take_relaunch(os.environ)
+    settings = relaunch.configure(config or {})
+    opened = store if isinstance(store, RunStore) else open_store(store)
+    made: list[RunSink] = []
+    try:
+        earlier = opened.run(relaunch.continues) if relaunch.continues else None
+        parent = opened.run(relaunch.forks) if relaunch.forks else None
+        identity = _identity(opened, earlier, parent, relaunch, project, name, folder, seed)
+        make_private_folder(identity.folder)
+        for sink in sinks:
+            made.append(make_sink(sink))
+            made[-1].begin(_copied_run(identity, settings))
+    except BaseException:
+        for sink in made:
+            sink.close()
+        if opened is not store:
+            opened.close()
+        raise
+    known = facts.collect(seed)
+    detached = DetachedRun(identity, opened, made, take, owns_store=opened is not store)
+    if earlier is None:
+        detached.put(identity.id, _created(kind, identity, settings, known, labels, parent))
+    for lost in opened.attempts(earlier.id) if earlier else []:
+        if not lost.outcome:
+            cause = f"process {lost.pid} on {lost.host} ended without a word"
+            detached.put(identity.id, AttemptEnded(lost.number, "lost", time.time(), cause))
+    run = Run(identity, settings, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
+    detached.start(run, system=system)
+    _tell(run, known, earlier, settings, labels, notes)
+    run.flush(_BEGIN_S)  # from here on, other terminals find it
+    return run
+
+
+def _created(
+    kind: str,
+    identity: RunIdentity,
+    settings: Mapping[str, Any],
+    known: Mapping[str, Any],
+    labels: Sequence[str],
+    parent: RunRow | None,
+) -> RunCreated:
+    return RunCreated(
+        project=identity.project,
+        name=identity.name,
+        kind=kind,
+        time=time.time(),
+        config=to_plain(settings),
+        facts=to_plain(known),
+        labels=list(labels),
+        parent=parent.id if parent else "",
+        parent_step=identity.forked_at,
+        folder=str(identity.folder),
+    )
+
+
+def _copied_run(identity: RunIdentity, settings: Mapping[str, Any]) -> CopiedRun:
+    return CopiedRun(
+        identity.id, identity.project, identity.name, identity.folder, to_plain(settings), identity.attempt
+    )
+
+
+def _identity(
+    store: RunStore,
+    earlier: RunRow | None,
+    parent: RunRow | None,
+    relaunch: Relaunch,
+    project: str | None,
+    name: str | None,
+    folder: Path | str | None,
+    seed: int | None,
+) -> RunIdentity:
+    if earlier is not None:
+        if earlier.state == RUNNING:
+            owner = f" in process {earlier.owner.pid} on {earlier.owner.host}" if earlier.owner else ""
+            raise RunOpen(
+                f"the run {earlier.name} ({earlier.id}) is to go on here, and is running{owner}; pause or stop it "
+                f"first: ropewalk runs pause {earlier.id}",
+                run=earlier.id,
+            )
+        attempt = max((one.number for one in store.attempts(earlier.id)), default=0) + 1
+        return RunIdentity(earlier.id, earlier.project, earlier.name, Path(earlier.folder), attempt, seed)
+    script = facts.script_path()
+    stem = script.stem if script else "notebook" if facts.is_notebook() else "interactive"
+    run_id = secrets.token_hex(8)
+    forked_at = relaunch.fork_step
+    if parent is not None and forked_at is None:
+        saved = CheckpointFolder(Path(parent.folder) / "checkpoints").saved()
+        forked_at = saved[-1].step if saved else None
+    return RunIdentity(
+        id=run_id,
+        project=project or (parent.project if parent else stem),
+        name=name or f"{stem}-{run_id[:6]}",
+        folder=(store.folder if folder is None else Path(folder).absolute()) / run_id,
+        seed=seed,
+        forked_from=Path(parent.folder) if parent else None,
+        forked_at=forked_at,
+    )
+
+
+def _tell(
+    run: Run,
+    known: Mapping[str, Any],
+    earlier: RunRow | None,
+    settings: Mapping[str, Any],
+    labels: Sequence[str],
+    notes: str,
+) -> None:
+    if notes:
+        run.note(notes)
+    if earlier is None:
+        script = Path(known["script"]) if known["script"] else None
+        if not known["git"] and script and script.is_file() and script.stat().st_size <= _MOST_SCRIPT_BYTES:
+            run.artifact(script, f"code/{script.name}")  # the only copy of the code that there is
+        return
+    if labels:
+        run.label(*labels)
+    changed = {name: value for name, value in to_plain(settings).items() if earlier.config.get(name) != value}
+    if changed:
+        run.config.update(changed)
+
+
+__all__ = ["track"]

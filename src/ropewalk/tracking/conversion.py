@@ -1,0 +1,88 @@
+"""Conversion of what users log, numbers and tensors, into floats with flat names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+_FLOAT, _STR = {float}, {str}
+
+
+def numbers_of(values: Mapping[str, Any], names_before: list[str]) -> tuple[list[str], list[float]]:
+    """Return flat names and numbers.
+
+    Args:
+        values: numbers by name, or mappings of them.
+        names_before: the names that the last call returned: the same list is returned if they are the same.
+
+    Raises:
+        TypeError: a value is not a number, or a name not a string.
+    """
+    if set(map(type, values.values())) == _FLOAT:  # the usual case, without a loop in Python
+        names = list(values)
+        if names == names_before:
+            return names_before, list(values.values())
+        if set(map(type, names)) == _STR:
+            return names, list(values.values())
+    flat: list[str] = []
+    numbers: list[float] = []
+    add_numbers(values, flat, numbers)
+    return flat, numbers
+
+
+def to_number(value: Any, name: str) -> float:
+    """Convert a value to a float.
+
+    Args:
+        value: a float, int or bool; a scalar of numpy; a tensor or an array of one element, on any device.
+        name: name of the metric, for the error.
+
+    Raises:
+        TypeError: the value is something else.
+    """
+    if isinstance(value, float | int):
+        return float(value)
+    item = getattr(value, "item", None)
+    if item is not None:
+        try:
+            return float(item())
+        except (ValueError, TypeError, RuntimeError):
+            shape = tuple(getattr(value, "shape", ()))
+            raise TypeError(
+                f"metric {name!r} is a {type(value).__name__} of shape {shape}; a metric is one number: log its mean, "
+                f"or each element under a name of its own"
+            ) from None
+    if hasattr(value, "__float__") and not isinstance(value, str):
+        return float(value)
+    raise TypeError(
+        f"metric {name!r} is {value!r:.80} of type {type(value).__name__}; a metric is a number, or a tensor or an "
+        f"array of one element. Texts belong in run.note or run.config"
+    )
+
+
+def add_numbers(values: Mapping[str, Any], names: list[str], numbers: list[float], prefix: str = "") -> None:
+    """Append names and numbers of a mapping; the names of nested mappings are joined by "/".
+
+    Args:
+        values: numbers by name, or mappings of them.
+        names: names are appended here.
+        numbers: numbers are appended here.
+        prefix: what the names begin with.
+
+    Raises:
+        TypeError: a value is not a number, or a name not a string.
+    """
+    for name, value in values.items():
+        if type(name) is not str:
+            raise TypeError(f"the name of a metric is a string, not {name!r:.80}")
+        if type(value) is float:
+            names.append(prefix + name)
+            numbers.append(value)
+        elif isinstance(value, Mapping):
+            add_numbers(cast("Mapping[str, Any]", value), names, numbers, f"{prefix}{name}/")
+        else:
+            names.append(prefix + name)
+            numbers.append(to_number(value, prefix + name))
+
+
+__all__ = ["add_numbers", "numbers_of", "to_number"]

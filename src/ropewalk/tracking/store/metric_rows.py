@@ -1,0 +1,244 @@
+"""Metrics on their way into a store: records are transposed into points of series, and stored as blocks.
+
+    Metrics(names=[loss, acc], values=[0.7, 0.6], step=1)      loss: steps [1, 2], values [0.7, 0.5]  ─▶ one block
+    Metrics(names=[loss, acc], values=[0.5, 0.8], step=2)  ─▶  acc:  steps [1, 2], values [0.6, 0.8]  ─▶ one block
+
+A transaction costs a few statements, whatever the number of points is, and one row for each series that it touches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Row, RowMapping, bindparam, delete, select, update
+
+from ropewalk.tracking.records import Metrics
+from ropewalk.tracking.store.blocks import FULL, Points, num_small, num_to_merge, pack, pieces, unpack
+from ropewalk.tracking.store.column_values import from_number, to_number, to_text
+from ropewalk.tracking.store.databases import insert
+from ropewalk.tracking.store.schema import BLOCKS, SERIES
+
+# Statements of each transaction are made once: making one takes as long as executing it.
+_CHOSEN_SERIES = (
+    select(SERIES).where(SERIES.c.id.in_(bindparam("ids", expanding=True))).order_by(SERIES.c.id).with_for_update()
+)
+_UPDATE = (
+    update(SERIES)
+    .where(SERIES.c.id == bindparam("series_id"))
+    .values({name: bindparam(name) for name in ("count", "num_nan", "total", "least", "greatest", "last")})
+    .values(last_step=bindparam("last_step"), last_time=bindparam("last_time"))
+)
+_SMALL_BLOCKS = (
+    select(BLOCKS)
+    .where(
+        BLOCKS.c.series.in_(bindparam("ids", expanding=True)),
+        BLOCKS.c.start >= bindparam("first"),  # of some series; those of others are not many
+        BLOCKS.c.count < FULL,
+    )
+    .order_by(BLOCKS.c.series, BLOCKS.c.start)
+)
+_DELETE_BLOCK = delete(BLOCKS).where(BLOCKS.c.series == bindparam("series_id"), BLOCKS.c.start == bindparam("first"))
+
+SeriesKey = tuple[str, str, str]
+"""Run, group and name."""
+
+
+@dataclass(slots=True)
+class _Tail:
+    """The blocks of a series that are not full.
+
+    Attributes:
+        num_points: points of the whole series; if the database has another number, another process has added some.
+        counts: points of each of those blocks.
+    """
+
+    num_points: int
+    counts: list[int]
+
+
+class SeriesCache:
+    """What a writer remembers of series, so that it need not ask for it in each transaction.
+
+    It may be forgotten at any time, and must be when a transaction fails.
+    """
+
+    def __init__(self) -> None:
+        self.ids: dict[SeriesKey, int] = {}
+        self.tails: dict[int, _Tail] = {}
+
+    def forget(self) -> None:
+        """Forget everything."""
+        self.ids.clear()
+        self.tails.clear()
+
+    def forget_runs(self, runs: Collection[str]) -> None:
+        """Forget the series of runs that have ended."""
+        for key in [key for key in self.ids if key[0] in runs]:
+            self.tails.pop(self.ids.pop(key), None)
+
+
+def transposed(records: Iterable[tuple[str, Metrics]]) -> dict[SeriesKey, Points]:
+    """Return the points of each series, in the order of the records.
+
+    Raises:
+        ValueError, TypeError: a record has values that are no numbers, or not as many as names.
+    """
+    groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, Metrics]]] = {}
+    for position, (run, record) in enumerate(records):
+        key = (run, record.group, tuple(record.names))
+        if (group := groups.get(key)) is None:
+            group = groups[key] = []
+        group.append((position, record))
+    parts: dict[SeriesKey, list[tuple[Points, list[int]]]] = {}
+    for (run, group_name, names), group in groups.items():
+        found = [record for _, record in group]
+        if any(len(record.values) != len(names) for record in found):
+            raise ValueError(f"metrics {', '.join(names[:5])}... have another number of values than their {len(names)}")
+        flat = chain.from_iterable([record.values for record in found])
+        table = np.fromiter(flat, np.float64, len(found) * len(names)).reshape(len(found), len(names))
+        steps = np.fromiter([record.step for record in found], np.float64, len(found))
+        times = np.fromiter([record.time for record in found], np.float64, len(found))
+        positions = [position for position, _ in group]
+        for name, column in zip(names, table.T, strict=True):
+            key = (run, to_text(group_name), to_text(name))
+            parts.setdefault(key, []).append((Points(steps, times, column), positions))
+    return {key: part[0][0] if len(part) == 1 else _in_order(part) for key, part in parts.items()}
+
+
+def _in_order(parts: Sequence[tuple[Points, list[int]]]) -> Points:
+    """Join points of records that had the name beside different other names."""
+    order = np.argsort(np.concatenate([positions for _, positions in parts]), kind="stable")
+    found = [points for points, _ in parts]
+    steps, times, values = (np.concatenate([getattr(p, name) for p in found]) for name in ("steps", "times", "values"))
+    return Points(steps, times, values)[order]
+
+
+def add_points(connection: Connection, series: Mapping[SeriesKey, Points], cache: SeriesCache) -> None:
+    """Store points at the end of their series."""
+    ids = _ids(connection, series, cache)
+    # In the order of ids, in which all writers take the locks of PostgreSQL.
+    points = dict(sorted((ids[key], points) for key, points in series.items()))
+    found = connection.execute(_CHOSEN_SERIES, {"ids": list(points)}).mappings().all()
+    facts = {row["id"]: row for row in found}
+    tails = _tails(connection, {id: facts[id]["count"] for id in points}, cache)
+    connection.execute(_UPDATE, [_totals(facts[id], added) for id, added in points.items()])
+    blocks: list[dict[str, Any]] = []
+    for id, added in points.items():
+        tail = tails[id]
+        for piece in pieces(added):
+            blocks.append({"series": id, "start": tail.num_points, "count": len(piece), "data": pack(piece)})
+            tail.num_points += len(piece)
+            tail.counts.append(len(piece))
+        tail.counts = tail.counts[len(tail.counts) - num_small(tail.counts) :]
+    connection.execute(BLOCKS.insert(), blocks)
+    _merge(connection, {id: (tails[id], num) for id in points if (num := num_to_merge(tails[id].counts))})
+
+
+def merge_all(connection: Connection, runs: Collection[str]) -> None:
+    """Merge the small blocks of runs that have ended."""
+    query = select(BLOCKS.c.series, BLOCKS.c.count).join(SERIES).where(SERIES.c.run.in_(runs))
+    counts: dict[int, list[int]] = {}
+    for id, count in connection.execute(query.order_by(BLOCKS.c.series, BLOCKS.c.start)):
+        counts.setdefault(id, []).append(count)
+    small = {id: num for id, found in counts.items() if (num := num_small(found)) > 1}
+    _merge(connection, {id: (_Tail(sum(counts[id]), counts[id][-num:]), num) for id, num in small.items()})
+
+
+def _ids(connection: Connection, keys: Collection[SeriesKey], cache: SeriesCache) -> dict[SeriesKey, int]:
+    if new := _unknown(connection, keys, cache):
+        rows = [{"run": run, "group": group, "name": name, "count": 0, "num_nan": 0} for run, group, name in new]
+        connection.execute(insert(connection, SERIES).on_conflict_do_nothing(), rows)
+        _unknown(connection, keys, cache)
+    return {key: cache.ids[key] for key in keys}
+
+
+def _unknown(connection: Connection, keys: Collection[SeriesKey], cache: SeriesCache) -> list[SeriesKey]:
+    """Return the series that the database does not have; the others are in the cache then."""
+    runs = {key[0] for key in keys if key not in cache.ids}
+    if runs:
+        query = select(SERIES.c.run, SERIES.c.group, SERIES.c.name, SERIES.c.id).where(SERIES.c.run.in_(runs))
+        cache.ids.update(((run, group, name), id) for run, group, name, id in connection.execute(query))
+    return [key for key in keys if key not in cache.ids]
+
+
+def _tails(connection: Connection, num_points: Mapping[int, int], cache: SeriesCache) -> dict[int, _Tail]:
+    """Return the blocks of series that are not full, of series that have so many points."""
+    unknown: list[int] = []
+    for id, num in num_points.items():
+        tail = cache.tails.get(id)
+        if tail is None or tail.num_points != num:
+            cache.tails[id] = _Tail(num, [])
+            if num:
+                unknown.append(id)
+    if unknown:
+        query = select(BLOCKS.c.series, BLOCKS.c.count).where(BLOCKS.c.series.in_(unknown))
+        for id, count in connection.execute(query.order_by(BLOCKS.c.series, BLOCKS.c.start)):
+            cache.tails[id].counts.append(count)
+        for id in unknown:
+            counts = cache.tails[id].counts
+            cache.tails[id].counts = counts[len(counts) - num_small(counts) :]
+    return {id: cache.tails[id] for id in num_points}
+
+
+def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
+    """Return the new columns of a series."""
+    values = added.values
+    known = values[~np.isnan(values)]
+    totals: dict[str, Any] = {
+        "series_id": facts["id"],
+        "count": facts["count"] + len(values),
+        "num_nan": facts["num_nan"] + len(values) - len(known),
+        "total": facts["total"],
+        "least": facts["least"],
+        "greatest": facts["greatest"],
+        "last": to_number(float(values[-1])),
+        "last_step": to_number(float(added.steps[-1])),
+        "last_time": to_number(float(added.times[-1])),
+    }
+    if len(known):
+        least, greatest = float(known.min()), float(known.max())
+        with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs
+            before = from_number(facts["total"]) if facts["count"] > facts["num_nan"] else 0.0
+            total = float(known.sum()) + before
+        totals["total"] = to_number(total)
+        totals["least"] = least if facts["least"] is None else min(least, facts["least"])
+        totals["greatest"] = greatest if facts["greatest"] is None else max(greatest, facts["greatest"])
+    return totals
+
+
+def _merge(connection: Connection, chosen: Mapping[int, tuple[_Tail, int]]) -> None:
+    """Merge the last blocks of series, as many as are chosen of each, according to tails that need not be exact."""
+    if not chosen:
+        return
+    first = {id: tail.num_points - sum(tail.counts[-num:]) for id, (tail, num) in chosen.items()}
+    found: dict[int, list[Row[Any]]] = {id: [] for id in chosen}
+    for row in connection.execute(_SMALL_BLOCKS, {"ids": list(first), "first": min(first.values())}):
+        if row.start >= first[row.series]:
+            found[row.series].append(row)
+    gone: list[dict[str, Any]] = []
+    merged: list[dict[str, Any]] = []
+    for id, blocks in found.items():
+        blocks = _without_gaps(blocks)
+        if len(blocks) > 1:
+            gone += [{"series_id": id, "first": block.start} for block in blocks]
+            points = unpack([bytes(block.data) for block in blocks])
+            merged.append({"series": id, "start": blocks[0].start, "count": len(points), "data": pack(points)})
+    if merged:
+        connection.execute(_DELETE_BLOCK, gone)
+        connection.execute(BLOCKS.insert(), merged)
+    for tail, num in chosen.values():
+        tail.counts[-num:] = [sum(tail.counts[-num:])]
+        tail.counts = tail.counts[len(tail.counts) - num_small(tail.counts) :]
+
+
+def _without_gaps(blocks: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
+    """Return the blocks at the end between which no block is missing, such as a full one of another process."""
+    for number in range(len(blocks) - 1, 0, -1):
+        before = blocks[number - 1]
+        if before.start + before.count != blocks[number].start:
+            return blocks[number:]
+    return blocks

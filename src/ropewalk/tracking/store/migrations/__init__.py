@@ -1,0 +1,1 @@
+"""Migrations of the tables of a store, which alembic carries out; `migrating.py` calls it."""

@@ -1,0 +1,82 @@
+"""Folders of runs: where they are, and what of them may be deleted with a run.
+
+The folder of a run comes from its records, so it may be anything: the user's home, or a link to it. Only a real folder
+that is named after the run belongs to it alone, and only if the id is one that was made at random: in a database of
+several users, a run with the id "thesis" may be a trap.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import stat
+from collections.abc import Collection
+from pathlib import Path
+
+from ropewalk.atomic_files import remove_folder
+from ropewalk.errors import StoreError
+
+_MADE_ID = re.compile(r"[0-9a-f]{10,}([.-][0-9a-z]+)*")
+"""An id of random hexadecimal digits; those of trials have a number after it."""
+
+
+class RemovedFolder:
+    """What the deletion of a run removes of its folder.
+
+    Args:
+        run: id of the run.
+        folder: its folder; empty if it has none.
+        files: paths of its artifacts and checkpoints.
+    """
+
+    def __init__(self, run: str, folder: str, files: Collection[str]) -> None:
+        self._run = run
+        self._folder = Path(folder) if folder else None
+        self._files = files
+
+    def remove(self, where: str) -> None:
+        """Remove it; what is not there any more is no error.
+
+        Args:
+            where: the store, as messages name it.
+
+        Raises:
+            StoreError: something cannot be removed; names the path.
+        """
+        folder = self._folder
+        if folder is None or not folder.is_absolute() or not _is_real_folder(folder):
+            return
+        try:
+            if folder.name == self._run and _MADE_ID.fullmatch(self._run):
+                remove_folder(folder, folder.with_name(f".{folder.name}.deleted"))
+                return
+            for path in self._files:
+                _remove_inside(folder, Path(path))
+            with contextlib.suppress(OSError):  # it holds other things
+                folder.rmdir()
+        except OSError as error:
+            raise StoreError(
+                f"run {self._run} was deleted from the store {where}, but its folder was not, or not completely: "
+                f"{error}; remove it with: rm -r {folder}",
+                where=where,
+            ) from error
+
+
+def _is_real_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _remove_inside(folder: Path, path: Path) -> None:
+    """Remove a file or folder that is somewhere inside a folder, without following links."""
+    place = Path(os.path.normpath(folder / path))
+    if place == folder or Path(os.path.realpath(place.parent)) / place.name != place or folder not in place.parents:
+        return
+    if _is_real_folder(place):
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)

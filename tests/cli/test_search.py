@@ -1,0 +1,97 @@
+"""`ropewalk search`: a table or JSON for what ran, and words for what cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ropewalk.cli import app
+from ropewalk.cli.search import parse_part
+from ropewalk.errors import SearchInvalid
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+TRAIN = """
+def train(run, x):
+    for step in run.steps(3):
+        run.log(score=x * step)
+
+def other(run, x):
+    run.log(loss=x)
+"""
+SPACE = "[parameters]\nx = { uniform = [0.0, 1.0] }\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "train_cli.py").write_text(TRAIN)
+    (tmp_path / "space.toml").write_text(SPACE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # tests run with -P, under which the folder of a script is not on the path
+    monkeypatch.setenv("ROPEWALK_STORE", str(tmp_path / "runs.db"))
+    return tmp_path
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    command = ["search", *arguments, "--space", "space.toml", "--at-once", "1"]
+    result = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_search_prints_its_trials_as_json(folder: Path) -> None:
+    code, output, errors = run("train_cli.py:train", "--metric", "score", "--trials", "2", "--json")
+    assert code == 0, errors
+    records = json.loads(output)
+    assert [record["state"] for record in records] == ["done", "done"]
+    assert all(record["best"] == 3 * record["config.x"] for record in records)
+
+
+def test_a_search_prints_a_table_and_takes_options_of_scheduler_and_sampler(folder: Path) -> None:
+    code, output, errors = run(
+        "train_cli.py:train", "--metric", "score", "--mode", "min", "--scheduler", "stopping_asha R=3 eta=3",
+        "--sampler", "grid points=2", "--plot", "picture.png",
+    )  # fmt: skip
+    assert code == 0, errors
+    head, *rows = output.splitlines()
+    assert head.split() == ["trial", "state", "step", "attempts", "best", "score", "x"] and len(rows) == 2
+    assert (folder / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train_cli.py:tran", "--metric", "score", "--trials", "1"), "did you mean train?"),
+        (("train_cli.py", "--metric", "score", "--trials", "1"), "is named as FILE.py:FUNCTION"),
+        (("train_cli.py:train", "--metric", "score"), "say how many"),
+        (
+            ("train_cli.py:train", "--metric", "a", "--metric", "b", "--trials", "1", "--scheduler", "asha R=3"),
+            "2: a, b",
+        ),
+        (("train_cli.py:train", "--metric", "score", "--trials", "1", "--scheduler", "asha"), "needs the option 'R'"),
+        (("train_cli.py:train", "--metric", "score", "--trials", "1", "--scheduler", "asha R"), "NAME=VALUE"),
+        (("train_cli.py:train", "--metric", "score", "--trials", "1", "--sampler", "tpee"), "did you mean 'tpe'?"),
+    ],
+)
+def test_what_cannot_be_is_said_with_exit_code_2(folder: Path, arguments: tuple[str, ...], words: str) -> None:
+    code, _, errors = run(*arguments)
+    assert code == 2 and words in errors
+
+
+def test_a_search_that_fails_says_why_with_exit_code_1(folder: Path) -> None:
+    code, _, errors = run("train_cli.py:other", "--metric", "score", "--trials", "2")
+    assert code == 1 and "without a value of 'score': it logged 'loss'" in errors
+
+
+def test_options_of_a_part_are_values_of_python_or_words() -> None:
+    assert parse_part("tpe n_startup_trials=20 flag=True name=x") == (
+        "tpe",
+        {"n_startup_trials": 20, "flag": True, "name": "x"},
+    )
+    assert parse_part("") == ("", {})
+    with pytest.raises(SearchInvalid, match="NAME=VALUE, not 'R'"):
+        parse_part("asha R")

@@ -1,0 +1,32 @@
+"""Curves that are one line of text high."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from ropewalk.cli.sparkline import sparkline
+
+nan, inf = math.nan, math.inf
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "expected"),
+    [
+        ([], 5, ""),
+        ([1.0], 5, "▄"),
+        ([3.0, 3.0], 5, "▄▄"),
+        ([0.0, 7.0], 5, "▁█"),
+        ([0, 1, 2, 3, 4, 5, 6, 7], 8, "▁▂▃▄▅▆▇█"),
+        ([0, 0, 4, 4, 7.99, 7.99], 3, "▁▅█"),
+        ([0.0, nan, 1.0], 3, "▁ █"),
+        ([nan, 2.0, nan, 4.0], 2, "▁█"),
+        ([nan, nan], 2, "  "),
+        ([0.0, inf, -inf, 1.0], 4, "▁█▁█"),
+        ([-1.7e308, 1.7e308], 2, "▁█"),
+        ([1.7e308, 1.7e308, 0.0, 0.0], 2, "█▁"),
+    ],
+)
+def test_values_become_bars(values: list[float], width: int, expected: str) -> None:
+    assert sparkline(values, width) == expected

@@ -1,0 +1,131 @@
+"""Functions of searches: small, and with what can go wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+
+def climb(run: Any, x: float) -> None:
+    """A score that approaches x; goes on from its checkpoint, whose contents must be those of its step."""
+    restored = run.restore()
+    total = 0.0 if restored is None else restored.state["total"]
+    if restored is not None:
+        assert restored.state["step"] == restored.step, restored
+    for step in run.steps(9):
+        total += x * 0.5**step
+        run.log(score=total)
+        run.checkpoint({"total": total, "step": step})
+
+
+def slow_climb(run: Any, x: float) -> None:
+    """As `climb`, a twentieth of a second for each step."""
+    restored = run.restore()
+    total = 0.0 if restored is None else restored.state["total"]
+    for step in run.steps(9):
+        time.sleep(0.05)
+        total += x * 0.5**step
+        run.log(score=total)
+        run.checkpoint({"total": total, "step": step})
+
+
+def value(run: Any, x: float) -> float:
+    """Logs nothing, and returns its score."""
+    return x
+
+
+def two_objectives(run: Any, x: float) -> dict[str, float]:
+    """Two scores that pull in different directions."""
+    return {"gain": x, "cost": x * x}
+
+
+def validated(run: Any, x: float) -> None:
+    """The metric is in a group."""
+    for step in run.steps(2):
+        run.log(loss=1.0)
+        run.log(loss=x / step, group="validation")
+
+
+def nested(run: Any, model: dict[str, Any], seed: int) -> float:
+    """Takes what is nested as it is written."""
+    return model["width"] + seed
+
+
+def raises(run: Any, x: float) -> None:
+    """Fails before it has reported anything."""
+    raise FileNotFoundError(f"no data for {x}")
+
+
+def raises_once(run: Any, x: float, folder: str) -> None:
+    """Fails in its second step, at the first attempt."""
+    restored = run.restore()
+    for step in run.steps(3):
+        run.log(score=x + step)
+        run.checkpoint({"step": step})
+        if step == 2 and restored is None:
+            raise ValueError("once")
+
+
+def logs_another_name(run: Any, x: float) -> None:
+    """Logs everything but the metric."""
+    run.log(loss=x, epoch=1)
+
+
+def is_nan(run: Any, x: float) -> float:
+    """NaN for half of the configurations."""
+    return float("nan") if x < 0.5 else x
+
+
+def kills_itself(run: Any, x: float) -> None:
+    """Dies in its third step, twice."""
+    restored = run.restore()
+    begin = 0 if restored is None else int(restored.step)
+    for step in run.steps(6):
+        run.log(score=x + step)
+        run.checkpoint({"step": step})
+        if step == begin + 3 and begin < 6:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def says_nothing(run: Any, x: float) -> None:
+    """Never reports, when x is below a half."""
+    while x < 0.5:
+        time.sleep(0.05)
+    run.log(score=x)
+
+
+def counts_attempts(run: Any, x: float, folder: str) -> None:
+    """Writes a line for each step that it computes; slow enough to be interrupted."""
+    run.restore()
+    for step in run.steps(8):
+        time.sleep(0.03)
+        with (Path(folder) / run.name).open("a") as file:
+            file.write(f"{step}\n")
+        run.log(score=x * step)
+        run.checkpoint({"step": step})
+
+
+def suggests(run: Any) -> None:
+    """Asks for what it needs, and fails once after that."""
+    kind = run.suggest_categorical("kind", ["line", "square"])
+    x = run.suggest_float("x", 0.0, 1.0)
+    power = run.suggest_int("power", 2, 4) if kind == "square" else 1
+    restored = run.restore()
+    for _ in run.steps(2):
+        run.log(score=x**power)
+        run.checkpoint({"x": x})
+        if restored is None:
+            raise ValueError("once")
+    assert restored is not None and restored.state["x"] == x
+
+
+def logs_late(run: Any, x: float) -> None:
+    """Measures its score only at the end."""
+    run.restore()
+    for step in run.steps(9):
+        run.checkpoint({"step": step})
+        run.log(loss=1.0)
+    run.log(score=x)

@@ -1,0 +1,97 @@
+"""The table of a search: order, the Pareto front, records, words and pictures."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.errors import SearchFailed
+from ropewalk.search.importance import importances
+from ropewalk.search.results import SearchResults, TrialResult
+
+
+def trial(number: int, best: float | None, **facts: Any) -> TrialResult:
+    values = {} if best is None else {"score": best}
+    settings: dict[str, Any] = {
+        "run": f"s-{number}", "state": "done", "hyperparameters": {"x": number}, "step": 3.0, "values": values,
+        "best": best, "attempts": 1, "bracket": 0, "scores": {} if best is None else {1.0: best}, "why": "",
+        "folder": Path("/nowhere"),
+    }  # fmt: skip
+    return TrialResult(number, **(settings | facts))
+
+
+def results(*trials: TrialResult, mode: Any = "max", metrics: tuple[str, ...] = ("score",)) -> SearchResults:
+    return SearchResults(trials, metrics, (mode,) * len(metrics), "name", "s")
+
+
+def test_trials_are_ranked_and_those_without_a_value_come_last() -> None:
+    table = results(trial(0, None), trial(1, 2.0), trial(2, math.nan), trial(3, 5.0), trial(4, 5.0))
+    assert [each.number for each in table.ranked()] == [3, 4, 1, 0, 2]
+    assert table.best.number == 3
+    assert results(*table, mode="min").best.number == 1
+
+
+def test_a_search_without_a_value_has_no_best_trial() -> None:
+    with pytest.raises(SearchFailed, match="none of the 1 trials of search 'name' has reported 'score'"):
+        _ = results(trial(0, None)).best
+
+
+def test_the_pareto_front_has_what_nothing_surpasses() -> None:
+    points = [(1.0, 1.0), (2.0, 3.0), (3.0, 2.0), (2.0, 2.0), (3.0, 2.0)]
+    trials = [trial(n, a, values={"a": a, "b": b}) for n, (a, b) in enumerate(points)]
+    table = results(*trials, trial(9, None), metrics=("a", "b"))
+    assert [each.number for each in table.pareto_front] == [1, 2, 4]
+    assert [each.number for each in SearchResults(trials, ("a", "b"), ("max", "min"), "", "").pareto_front] == [0, 2, 4]
+
+
+def test_records_are_flat() -> None:
+    record = results(trial(0, 2.0, hyperparameters={"model.width": 3})).to_records()[0]
+    assert record["config.model.width"] == 3 and record["score"] == 2.0 and record["trial"] == 0
+
+
+def test_a_long_table_is_cut_and_says_so() -> None:
+    lines = str(results(*(trial(number, float(number)) for number in range(30)))).splitlines()
+    assert lines[1].split()[0] == "29" and lines[-1] == "and 10 others" and len(lines) == 22
+
+
+def test_names_and_values_in_tables_are_escaped() -> None:
+    assert "\x1b" not in str(results(trial(0, 1.0, hyperparameters={"x": "\x1b[31m"})))
+
+
+def test_pandas_is_asked_for_if_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        results(trial(0, 1.0)).to_pandas()
+
+
+def test_what_decides_the_score_is_the_most_important() -> None:
+    trials = [
+        trial(n, float(n % 7), hyperparameters={"decides": float(n % 7), "noise": float(n * 37 % 11), "same": 1})
+        for n in range(60)
+    ]
+    shares = importances(results(*trials))
+    assert list(shares) == ["decides", "noise"] and shares["decides"] > 0.8
+    assert importances(results(*trials[:7])) == {}
+
+
+def test_a_search_is_drawn_with_all_kinds_of_hyperparameters(tmp_path: Path) -> None:
+    trials = [
+        trial(
+            n,
+            float(n % 5),
+            hyperparameters={"rate": 10.0 ** -(n % 4), "kind": "ab"[n % 2], **({"extra": n} if n % 3 else {})},
+            scores={1.0: 0.5, float(1 + n): float(n % 5), 40.0: -math.inf},
+        )
+        for n in range(20)
+    ]
+    figure = results(*trials, trial(20, None)).plot(tmp_path / "new" / "search.png")
+    assert (tmp_path / "new" / "search.png").read_bytes().startswith(b"\x89PNG")
+    assert [axes.get_title() for axes in figure.axes[:4]] == [
+        "history", "importance of hyperparameters", "steps that trials were given", "configurations",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="there is nothing to draw: none of 1 trials has reported 'score'"):
+        results(trial(0, None)).plot()

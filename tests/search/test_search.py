@@ -1,0 +1,407 @@
+"""Searches in real workers: what trials get and report, failures, deaths, other terminals, and going on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.errors import SearchFailed, SearchInvalid
+from ropewalk.population.hyperparameters import Choice, Uniform
+from ropewalk.search.book import SearchBook
+from ropewalk.search.loading import load_results
+from ropewalk.search.schedulers import ASHA, NoScheduler, StoppingASHA
+from ropewalk.search.search import Search
+from ropewalk.search.store_keeper import StoreKeeper, lines_of
+from ropewalk.search.trial_task import Request, work_on
+from ropewalk.tracking.log_policies import LogPolicy
+from ropewalk.tracking.store.opening import open_store
+from tests.search import functions
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+X = {"x": Uniform(0, 1)}
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Search]:
+    """Makes searches whose store is in the folder of the test."""
+
+    def make(train: Callable[..., Any], space: Any = X, **settings: Any) -> Search:
+        settings = {"metric": "score", "trials": 4, "max_concurrent": 2, "progress": False} | settings
+        return Search(train, space, store=tmp_path / "runs.db", **settings)
+
+    return make
+
+
+def test_every_trial_runs_and_the_best_is_found(made: Callable[..., Search]) -> None:
+    search = made(functions.climb, trials=6)
+    results = search.run()
+    assert [trial.state for trial in results] == ["done"] * 6
+    assert all(trial.step == 9 and trial.attempts == 1 for trial in results)
+    assert search.best.hyperparameters["x"] == max(trial.hyperparameters["x"] for trial in results)
+    assert list(search.best.scores) == list(range(1, 10))
+
+
+def test_one_seed_gives_the_same_configurations_whatever_the_number_of_workers(made: Callable[..., Search]) -> None:
+    one = made(functions.value, name="one", max_concurrent=1, seed=7).run()
+    two = made(functions.value, name="two", max_concurrent=2, seed=7).run()
+    other = made(functions.value, name="other", max_concurrent=2, seed=8).run()
+    assert [each.hyperparameters for each in one] == [each.hyperparameters for each in two]
+    assert [each.hyperparameters for each in one] != [each.hyperparameters for each in other]
+
+
+def test_asha_pauses_trials_at_their_rungs_and_continues_the_best_from_their_checkpoints(
+    made: Callable[..., Search],
+) -> None:
+    results = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=9, max_concurrent=1).run()
+    assert sorted(trial.step for trial in results) == [1, 1, 1, 1, 1, 1, 3, 3, 9]
+    best = results.best
+    assert best.state == "done" and best.attempts == 3
+    assert best.best == pytest.approx(best.hyperparameters["x"] * (1 - 0.5**9))  # no step was lost or repeated
+    assert {trial.state for trial in results if trial is not best} == {"paused"}
+
+
+def test_the_stopping_variant_ends_bad_trials_and_needs_no_checkpoints(made: Callable[..., Search]) -> None:
+    results = made(functions.slow_climb, scheduler=StoppingASHA(R=9, eta=3), trials=6, max_concurrent=1).run()
+    assert {trial.state for trial in results} <= {"done", "stopped"}
+    assert all(trial.attempts == 1 for trial in results)
+    assert results.best.step == 9
+
+
+def test_a_function_may_return_its_metric_or_several(made: Callable[..., Search]) -> None:
+    results = made(functions.two_objectives, metric=["gain", "cost"], mode=["max", "min"], trials=5).run()
+    assert all(trial.values["cost"] == trial.values["gain"] ** 2 for trial in results)
+    assert len(results.pareto_front) == 5  # each gain has its price
+
+
+def test_a_metric_of_a_group_is_named_with_it_and_a_minimum_is_found(made: Callable[..., Search]) -> None:
+    results = made(functions.validated, metric="validation/loss", mode="min").run()
+    assert results.best.best == min(trial.hyperparameters["x"] for trial in results) / 2
+
+
+def test_nested_and_constant_hyperparameters_arrive_as_they_are_written(made: Callable[..., Search]) -> None:
+    space = {"model": {"width": Choice([1, 2])}, "seed": 40}
+    results = made(functions.nested, space, sampler="grid", trials=None).run()
+    assert sorted(trial.best or 0 for trial in results) == [41, 42]
+
+
+def test_given_configurations_come_first(made: Callable[..., Search]) -> None:
+    results = made(functions.value, start_with=[{"x": 0.25}], trials=2).run()
+    assert results[0].best == 0.25
+
+
+@pytest.mark.parametrize("sampler", ["random", "tpe"])
+def test_a_function_may_ask_for_its_hyperparameters(made: Callable[..., Search], sampler: str) -> None:
+    search = made(functions.suggests, None, sampler=sampler, trials=6, max_concurrent=1)
+    results = search.run()
+    assert all(trial.state == "done" and trial.attempts == 2 for trial in results)  # the second attempt had the same x
+    for trial in results:
+        has_power = trial.hyperparameters["kind"] == "square"
+        assert list(trial.hyperparameters) == ["kind", "x", *(["power"] if has_power else [])]
+        assert trial.best == trial.hyperparameters["x"] ** trial.hyperparameters.get("power", 1)
+    assert len({trial.hyperparameters["x"] for trial in results}) == 6
+
+
+def test_a_function_cannot_ask_for_more_than_the_space_has(made: Callable[..., Search]) -> None:
+    with pytest.raises(SearchFailed, match="this search has a space, so its trials get their hyperparameters"):
+        made(lambda run, x: run.suggest_float("y", 0, 1)).run()
+
+
+def test_nan_is_the_worst(made: Callable[..., Search]) -> None:
+    results = made(functions.is_nan, trials=8).run()
+    assert all(trial.state == "done" for trial in results)
+    assert results.best.best is not None and results.best.best >= 0.5
+    assert results.ranked()[-1].hyperparameters["x"] < 0.5
+
+
+# --- failures ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_that_fails_goes_on_from_its_checkpoint(made: Callable[..., Search], tmp_path: Path) -> None:
+    results = made(functions.raises_once, X | {"folder": str(tmp_path)}, trials=2).run()
+    assert [(trial.state, trial.attempts, trial.step) for trial in results] == [("done", 2, 3)] * 2
+    with open_store(tmp_path / "runs.db") as store:
+        attempts = store.attempts(results[0].run)
+    assert [(each.outcome, each.from_step) for each in attempts] == [("failed", 0), ("done", 2)]
+    assert "ValueError: once" in attempts[0].cause and "in raises_once" in attempts[0].cause
+
+
+def test_a_search_whose_trials_all_fail_in_the_same_way_ends_with_that(made: Callable[..., Search]) -> None:
+    with pytest.raises(
+        SearchFailed, match=r"3 trials have failed in the same way .*FileNotFoundError: no data for 0\."
+    ):
+        made(functions.raises, trials=100).run()
+
+
+def test_a_metric_that_no_trial_logs_ends_the_search_with_the_names_that_are_logged(
+    made: Callable[..., Search],
+) -> None:
+    search = made(functions.logs_another_name, trials=100)
+    with pytest.raises(SearchFailed, match="without a value of 'score': it logged 'loss', 'epoch'"):
+        search.run()
+    assert len(search.results()) <= 2
+
+
+def test_a_metric_that_is_logged_after_the_first_rung_ends_the_search(made: Callable[..., Search]) -> None:
+    with pytest.raises(SearchFailed, match=r"trial 0 ended after step 1 without a value of 'score': it logged 'loss'"):
+        made(functions.logs_late, scheduler=ASHA(R=9, eta=3), max_concurrent=1).run()
+
+
+def test_what_a_killed_launcher_had_not_stored_is_reported_again_from_the_checkpoint(
+    made: Callable[..., Search], tmp_path: Path
+) -> None:
+    search = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, max_concurrent=1, name="cut")
+    whole = search.run()
+    with open_store(tmp_path / "runs.db") as store:  # as if the last lines had not been stored before it was killed
+        lines = lines_of(store, whole.run)
+    ends = [number for number, line in enumerate(lines) if line[:2] == ["report", whole.best.number]]
+    book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="cut")._book(lambda line: None)
+    book.replay(lines[: ends[-1]])
+    book.suspended()
+    begin = book.begin_next()
+    assert begin is not None and begin.trial == whole.best.number
+    task = search._task(begin, book, StoreKeeper(None, Nowhere(), whole.run, "p", "cut", tmp_path / "runs"))  # type: ignore[arg-type]
+    assert (task.budget, task.reported_step) == (3, 2)
+    outcome = work_on(functions.climb, task, Nowhere(), lambda: Request.NOTHING)
+    assert outcome.outcome == "paused" and outcome.reports == ((3.0, (whole.best.best,)),)
+
+
+class Nowhere:
+    """A sink that keeps nothing."""
+
+    def put(self, run: str, record: Any) -> None: ...
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+
+def test_trials_whose_processes_die_go_on_from_their_checkpoints(made: Callable[..., Search], tmp_path: Path) -> None:
+    results = made(functions.kills_itself, trials=2).run()
+    assert [(trial.state, trial.attempts, trial.step) for trial in results] == [("done", 3, 6)] * 2
+    with open_store(tmp_path / "runs.db") as store:
+        attempts = store.attempts(results[0].run)
+        points = store.points(results[0].run, "score")
+    assert [(each.outcome, each.from_step, each.at_step) for each in attempts] == [
+        ("lost", 0, 3),
+        ("lost", 3, 6),
+        ("done", 6, 0),
+    ]
+    assert "SIGKILL" in attempts[0].cause
+    assert list(points.steps) == [1, 2, 3, 4, 5, 6]  # nothing that was logged before a kill is lost
+
+
+def test_a_trial_that_never_reports_is_killed_and_given_up(made: Callable[..., Search]) -> None:
+    search = made(functions.says_nothing, start_with=[{"x": 0.9}, {"x": 0.1}], trials=2, silent_s=1.0)
+    results = search.run()
+    assert [trial.state for trial in results] == ["done", "failed"]
+    assert "it has not reported score for 1 s (silent_s)" in results[1].why
+
+
+def test_a_log_policy_labels_a_trial_and_forbids_a_retry(made: Callable[..., Search], tmp_path: Path) -> None:
+    policy = LogPolicy(r"ValueError: once", label="once", no_retry=True)
+    space = X | {"folder": str(tmp_path)}
+    results = made(functions.raises_once, space, trials=1, log_policies=[policy]).run()
+    assert results[0].state == "failed" and results[0].attempts == 1
+    with open_store(tmp_path / "runs.db") as store:
+        assert store.run(results[0].run).labels == ("once",)
+
+
+# --- the store --------------------------------------------------------------------------------------------------------
+
+
+def test_the_store_has_the_search_and_its_trials(made: Callable[..., Search], tmp_path: Path) -> None:
+    results = made(functions.climb, scheduler=ASHA(R=9, eta=3), name="hill", project="p").run()
+    with open_store(tmp_path / "runs.db") as store:
+        search = store.run(results.run)
+        trials = store.children(results.run)
+        assert (search.kind, search.name, search.project, search.state) == ("search", "hill", "p", "done")
+        assert search.config["metric"] == ["score"] and search.config["trials"] == 4
+        assert {(each.kind, each.parent) for each in trials} == {("trial", results.run)}
+        for trial in results:
+            row = store.run(trial.run)
+            assert row.config == trial.hyperparameters and row.state == trial.state
+            assert store.points(trial.run, "score").values[-1] == trial.values["score"]
+            assert store.checkpoints(trial.run)[-1].step == trial.step
+
+
+def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search], tmp_path: Path) -> None:
+    search = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=6)
+    results = search.run()
+    with open_store(tmp_path / "runs.db") as store:
+        lines = lines_of(store, results.run)
+    settings: dict[str, Any] = {"metrics": ["score"], "modes": ["max"], "max_trials": 6}
+    book = SearchBook(ASHA(R=9, eta=3), search._sampler, **settings)
+    book.replay(lines)
+    assert [(each.state.value, each.step, each.best) for each in book.trials] == [
+        (each.state, each.step, each.best) for each in results
+    ]
+    assert load_results(results.run, tmp_path / "runs.db").to_records() == results.to_records()
+    with pytest.raises(SearchInvalid, match="is a trial, and no search"):
+        load_results(results[0].run, tmp_path / "runs.db")
+    with pytest.raises(ValueError, match="cannot be repeated"):
+        SearchBook(NoScheduler(), search._sampler, **settings).replay(lines)
+
+
+# --- other terminals --------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_is_stopped_and_a_search_is_paused_from_another_terminal(
+    made: Callable[..., Search], tmp_path: Path
+) -> None:
+    search = made(functions.slow_climb, trials=40)
+    answers: list[Any] = []
+
+    def ask() -> None:
+        with open_store(tmp_path / "runs.db") as store:
+            run = wait_for(lambda: [each for each in store.runs(kind="search") if store.children(each.id)])[0].id
+            first = store.request(f"{run}-0", "stop")
+            wait_for(lambda: store.requested(first).answered)  # type: ignore[union-attr]
+            second = store.request(run, "pause")
+            wait_for(lambda: store.requested(second).answered)  # type: ignore[union-attr]
+            answers.extend([store.requested(first), store.requested(second)])
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        results = search.run()
+    finally:
+        asking.join()
+    assert answers[0].answer in ("trial 0 stops at its next step", "trial 0 is done already")
+    assert answers[1].ok and answers[1].answer == "every trial pauses at its next step, then the search ends"
+    assert 0 < len(results) < 40
+    with open_store(tmp_path / "runs.db") as store:
+        assert store.run(results.run).state == "paused"
+
+
+def wait_for(look: Callable[[], Any]) -> Any:
+    while not (found := look()):
+        time.sleep(0.02)
+    return found
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+_SCRIPT = """
+import sys
+from ropewalk.population.hyperparameters import Uniform
+from ropewalk.search.search import Search
+from tests.search import functions
+
+if __name__ == "__main__":
+    folder = sys.argv[1]
+    search = Search(functions.counts_attempts, {"x": Uniform(0, 1), "folder": folder}, metric="score", trials=6,
+                    max_concurrent=2, store=f"{folder}/runs.db")
+    print([(trial.state, trial.step, trial.best) for trial in search.run()])
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Callable[[], subprocess.Popen[str]]]:
+    """Starts the same command, as often as it is called."""
+    (tmp_path / "script.py").write_text(_SCRIPT)
+    path = os.pathsep.join(sys.path)
+    started: list[subprocess.Popen[str]] = []
+
+    def start() -> subprocess.Popen[str]:
+        command = [sys.executable, "script.py", str(tmp_path)]
+        started.append(
+            subprocess.Popen(
+                command,
+                cwd=tmp_path,
+                env=os.environ | {"PYTHONPATH": path},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def steps_in(folder: Path) -> int:
+    return sum(len(file.read_text().splitlines()) for file in folder.glob("counts_attempts-*"))
+
+
+def test_the_same_command_goes_on_after_sigkill_and_after_ctrl_c(
+    script: Callable[[], subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    first = script()
+    wait_for(lambda: steps_in(tmp_path) >= 5)
+    first.kill()
+    first.wait()
+    second = script()
+    wait_for(lambda: steps_in(tmp_path) >= 12)
+    second.send_signal(signal.SIGINT)
+    _, told = second.communicate()
+    assert second.returncode in (1, 130, -signal.SIGINT)
+    assert "run the same command to go on" in told
+    before = steps_in(tmp_path)
+    third = script()
+    output, told = third.communicate()
+    assert third.returncode == 0, told
+    table = eval(output)
+    assert [(state, step) for state, step, _ in table] == [("done", 8)] * 6
+    with open_store(tmp_path / "runs.db") as store:
+        searches = store.runs(kind="search")
+        assert [each.state for each in searches] == ["done"]  # one search, whoever ran it
+        trials = {each.name: store.points(each.id, "score").steps for each in store.children(searches[0].id)}
+    # Two attempts were under way at the kill, each in a step after its last checkpoint; nothing is lost by Ctrl-C.
+    assert before < 6 * 8 <= steps_in(tmp_path) <= 6 * 8 + 2
+    assert all(set(steps) == set(range(1, 9)) and len(steps) <= 9 for steps in trials.values())
+
+
+def test_a_search_with_other_settings_is_refused_and_says_what_differs(made: Callable[..., Search]) -> None:
+    first = made(functions.slow_climb, trials=40, time_limit_s=0.2)
+    results = first.run()
+    with pytest.raises(SearchInvalid, match=r"cannot go on with other settings: .*'x'.*resume=False"):
+        made(functions.slow_climb, {"x": Uniform(0, 2)}).run()
+    again = made(functions.slow_climb, trials=len(results) + 1).run()
+    assert again.run == results.run and len(again) == len(results) + 1  # more or fewer trials are no other search
+    assert made(functions.slow_climb, trials=1).run().run != results.run  # it is complete: a new one begins
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"metric": []}, "metric is a name"),
+        ({"mode": "least"}, 'mode is "max" or "min" for each of score'),
+        ({"metric": ["a", "b"], "scheduler": "hyperband"}, "needs the option 'R'"),
+        ({"metric": ["a", "b"], "scheduler": ASHA(R=9)}, "compares trials by one metric, and there are 2: a, b"),
+        ({"trials": None}, "would never end"),
+        ({"trials": 0}, "trials is the number of trials"),
+        ({"scheduler": "ahsa"}, "did you mean 'asha'"),
+        ({"sampler": "randm"}, "did you mean 'random'"),
+        ({"space": {"y": Uniform(0, 1)}}, "value has no parameter 'y'.*it takes run, then x"),
+        ({"space": {"z": 1}}, "value has no parameter 'z'"),
+        ({"start_with": [{"x": 3}]}, "x"),
+        ({"trials_in": "clouds"}, "trials_in is"),
+        ({"max_concurrent": -1}, "max_concurrent"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(made: Callable[..., Search], settings: dict[str, Any], words: str) -> None:
+    space = settings.pop("space", X)
+    with pytest.raises(SearchInvalid, match=words):
+        made(functions.value, space, **settings)
+
+
+def test_trials_can_run_in_threads_of_the_launcher(made: Callable[..., Search]) -> None:
+    results = made(functions.climb, trials_in="threads", scheduler=ASHA(R=9, eta=3), trials=3).run()
+    assert [trial.step for trial in results.ranked()] == [9, 1, 1] or results.best.step in (3, 9)
+    assert json.dumps(results.to_records())

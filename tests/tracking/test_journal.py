@@ -1,0 +1,162 @@
+"""Records that were not in the store when their writer ended: nothing is lost, and nothing is stored twice."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from ropewalk.tracking import RunStore
+from ropewalk.tracking.journal import RecordJournal, recover
+from ropewalk.tracking.records import Metrics, NoteAdded, RunCreated, RunRecord
+from ropewalk.tracking.writer import StoreWriter
+
+CREATED = RunRecord("a1", RunCreated("p", "n", "script", 1.0, {}, {}))
+
+
+def metrics(step: int) -> RunRecord:
+    return RunRecord("a1", Metrics("", ["loss"], [step / 2], step, 100.0 + step))
+
+
+def journals(store: RunStore) -> list[str]:
+    return os.listdir(store.folder / ".journals")
+
+
+def steps(store: RunStore) -> list[float]:
+    return list(store.points("a1", "loss").steps)
+
+
+def abandon(journal: RecordJournal) -> None:
+    """What the end of a process does."""
+    os.close(journal._file)
+    journal._file = -1
+
+
+def test_what_a_killed_writer_left_is_put_into_the_store_once(store: RunStore) -> None:
+    journal = RecordJournal(store)
+    journal.append([CREATED, metrics(1)])
+    journal.append([metrics(2), RunRecord("a1", NoteAdded("x", 3.0))])
+    assert recover(store) == 0, "its writer is alive"
+    abandon(journal)
+    assert recover(store) == 4 and recover(store) == 0
+    assert steps(store) == [1, 2] and [one.text for one in store.notes("a1")] == ["x"]
+    assert journals(store) == []
+
+
+def test_a_write_that_was_cut_off_is_left_out(store: RunStore) -> None:
+    journal = RecordJournal(store)
+    journal.append([CREATED, metrics(1)])
+    journal.append([metrics(2)])
+    os.ftruncate(journal._file, os.fstat(journal._file).st_size - 3)
+    abandon(journal)
+    assert recover(store) == 2
+    assert steps(store) == [1]
+
+
+def test_a_writer_that_was_killed_after_its_transaction_adds_nothing_twice(store: RunStore) -> None:
+    journal = RecordJournal(store)
+    batch = [CREATED, metrics(1), metrics(2), RunRecord("a1", NoteAdded("x", 3.0))]
+    journal.append(batch)
+    store.apply(batch)
+    abandon(journal)
+    assert recover(store) == 0
+    assert steps(store) == [1, 2] and len(store.notes("a1")) == 1 and journals(store) == []
+
+
+def test_what_is_in_the_store_is_no_longer_in_the_journal(store: RunStore) -> None:
+    journal = RecordJournal(store)
+    journal.append([CREATED, metrics(1)])
+    journal.clear()
+    journal.append([metrics(2)])
+    abandon(journal)
+    store.apply([CREATED])
+    recover(store)
+    assert steps(store) == [2]
+
+
+def test_a_journal_of_another_store_is_left_alone(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = RecordJournal(store)
+    journal.append([CREATED])
+    abandon(journal)
+    monkeypatch.setattr(store, "where", "postgresql://host/runs")
+    assert recover(store) == 0 and len(journals(store)) == 1
+
+
+def test_a_full_disk_ends_the_journal_and_nothing_else(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = RecordJournal(store)
+
+    def write(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        journal.append([CREATED])
+    assert not journal.is_open and journals(store) == []
+    journal.append([metrics(1)])
+    journal.clear()
+    assert not journal.close()
+
+
+def test_a_record_that_cannot_be_encoded_keeps_back_no_other(store: RunStore) -> None:
+    journal = RecordJournal(store)
+    journal.append([CREATED, RunRecord("a1", NoteAdded(object(), 1.0)), metrics(1)])  # type: ignore[arg-type]
+    abandon(journal)
+    assert recover(store) == 2
+
+
+class Slow:
+    """A store whose transactions take a second of CPU time, as far as its writer can see."""
+
+    def __init__(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.batches: list[list[RunRecord]] = []
+        self._store, self._now = store, 0.0
+        monkeypatch.setattr("ropewalk.tracking.writer.time.thread_time", lambda: self._now)
+        self.failure: Exception | None = None
+
+    def apply(self, batch: Sequence[RunRecord]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self._now += 1.0
+        self._store.apply(batch)
+        self.batches.append(list(batch))
+
+
+def journal_bytes(store: RunStore) -> int:
+    return sum((store.folder / ".journals" / name).stat().st_size for name in journals(store))
+
+
+def test_a_slow_store_gets_rarer_transactions_and_the_journal_the_rest(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.tracking.writer._MOST_APART_S", 1000.0)
+    slow = Slow(store, monkeypatch)
+    writer = StoreWriter(slow, "slow", gather_s=0.001, journal=RecordJournal(store))
+    try:
+        writer.put("a1", CREATED.record)
+        assert writer.flush(10) and journal_bytes(store) == 0
+        writer.put("a1", metrics(1).record)
+        while not journal_bytes(store):
+            pass
+        assert len(slow.batches) == 1, "the next transaction is due in 100 s"
+        assert writer.flush(10) and len(slow.batches) == 2 and steps(store) == [1]
+    finally:
+        assert writer.close()
+    assert journals(store) == []
+
+
+def test_what_cannot_be_written_at_the_end_waits_for_the_next_run(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    slow: Any = Slow(store, monkeypatch)
+    writer = StoreWriter(slow, "slow", gather_s=0.001, journal=RecordJournal(store))
+    slow.failure = OSError("gone")
+    for one in (CREATED, metrics(1)):
+        writer.put("a1", one.record)
+    assert not writer.close(0.05)
+    assert "2 records of runs could not be written to slow, and wait on the disk for the next run" in caplog.text
+    assert recover(store) == 2 and steps(store) == [1]
