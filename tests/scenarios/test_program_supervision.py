@@ -796,7 +796,8 @@ LEFT_RUNNING = """
     ("mode", "end"),
     [
         *(("processes", end) for end in ("returns", "raises", "pool", "SIGTERM", "SIGKILL")),
-        *(("threads", end) for end in ("returns", "raises")),
+        ("threads", "returns"),
+        pytest.param("threads", "raises", marks=pytest.mark.soak),
     ],
 )
 def test_a_script_that_ends_while_its_program_runs_leaves_nothing(mode: str, end: str, tmp_path: Path) -> None:
