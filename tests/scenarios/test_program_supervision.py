@@ -580,7 +580,7 @@ def test_a_program_stops_soon_though_calls_wait_for_their_answers(made: type[Gat
     if kind != "outside":
         wait_until(lambda: noted(path) == [kind])
     wait_until(lambda: status_of(running, "gate").calls_running)
-    running.stop(grace_s=1.0)
+    running.stop(grace_s=0.5)
     assert running.wait(0)
     assert running.status().state == "stopped"
     if waiting:
