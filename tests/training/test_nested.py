@@ -1,4 +1,4 @@
-"""A trainer works wherever code runs: in a task of a pool, and while programs are threads; in a node, see examples."""
+"""A trainer works wherever code runs: in a task of a pool, a node of a program, and while programs are threads."""
 
 from __future__ import annotations
 
@@ -39,6 +39,20 @@ def learnt(inline: bool, session: rw.Session | None = None) -> float:
 def test_a_task_of_a_pool_trains_in_a_pipeline(trainings: rw.Session) -> None:
     with rw.Pool(1, session=trainings, preload=stage_fleet.PRELOADED) as pool:
         assert pool.map(learnt, [False]) == [learnt(inline=True)]
+
+
+class Pupil:
+    """A node that trains."""
+
+    def learn(self) -> float:
+        return learnt(inline=False)
+
+
+def test_a_node_of_a_program_trains_in_a_pipeline(trainings: rw.Session) -> None:
+    program = rw.Program("school")
+    program.add(rw.Service(Pupil), name="pupil", preload=stage_fleet.PRELOADED)
+    with program.launch(session=trainings) as running:
+        assert running.client("pupil").learn() == learnt(inline=True)
 
 
 def test_stages_are_processes_while_programs_are_threads(

@@ -84,6 +84,7 @@ def test_why_a_worker_waited_follows_from_the_action_unless_it_was_said(
     assert record.cause(1)[0] == ADMISSION
 
 
+@pytest.mark.timing
 def test_recording_an_action_takes_less_than_a_microsecond() -> None:
     recorder, action = Recorder(ME, capacity=1000), FORWARDS[0]
     record, times = recorder.record, []
