@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import inspect
 import json
+import os
 import platform
 import re
 import subprocess
@@ -113,6 +114,17 @@ def test_the_programs_of_the_page_on_training_run(number: int, says: str, tmp_pa
     done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, complaints(done.stderr)) == (0, [])
     assert re.search(says, done.stdout), done.stdout
+
+
+def test_the_program_of_the_page_on_searches_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "search.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "program.py").write_text(program.replace("trials=30", "trials=9"))
+    environment = os.environ | {"ROPEWALK_STORE": str(tmp_path / "runs.db")}
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^best \S+ \{'rate': 0\.\d+, 'momentum': ", done.stdout, re.MULTILINE), done.stdout
 
 
 PROGRAMS_PAGE = (ROOT / "docs" / "programs.md").read_text()
