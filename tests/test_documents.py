@@ -8,6 +8,7 @@ import functools
 import importlib
 import inspect
 import json
+import os
 import platform
 import re
 import subprocess
@@ -147,6 +148,17 @@ def test_the_programs_of_the_pages_on_exchanges_and_training_run(
     printed, complaints = of_tensors[program]
     assert complaints == []
     assert re.search(says, printed), printed
+
+
+def test_the_program_of_the_page_on_searches_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "search.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "program.py").write_text(program.replace("trials=30", "trials=9"))
+    environment = os.environ | {"ROPEWALK_STORE": str(tmp_path / "runs.db")}
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^best \S+ \{'rate': 0\.\d+, 'momentum': ", done.stdout, re.MULTILINE), done.stdout
 
 
 PROGRAMS_PAGE = (ROOT / "docs" / "programs.md").read_text()

@@ -129,3 +129,59 @@ def logs_late(run: Any, x: float) -> None:
         run.checkpoint({"step": step})
         run.log(loss=1.0)
     run.log(score=x)
+
+
+# --- members of a population ------------------------------------------------------------------------------------------
+
+
+def adds_up(run: Any, x: float) -> None:
+    """The sum of x over all steps, with a state as a trial has it."""
+    restored = run.restore()
+    total = 0.0 if restored is None else restored.state["total"]
+    if restored is not None:
+        assert restored.state["step"] == restored.step, restored
+    for step in run.steps(4):
+        total += x
+        run.log(score=total)
+        run.checkpoint(lambda: {"total": total, "step": step})  # noqa: B023  # called at once, or never
+
+
+def returns_its_sum(run: Any, x: float) -> float:
+    """As `adds_up`, with the score as the result."""
+    restored = run.restore()
+    total = 0.0 if restored is None else restored.state
+    for _ in run.steps():
+        total += x
+        run.checkpoint(total)
+    return total
+
+
+def adds_up_after_a_failure(run: Any, x: float) -> None:
+    """As `adds_up`; the second attempt fails."""
+    if run.attempt == 2:
+        raise ValueError("once")
+    adds_up(run, x)
+
+
+def adds_up_slowly(run: Any, x: float, folder: str) -> None:
+    """As `adds_up`, six steps; writes a line for each interval."""
+    restored = run.restore()
+    total = 0.0 if restored is None else restored.state["total"]
+    with (Path(folder) / "trained").open("a") as file:
+        file.write(f"{run.trial}\n")
+    for _ in run.steps():
+        time.sleep(0.03)
+        total += x
+        run.log(score=total)
+        run.checkpoint({"total": total})
+
+
+def counts_too_far(run: Any, x: float) -> None:
+    """Ends before the population does."""
+    for _ in run.steps(3):
+        run.log(score=x)
+        run.checkpoint({})
+
+
+def takes_anything(run: Any, **hyperparameters: Any) -> None:
+    """Takes what any space has."""

@@ -32,15 +32,17 @@ PUBLIC_MODULES = frozenset(
         "ropewalk.pipeline",
         "ropewalk.population",
         "ropewalk.rl",
+        "ropewalk.search",
         "ropewalk.tracking",
         "ropewalk.training",
-        # For those that write engines, algorithms, compressors, partitioners, schedules and schedulers.
+        # For those that write engines, algorithms, compressors, partitioners, samplers, schedules, schedulers.
         "ropewalk.testing",
         "ropewalk.testing.algorithm_conformance",
         "ropewalk.testing.compressor_conformance",
         "ropewalk.testing.engine_conformance",
         "ropewalk.testing.faults",
         "ropewalk.testing.partitioner_conformance",
+        "ropewalk.testing.sampler_conformance",
         "ropewalk.testing.schedule_conformance",
         "ropewalk.testing.scheduler_conformance",
         # As in multiprocessing.

@@ -49,6 +49,7 @@ with _lazy:
     from ropewalk.search.schedulers.hyperband import Hyperband as Hyperband
     from ropewalk.search.schedulers.median_stopping import MedianStopping as MedianStopping
     from ropewalk.search.schedulers.no_scheduler import NoScheduler as NoScheduler
+    from ropewalk.search.schedulers.population_training import PopulationTraining as PopulationTraining
     from ropewalk.search.schedulers.scheduler import FINISHED as FINISHED
     from ropewalk.search.schedulers.scheduler import GO_ON as GO_ON
     from ropewalk.search.schedulers.scheduler import STOP as STOP

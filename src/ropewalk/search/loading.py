@@ -8,12 +8,15 @@ from typing import Any
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.book import SearchBook
-from ropewalk.search.results import SearchResults
+from ropewalk.search.results import SearchResults, TrialResult
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.no_scheduler import NoScheduler
+from ropewalk.search.schedulers.population_training import PopulationTraining
 from ropewalk.search.space import SearchSpace
 from ropewalk.search.store_keeper import lines_of
 from ropewalk.tracking.store.opening import open_store
+from ropewalk.tracking.store.rows import RunRow
+from ropewalk.tracking.store.store import RunStore
 
 
 def load_results(search: str, store: str | Path | None = None) -> SearchResults:
@@ -32,12 +35,41 @@ def load_results(search: str, store: str | Path | None = None) -> SearchResults:
         row = opened.run(search)
         if row.kind != "search":
             raise SearchInvalid(f"run {row.name!r} ({row.id}) is a {row.kind}, and no search")
+        if PopulationTraining.__name__ in str(row.config["scheduler"]):
+            return _members(opened, row)
         lines = lines_of(opened, row.id)
     book = SearchBook(
         NoScheduler(), _NoSampler(), metrics=row.config["metric"], modes=row.config["mode"], max_trials=None
     )
     book.replay(lines, checks=False)
     return SearchResults.of(book, row.name, row.id, Path(row.folder).parent)
+
+
+def _members(store: RunStore, row: RunRow) -> SearchResults:
+    """Return the members of a population, with all that each has logged: also before it copied another."""
+    (metric,), (mode,) = row.config["metric"], row.config["mode"]
+    group, _, name = metric.rpartition("/")
+    sign, trials = 1 if mode == "max" else -1, list[TrialResult]()
+    for member in store.children(row.id):
+        points = store.points(member.id, name, group)
+        logged = dict(zip(points.steps.tolist(), points.values.tolist(), strict=True))
+        scores = {step: sign * value for step, value in sorted(logged.items())}
+        result = TrialResult(
+            number=int(member.id.rpartition("-")[2]),
+            run=member.id,
+            state=member.state,
+            hyperparameters=member.config,
+            step=points.steps[-1].item() if logged else 0.0,
+            values={metric: points.values[-1].item()} if logged else {},
+            best=sign * max(scores.values()) if logged else None,
+            attempts=len(store.attempts(member.id)),
+            bracket=0,
+            scores=scores,
+            why=member.why,
+            folder=Path(member.folder),
+        )
+        trials.append(result)
+    return SearchResults(sorted(trials, key=lambda each: each.number), [metric], [mode], row.name, row.id)
 
 
 class _NoSampler(Sampler):

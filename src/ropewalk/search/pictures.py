@@ -17,6 +17,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ropewalk.search.importance import importances
 from ropewalk.search.results import SearchResults, TrialResult
@@ -24,6 +25,8 @@ from ropewalk.search.results import SearchResults, TrialResult
 _COLOURS = "viridis"
 _LOG_FROM = 20.0
 """Positive values whose range exceeds this factor get a logarithmic axis."""
+_LOW = 0.25
+"""If half of them are in this lowest part of the range besides: a uniform distribution down to almost 0 is none."""
 _FEWEST_BARS = 4
 """Room for this many bars at least, so that a single one is no square."""
 _MOST_AXES = 12
@@ -69,6 +72,7 @@ def _draw_history(axes: Any, results: SearchResults, trials: Sequence[TrialResul
     axes.plot(numbers, [_best(trial) for trial in trials], "o", markersize=4, alpha=0.6, label="best of each trial")
     axes.step(numbers, so_far, where="post", color="tab:red", linewidth=2, label="best so far")
     axes.set(xlabel="trial", ylabel=results.metrics[0], title="history")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.legend(fontsize="small")
 
 
@@ -128,7 +132,7 @@ def _heights(axes: Any, at: int, name: str, trials: Sequence[TrialResult]) -> np
     if len(numbers) == len(values):
         least, most = min(numbers), max(numbers)
         _label(axes, at, f"{least:.3g}", f"{most:.3g}")
-        is_log = least > 0 and most > _LOG_FROM * least
+        is_log = 0 < least < most / _LOG_FROM and np.median(numbers) < least + _LOW * (most - least)
         return _scaled([math.log(value) if is_log else float(value) for value in numbers])
     kinds = sorted({str(value) for value in values})
     _label(axes, at, kinds[0], kinds[-1])

@@ -11,6 +11,7 @@ from typing import Any, overload
 
 from ropewalk.errors import SearchFailed
 from ropewalk.escaping import escaped
+from ropewalk.population.algorithms.pbt_history import PBTSchedule
 from ropewalk.search.book import Mode, SearchBook, TrialFacts
 from ropewalk.text_table import text_table
 
@@ -59,14 +60,23 @@ class SearchResults(Sequence[TrialResult]):
         modes: for each of them, "max" or "min".
         name: name of the search.
         run: id of the search's run.
+        schedules: for a population, the history of each trial's state.
     """
 
     def __init__(
-        self, trials: Sequence[TrialResult], metrics: Sequence[str], modes: Sequence[Mode], name: str, run: str
+        self,
+        trials: Sequence[TrialResult],
+        metrics: Sequence[str],
+        modes: Sequence[Mode],
+        name: str,
+        run: str,
+        schedules: Sequence[PBTSchedule] = (),
     ) -> None:
         self._trials = list(trials)
         self.metrics, self.modes = tuple(metrics), tuple(modes)
         self.name, self.run = name, run
+        self.schedules = tuple(schedules)
+        """For a population, the hyperparameters with which each trial's state was trained, interval by interval."""
 
     @classmethod
     def of(cls, book: SearchBook, name: str, run: str, folder: Path) -> SearchResults:

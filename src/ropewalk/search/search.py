@@ -16,26 +16,27 @@ print(search.run())
 from __future__ import annotations
 
 import contextlib
-import inspect
 import itertools
 import os
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from ropewalk import settings
-from ropewalk.engines.resources import Resources, usable_cpus
+from ropewalk.engines.resources import Resources
 from ropewalk.errors import SearchFailed, SearchInvalid
 from ropewalk.processes.session import Session
+from ropewalk.search.arguments import check_parameters, described, objectives, places_here, sampler_of
 from ropewalk.search.book import Begin, Line, Mode, SearchBook
+from ropewalk.search.member_run import TrainMember
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
+from ropewalk.search.population_search import MemberPlaces, PopulationSearch, algorithm_of
 from ropewalk.search.progress import SearchProgress
 from ropewalk.search.results import SearchResults, TrialResult, run_of_trial
-from ropewalk.search.samplers import SAMPLERS
+from ropewalk.search.samplers.random import RandomSampler
 from ropewalk.search.samplers.sampler import Sampler
-from ropewalk.search.schedulers import NoScheduler, make_scheduler
+from ropewalk.search.schedulers import NoScheduler, PopulationTraining, make_scheduler
 from ropewalk.search.schedulers.scheduler import Scheduler
 from ropewalk.search.search_run import SearchLimits, SearchRun
 from ropewalk.search.space import SearchSpace, nested
@@ -46,13 +47,13 @@ from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.facts import collect
 from ropewalk.tracking.log_policies import LogPolicy
 from ropewalk.tracking.store.opening import open_store
+from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
 from ropewalk.tracking.writer import StoreWriter
 
 _HEARTBEAT_S = 20.0
 _MAY_CHANGE = ("trials", "max_restarts", "max_concurrent")
 """Settings that may differ when a search goes on."""
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 class Search:
@@ -71,7 +72,8 @@ class Search:
             the objectives, for samplers that take them.
         mode: "max" or "min"; for several metrics, one for each.
         sampler: chooses configurations: "random", "grid", "sobol", "tpe", ..., a `Sampler`, or one of Optuna's.
-        scheduler: gives trials their budget: "none", "asha", ..., or a `Scheduler`.
+        scheduler: gives trials their budget: "none", "asha", ..., or a `Scheduler`; or a `PopulationTraining`, whose
+            members are the trials.
         trials: number of trials; None: as many as the sampler or the scheduler has.
         max_concurrent: trials at a time; None: as many as this machine has CPUs for, with `resources`.
         resources: what each trial needs.
@@ -108,7 +110,7 @@ class Search:
         metric: str | Sequence[str],
         mode: Mode | Sequence[Mode] = "max",
         sampler: str | Sampler | Any = "random",
-        scheduler: str | Scheduler = "none",
+        scheduler: str | Scheduler | PopulationTraining = "none",
         trials: int | None = None,
         max_concurrent: int | None = None,
         resources: Resources | None = None,
@@ -130,12 +132,14 @@ class Search:
         preload: Sequence[str] = (),
         progress: bool | None = None,
     ) -> None:
-        self.metrics, self.modes = _objectives(metric, mode)
+        self.metrics, self.modes = objectives(metric, mode)
         self.space = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
         self._suggests = not self.space.parameters
         self._train = train
-        self._scheduler = make_scheduler(scheduler)
-        self._sampler = _sampler(sampler)
+        made = make_scheduler(scheduler)
+        self._population = made if isinstance(made, PopulationTraining) else None
+        self._scheduler = made if isinstance(made, Scheduler) else NoScheduler()
+        self._sampler = sampler_of(sampler)
         self.name = name or getattr(train, "__name__", type(train).__name__)
         self.project = project or self.name
         self._trials, self._seed, self._max_restarts = trials, seed, max_restarts
@@ -144,12 +148,14 @@ class Search:
         self._limits = SearchLimits(time_limit_s, silent_s, tuple(log_policies))
         self._checkpoints = checkpoints or CheckpointPolicy(best=self.metrics[0], mode=self.modes[0])
         self._resume, self._trials_in, self._preload, self._progress = resume, trials_in, tuple(preload), progress
-        self._max_concurrent = max_concurrent or _places_here(resources)
+        self._max_concurrent = max_concurrent or places_here(resources)
         self._first = [self.space.validate(values) for values in start_with]
         self._tokens = itertools.count(1)
         self._results: SearchResults | None = None
         self._check(trials_in)
         self.space.check(seed)
+        if self._population is not None:
+            self._check_population(self._population)
         self._sampler.begin(self.space, len(self.metrics), seed)
 
     def __repr__(self) -> str:
@@ -173,6 +179,8 @@ class Search:
             store = stack.enter_context(open_store(self._store))
             writer = StoreWriter(store, store.where)
             stack.callback(writer.close)
+            if self._population is not None:
+                return self._run_population(self._population, store, writer)
             book, keeper = self._open(store, writer)
             progress = stack.enter_context(SearchProgress(book, self.name, self._trials, self._progress))
             progress.note(f"{len(book.trials)} trials so far; run {keeper.run} in {store.where}")
@@ -206,6 +214,69 @@ class Search:
             self._results = SearchResults.of(running.book, self.name, keeper.run, keeper.folder)
             progress.update(now=True)
             progress.note(running_words(running, why))
+
+    def _run_population(self, settings: PopulationTraining, store: RunStore, writer: StoreWriter) -> SearchResults:
+        """Carry the search out by population based training."""
+        keeper, earlier, changed = self._kept(store, writer)
+        keeper.begin()
+        train = TrainMember(
+            self._train,
+            keeper.run,
+            self.metrics[0],
+            1 if self.modes[0] == "max" else -1,
+            self.name,
+            self.project,
+            keeper.folder,
+            settings.steps,
+            self._checkpoints,
+        )
+        running = PopulationSearch(
+            settings,
+            self.space,
+            self._first,
+            train,
+            mode=self.modes[0],
+            seed=self._seed,
+            keeper=keeper,
+            writer=writer,
+            time_limit_s=self._limits.time_limit_s,
+            progress=self._progress,
+        )
+        if earlier is not None:
+            keeper.event("continued", "; ".join(["the search goes on", *changed]))
+        running.begin(store)
+        end_heartbeat = writer.every(_HEARTBEAT_S, keeper.heartbeat)
+        state, why = records.PAUSED, ""
+        try:
+            with contextlib.closing(self._member_places(train, settings.population, writer)) as places:
+                running.run(places)
+            why = running.why_stopping
+            state = records.PAUSED if why else records.DONE
+        except SearchFailed as error:
+            state, why = records.FAILED, str(error)
+            raise
+        except BaseException as error:  # no fault of the search: it can go on when that is repaired
+            why = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            end_heartbeat()
+            running.end(state, why)
+            keeper.end(state, why)
+            self._results = running.results()
+        return self._results
+
+    def _member_places(self, train: TrainMember, population: int, writer: StoreWriter) -> MemberPlaces:
+        return MemberPlaces(
+            self._max_concurrent,
+            writer,
+            train,
+            population,
+            name=f"search-{train.search}",
+            engine=self._engine,
+            session=self._session,
+            resources=self._resources,
+            preload=self._preload,
+        )
 
     # --- its results --------------------------------------------------------------------------------------------------
 
@@ -246,26 +317,46 @@ class Search:
             )
         if (
             self._trials is None
+            and self._population is None
             and isinstance(self._scheduler, NoScheduler)
             and (self.space.size is None or self._suggests)
         ):
             raise SearchInvalid(
                 "without trials= this search would never end: its space has no end; say how many trials"
             )
-        _check_parameters(self._train, self.space)
+        check_parameters(self._train, self.space)
 
-    def _open(self, store: RunStore, writer: StoreWriter) -> tuple[SearchBook, StoreKeeper]:
-        """Find the search in the store, or create it there."""
+    def _check_population(self, settings: PopulationTraining) -> None:
+        strange = {
+            "several metrics": len(self.metrics) > 1,
+            "sampler=, because its members are drawn at random": not isinstance(self._sampler, RandomSampler),
+            'trials_in="threads"': self._trials_in == "threads",
+            "silent_s=": self._limits.silent_s is not None,
+            "log_policies=": bool(self._limits.log_policies),
+            f"trials={self._trials}, because population={settings.population} is their number": self._trials
+            not in (None, settings.population),
+        }
+        if found := [name for name, is_so in strange.items() if is_so]:
+            raise SearchInvalid(f"a search by PopulationTraining does not take {found[0]}")
+        algorithm_of(settings, self.space, self._first, self._seed)
+
+    def _kept(self, store: RunStore, writer: StoreWriter) -> tuple[StoreKeeper, RunRow | None, list[str]]:
+        """Find the search in the store, or create it there; returns also the earlier one, and what has changed."""
         config = self._config()
         earlier = unfinished_search(store, self.project, self.name) if self._resume else None
         changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)
         run = earlier.id if earlier else secrets.token_hex(5)
         folder = self._folder or default_runs_folder(store.where)
         keeper = StoreKeeper(store, writer, run, self.project, self.name, folder)
-        book = self._book(keeper.line)
         if earlier is None:
             keeper.create(config, collect(self._seed))
-        else:
+        return keeper, earlier, changed
+
+    def _open(self, store: RunStore, writer: StoreWriter) -> tuple[SearchBook, StoreKeeper]:
+        """Find the search and its book in the store, or create them there."""
+        keeper, earlier, changed = self._kept(store, writer)
+        book, run = self._book(keeper.line), keeper.run
+        if earlier is not None:
             self._replay(book, lines_of(store, run), earlier.name, run)
         keeper.begin()
         if earlier is not None:
@@ -340,28 +431,12 @@ class Search:
             "mode": list(self.modes),
             "space": self.space.described(),
             "sampler": described(self._sampler),
-            "scheduler": described(self._scheduler),
+            "scheduler": described(self._population or self._scheduler),
             "seed": self._seed,
             "trials": self._trials,
             "max_restarts": self._max_restarts,
             "max_concurrent": self._max_concurrent,
         }
-
-
-def _sampler(wanted: str | Sampler | Any) -> Sampler:
-    """Return the sampler of this name, or the given one; one of Optuna's is wrapped."""
-    if isinstance(wanted, str):
-        return SAMPLERS.make(wanted, {})
-    if isinstance(wanted, Sampler):
-        return wanted
-    from ropewalk.search.samplers.by_optuna import OptunaSampler  # Optuna takes half a second to import
-
-    return OptunaSampler(wanted)
-
-
-def described(part: object) -> str:
-    """Return a scheduler or a sampler in words, the same in each process."""
-    return _ADDRESS.sub("", repr(part))
 
 
 def default_runs_folder(store: str) -> Path:
@@ -376,48 +451,6 @@ def running_words(running: SearchRun, why: str) -> str:
     if running.why_stopping:
         return f"paused ({why}); {num_left} trials wait: run the same command to go on"
     return f"ended: {why}" if why else f"complete: {len(book.trials)} trials"
-
-
-def _objectives(metric: str | Sequence[str], mode: Mode | Sequence[Mode]) -> tuple[tuple[str, ...], tuple[Mode, ...]]:
-    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
-    modes = (mode,) * len(metrics) if isinstance(mode, str) else tuple(mode)
-    if not metrics or len(set(metrics)) < len(metrics):
-        raise SearchInvalid(f"metric is a name, or several different ones, not {metric!r}")
-    if len(modes) != len(metrics) or any(each not in ("max", "min") for each in modes):
-        raise SearchInvalid(f'mode is "max" or "min" for each of {", ".join(metrics)}, not {mode!r}')
-    return metrics, modes
-
-
-def _places_here(resources: Resources | None) -> int:
-    return max(1, int(usable_cpus() // max(1.0, resources.cpus if resources and resources.cpus else 1.0)))
-
-
-def _check_parameters(train: Train, space: SearchSpace) -> None:
-    """Check that the function takes what the space has.
-
-    Raises:
-        SearchInvalid: it lacks a parameter, or requires one that the space lacks.
-    """
-    try:
-        signature = inspect.signature(train)
-    except (TypeError, ValueError):  # made in C
-        return
-    parameters = list(signature.parameters.values())[1:]
-    if any(each.kind is each.VAR_KEYWORD for each in parameters):
-        return
-    names = {name.partition(".")[0] for name in space.parameters}
-    taken = {each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
-    needed = {each.name for each in parameters if each.default is each.empty and each.name in taken}
-    name = getattr(train, "__name__", "the function")
-    if strange := sorted(names - taken):
-        raise SearchInvalid(
-            f"{name} has no parameter {strange[0]!r} for the hyperparameter of this name; it takes run, then "
-            f"{', '.join(sorted(taken)) or 'nothing'}"
-        )
-    if missing := sorted(needed - names):
-        raise SearchInvalid(
-            f"{name} needs {missing[0]!r}, and the space has only {', '.join(sorted(names)) or 'nothing'}"
-        )
 
 
 __all__ = ["Search"]

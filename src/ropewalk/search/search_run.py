@@ -24,7 +24,7 @@ from ropewalk.search.places import (
     AttemptSuggested,
     Places,
 )
-from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
+from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask, last_line
 from ropewalk.tracking.log_policies import LogPolicy, findings
 
 logger = logging.getLogger(__name__)
@@ -340,10 +340,4 @@ def _is_at_budget(task: TrialTask, outcome: TrialOutcome) -> bool:
     return task.budget is not None and outcome.step >= task.budget
 
 
-def last_line(cause: str) -> str:
-    """Return the line of a traceback that says what happened."""
-    lines = [line for line in cause.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
-
-
-__all__ = ["GRACE_S", "SearchKeeper", "SearchLimits", "SearchRequest", "SearchRun", "last_line"]
+__all__ = ["GRACE_S", "SearchKeeper", "SearchLimits", "SearchRequest", "SearchRun"]

@@ -320,6 +320,7 @@ def work_on(
     sink: RecordSink,
     requests: Callable[[], Request],
     reported: Callable[[float, tuple[float, ...]], object] = lambda step, values: None,
+    make_run: Callable[[TrialTask, RecordSink, Callable[[], Request]], TrialRun] = TrialRun,
 ) -> TrialOutcome:
     """Run the function of a search for one attempt.
 
@@ -329,9 +330,10 @@ def work_on(
         sink: takes its records.
         requests: what is asked of the attempt now.
         reported: called with each report of the objectives.
+        make_run: makes what the function gets as its first argument.
     """
     notes = ObjectiveNotes(sink, task.metrics, reported)
-    run = TrialRun(task, notes, requests)
+    run = make_run(task, notes, requests)
     sink.put(task.run, AttemptBegan(task.attempt, platform.node(), os.getpid(), time.time(), newest_step(task.folder)))
     ended, cause, failure_class = "done", "", ""
     set_current_run(run)
@@ -354,11 +356,26 @@ def work_on(
 
 def work_in_worker(train: Callable[..., Any], task: TrialTask) -> TrialOutcome:
     """Run the function of a search for one attempt in a process that an agent has started."""
+    sink, words = pipe_here(task.trial)
+    return work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
+
+
+def pipe_here(trial: int) -> tuple[RecordSink, Sequence[int]]:
+    """Return where a process that an agent has started puts its records, and the words of its task page.
+
+    Raises:
+        RuntimeError: no agent has started this one.
+    """
     sink, context = sink_here(), bootstrap.current
     if sink is None or context is None:
-        raise RuntimeError(f"trial {task.trial} runs in a process that no agent has started (pid {os.getpid()})")
-    words = context.page.words
-    return work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
+        raise RuntimeError(f"trial {trial} runs in a process that no agent has started (pid {os.getpid()})")
+    return sink, context.page.words
+
+
+def last_line(cause: str) -> str:
+    """Return the line of a traceback that says what happened."""
+    lines = [line for line in cause.strip().splitlines() if line.strip()]
+    return lines[-1].strip() if lines else ""
 
 
 def newest_step(folder: Path) -> float:

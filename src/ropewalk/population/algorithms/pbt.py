@@ -278,6 +278,16 @@ class PBT(Algorithm[Interval]):
         return self._history
 
     @property
+    def hyperparameters(self) -> list[dict[str, Any]]:
+        """The hyperparameters of each member's next interval."""
+        return [dict(member.hyperparameters) for member in self._members]
+
+    @property
+    def intervals(self) -> list[int]:
+        """The number of intervals that each member was given so far, with or without success."""
+        return [member.number for member in self._members]
+
+    @property
     def best(self) -> int | None:
         """The member with the highest score now; None before the first score."""
         donors = [number for number in range(self.population) if self._is_donor(number)]

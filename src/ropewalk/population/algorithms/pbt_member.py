@@ -52,11 +52,21 @@ class PBTMember:
         number: index of the member in the population, from 0.
         steps: number of steps for which its state was trained so far.
         interval: number of steps to train now.
+        intervals: number of intervals that this member was given before this one, with or without success.
         hyperparameters: the hyperparameters of this interval.
     """
 
-    def __init__(self, number: int, steps: int, interval: int, hyperparameters: Mapping[str, Any], at: StateRef | None):
+    def __init__(
+        self,
+        number: int,
+        steps: int,
+        interval: int,
+        hyperparameters: Mapping[str, Any],
+        at: StateRef | None,
+        intervals: int = 0,
+    ) -> None:
         self.number = number
+        self.intervals = intervals
         self.steps = steps
         self.interval = interval
         self.hyperparameters: dict[str, Any] = dict(hyperparameters)
@@ -77,7 +87,7 @@ class PBTMember:
 
     def copy(self) -> PBTMember:
         """Return a copy with its own copy of the state."""
-        copy = PBTMember(self.number, self.steps, self.interval, self.hyperparameters, self._at)
+        copy = PBTMember(self.number, self.steps, self.interval, self.hyperparameters, self._at, self.intervals)
         if self._at is None:
             copy.state = deepcopy(self._state)
         return copy
@@ -102,8 +112,9 @@ class TrainInterval(Evaluator[Interval]):
         Raises:
             ValueError: the function returned a score but set no state.
         """
+        at = candidate.state
         member = PBTMember(
-            candidate.member, candidate.steps, candidate.length, candidate.hyperparameters, candidate.state
+            candidate.member, candidate.steps, candidate.length, candidate.hyperparameters, at, candidate.number
         )
         try:
             member.state  # noqa: B018  # fetched here, so that only our own errors are caught

@@ -15,6 +15,7 @@ from ropewalk.search.schedulers.asha import ASHA
 from ropewalk.search.schedulers.hyperband import Hyperband
 from ropewalk.search.schedulers.median_stopping import MedianStopping
 from ropewalk.search.schedulers.no_scheduler import NoScheduler
+from ropewalk.search.schedulers.population_training import PopulationTraining
 from ropewalk.search.schedulers.scheduler import (
     FINISHED,
     GO_ON,
@@ -45,22 +46,29 @@ SCHEDULERS: Family[type[Scheduler]] = Family(
 """Every scheduler by its name; the conformance suite tests all of them."""
 
 
-def make_scheduler(wanted: str | Scheduler, **options: Any) -> Scheduler:
+_POPULATION = "pbt"
+_POPULATIONS: Family[type[PopulationTraining]] = Family(
+    "scheduler", {_POPULATION: PopulationTraining}, group="", unknown=SearchInvalid
+)
+"""Apart from `SCHEDULERS`, because a population decides on more than budgets."""
+
+
+def make_scheduler(wanted: str | Scheduler | PopulationTraining, **options: Any) -> Scheduler | PopulationTraining:
     """Make a scheduler from its name and options; a scheduler object is returned unchanged.
 
     Args:
-        wanted: a name, or a scheduler.
+        wanted: a name, a scheduler, or the settings of a population.
         options: arguments of the scheduler; only with a name.
 
     Raises:
         SearchInvalid: no scheduler has this name, the scheduler has no such option, or options come with an object;
             the message lists the valid names or options.
     """
-    if isinstance(wanted, Scheduler):
+    if isinstance(wanted, Scheduler | PopulationTraining):
         if options:
             raise SearchInvalid(f"{wanted!r} is configured already; it takes no {', '.join(options)}")
         return wanted
-    return SCHEDULERS.make(wanted, options)
+    return (_POPULATIONS if wanted == _POPULATION else SCHEDULERS).make(wanted, options)
 
 
 def register_scheduler(name: str, kind: type[Scheduler]) -> None:
@@ -87,6 +95,7 @@ __all__ = [
     "Hyperband",
     "MedianStopping",
     "NoScheduler",
+    "PopulationTraining",
     "PromoteTrial",
     "Scheduler",
     "StartTrial",

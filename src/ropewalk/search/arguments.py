@@ -1,0 +1,82 @@
+"""Arguments of a search: what they are made into, and what is wrong with them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ropewalk.engines.resources import Resources, usable_cpus
+from ropewalk.errors import SearchInvalid
+from ropewalk.search.book import Mode
+from ropewalk.search.places import Train
+from ropewalk.search.samplers import SAMPLERS
+from ropewalk.search.samplers.sampler import Sampler
+from ropewalk.search.space import SearchSpace
+
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def sampler_of(wanted: str | Sampler | Any) -> Sampler:
+    """Return the sampler of this name, or the given one; one of Optuna's is wrapped."""
+    if isinstance(wanted, str):
+        return SAMPLERS.make(wanted, {})
+    if isinstance(wanted, Sampler):
+        return wanted
+    from ropewalk.search.samplers.by_optuna import OptunaSampler  # Optuna takes half a second to import
+
+    return OptunaSampler(wanted)
+
+
+def described(part: object) -> str:
+    """Return a scheduler or a sampler in words, the same in each process."""
+    return _ADDRESS.sub("", repr(part))
+
+
+def objectives(metric: str | Sequence[str], mode: Mode | Sequence[Mode]) -> tuple[tuple[str, ...], tuple[Mode, ...]]:
+    """Return the names of the metrics, and for each whether it is maximised or minimised.
+
+    Raises:
+        SearchInvalid: they do not fit together.
+    """
+    metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+    modes = (mode,) * len(metrics) if isinstance(mode, str) else tuple(mode)
+    if not metrics or len(set(metrics)) < len(metrics):
+        raise SearchInvalid(f"metric is a name, or several different ones, not {metric!r}")
+    if len(modes) != len(metrics) or any(each not in ("max", "min") for each in modes):
+        raise SearchInvalid(f'mode is "max" or "min" for each of {", ".join(metrics)}, not {mode!r}')
+    return metrics, modes
+
+
+def places_here(resources: Resources | None) -> int:
+    """Return how many trials with these resources the CPUs of this host can run at a time."""
+    return max(1, int(usable_cpus() // max(1.0, resources.cpus if resources and resources.cpus else 1.0)))
+
+
+def check_parameters(train: Train, space: SearchSpace) -> None:
+    """Check that the function takes what the space has.
+
+    Raises:
+        SearchInvalid: it lacks a parameter, or requires one that the space lacks.
+    """
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):  # made in C
+        return
+    parameters = list(signature.parameters.values())[1:]
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return
+    names = {name.partition(".")[0] for name in space.parameters}
+    taken = {each.name for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
+    needed = {each.name for each in parameters if each.default is each.empty and each.name in taken}
+    name = getattr(train, "__name__", "the function")
+    if strange := sorted(names - taken):
+        raise SearchInvalid(
+            f"{name} has no parameter {strange[0]!r} for the hyperparameter of this name; it takes run, then "
+            f"{', '.join(sorted(taken)) or 'nothing'}"
+        )
+    if missing := sorted(needed - names):
+        raise SearchInvalid(
+            f"{name} needs {missing[0]!r}, and the space has only {', '.join(sorted(names)) or 'nothing'}"
+        )
