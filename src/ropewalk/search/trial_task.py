@@ -30,6 +30,7 @@ from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Re
 from ropewalk.tracking.current import set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.interruptions import PAUSE, STOP
+from ropewalk.tracking.kept_output import keeping_output
 from ropewalk.tracking.pipe_sink import sink_here
 from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, Metrics, Record, RecordSink
 from ropewalk.tracking.run import Run, RunIdentity, RunPaused, RunStopped
@@ -357,7 +358,8 @@ def work_on(
 def work_in_worker(train: Callable[..., Any], task: TrialTask) -> TrialOutcome:
     """Run the function of a search for one attempt in a process that an agent has started."""
     sink, words = pipe_here(task.trial)
-    return work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
+    with keeping_output(task.folder, task.attempt):
+        return work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
 
 
 def pipe_here(trial: int) -> tuple[RecordSink, Sequence[int]]:

@@ -1,0 +1,104 @@
+"""What an attempt prints, kept in the folder of its run: `ropewalk runs logs` shows it.
+
+    print ─▶ sys.stdout ─▶ as before
+                   └─────▶ <folder of the run>/output/<attempt>.txt
+
+This keeps what Python prints through `sys.stdout` and `sys.stderr`. What libraries in other languages write to the
+descriptors is in the output of the process alone, whose last lines are in the cause of its death.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from ropewalk.trusted_files import make_folder, open_to_append
+
+logger = logging.getLogger(__name__)
+
+OUTPUT = "output"
+"""Folder, in the folder of a run, of the output of its attempts: 1.txt and so on."""
+_MOST_BYTES = 64 << 20
+"""Bytes that are kept of an attempt; the rest is only printed."""
+
+
+@contextlib.contextmanager
+def keeping_output(folder: Path, attempt: int) -> Iterator[None]:
+    """Keep what this process prints while the block runs; a disk that cannot be written ends that with one warning.
+
+    Args:
+        folder: folder of the run.
+        attempt: number of the attempt.
+    """
+    path = folder / OUTPUT / f"{attempt}.txt"
+    try:
+        make_folder(path.parent)
+        kept = _OutputFile(open_to_append(path), path)
+    except OSError as error:
+        logger.warning("the output of this attempt is not kept in %s: %s", path, error)
+        yield
+        return
+    before = sys.stdout, sys.stderr
+    doubled = _DoubledStream(sys.stdout, kept), _DoubledStream(sys.stderr, kept)
+    sys.stdout, sys.stderr = doubled  # type: ignore[assignment]  # they do whatever the streams do
+    try:
+        yield
+    finally:
+        for name, stream, original in zip(("stdout", "stderr"), doubled, before, strict=True):
+            if getattr(sys, name) is stream:  # user code may have put another one there, which is its own
+                setattr(sys, name, original)
+        kept.close()
+
+
+class _OutputFile:
+    """A file that is written at once, up to a bound."""
+
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd, self._path, self._left = fd, path, _MOST_BYTES
+
+    def write(self, text: str) -> None:
+        data = text.encode(errors="backslashreplace")
+        if self._fd < 0:
+            return
+        is_too_much = len(data) > self._left
+        if is_too_much:
+            data = data[: self._left] + f"\n[more than {_MOST_BYTES >> 20} MiB are not kept]\n".encode()
+        self._left -= len(data)
+        try:
+            os.write(self._fd, data)
+        except OSError as error:
+            logger.warning("the output of this attempt is no longer kept in %s: %s", self._path, error)
+            is_too_much = True
+        if is_too_much:
+            self.close()
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class _DoubledStream:
+    """A text stream whose text also goes to a file."""
+
+    def __init__(self, stream: TextIO, kept: _OutputFile) -> None:
+        self._stream, self._kept = stream, kept
+
+    def write(self, text: str) -> int:
+        self._kept.write(text)
+        return self._stream.write(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+__all__ = ["OUTPUT", "keeping_output"]
