@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -28,7 +28,7 @@ _MOST_BYTES = 64 << 20
 
 
 @contextlib.contextmanager
-def keeping_output(folder: Path, attempt: int) -> Iterator[None]:
+def keeping_output(folder: Path, attempt: int) -> Generator[None]:
     """Keep what this process prints while the block runs; a disk that cannot be written ends that with one warning.
 
     Args:

@@ -21,7 +21,7 @@ from ropewalk.pipeline.partitioners import pipedream_search
 from ropewalk.pipeline.partitioners.antichains import OperatorGraph, States
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
 from ropewalk.pipeline.partitioners.pipedream import PipeDreamPartitioner
-from ropewalk.pipeline.partitioners.pipedream_search import Search
+from ropewalk.pipeline.partitioners.pipedream_search import PlanSearch
 from ropewalk.pipeline.plans import assemble
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.schedules import make_schedule
@@ -217,13 +217,13 @@ def test_operators_without_time_and_bytes_do_not_multiply_the_work(monkeypatch: 
     states = OperatorGraph.of(profile).states(2000)
     assert len(states) == 1495
     searched: list[int] = []
-    once = Search.__init__
+    once = PlanSearch.__init__
 
-    def noted(search: Search, states: States, *args: Any, **options: Any) -> None:
+    def noted(search: PlanSearch, states: States, *args: Any, **options: Any) -> None:
         searched.append(len(states))
         once(search, states, *args, **options)
 
-    monkeypatch.setattr(Search, "__init__", noted)
+    monkeypatch.setattr(PlanSearch, "__init__", noted)
     found = PipeDreamPartitioner().partition(request(profile, Level(4, 12e9), Level(4, 1.25e9)))
     assert found.objective_s == pytest.approx(0.024672, rel=1e-9)  # over all states
     assert max(searched) < 250

@@ -55,10 +55,11 @@ def test_normalised_layers_have_biases_without_which_the_size_of_an_observation_
 def test_biases_that_are_0_are_drawn_and_others_stay() -> None:
     own = nn.Linear(4, 3)
     before = own.bias.detach().clone()
-    network = nn.Sequential(own, orthogonal(nn.Linear(4, 64)), nn.LayerNorm(64), orthogonal(nn.Conv2d(4, 64, 3)))
-    draw_zero_biases(network)
-    assert torch.equal(own.bias, before) and not network[2].bias.any()
-    for layer, inputs in ((network[1], 4), (network[3], 36)):
+    linear, norm, convolution = orthogonal(nn.Linear(4, 64)), nn.LayerNorm(64), orthogonal(nn.Conv2d(4, 64, 3))
+    draw_zero_biases(nn.Sequential(own, linear, norm, convolution))
+    assert torch.equal(own.bias, before) and not norm.bias.any()
+    for layer, inputs in ((linear, 4), (convolution, 36)):
+        assert layer.bias is not None
         largest = layer.bias.abs().max() * math.sqrt(inputs)
         assert 0.9 < largest <= 1 and layer.bias.unique().numel() == 64
         assert gain_of(layer.weight) == pytest.approx(math.sqrt(2), rel=1e-4)
