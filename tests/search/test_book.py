@@ -129,7 +129,7 @@ def test_the_best_trial_is_that_with_the_best_report_at_any_step_and_the_first_o
         for step, value in enumerate(values, 1):
             book.reported(trial, step, [value])
     best = book.best
-    assert best is book.trials[1] and best.best == 2.0
+    assert best is not None and best is book.trials[1] and best.best == 2.0
 
 
 def test_a_report_of_an_attempt_that_was_repeated_changes_nothing() -> None:

@@ -98,7 +98,7 @@ def test_a_failure_is_kept_with_its_cause_and_class(store: RunStore) -> None:
     row, (attempt,) = store.run(run.id), store.attempts(run.id)
     assert row.state == attempt.outcome == "failed"
     assert row.why.startswith("Traceback") and row.why.endswith("ValueError: batch 7 is bad\n")
-    assert attempt.failure_class.endswith(": batch N is bad") and "test_track.py" in attempt.failure_class
+    assert attempt.failure_class.endswith(": batch N is bad") and "test_beginning.py" in attempt.failure_class
 
 
 def test_a_second_run_inside_one_is_an_error_that_says_what_to_do(store: RunStore) -> None:
@@ -246,7 +246,7 @@ def test_a_killed_run_goes_on_and_its_first_attempt_is_lost(store: RunStore, mon
     monkeypatch.setenv("ROPEWALK_CONTINUE", "a1")
     with begin(store) as run:
         assert run.attempt == 2 and run.flush(20)
-        monkeypatch.setattr("ropewalk.tracking.track.current_run", lambda: None)
+        monkeypatch.setattr("ropewalk.tracking.beginning.current_run", lambda: None)
         monkeypatch.setenv("ROPEWALK_CONTINUE", "a1")
         with pytest.raises(RunOpen, match=f"is running in process {os.getpid()} on .*: ropewalk runs pause a1"):
             begin(store)
