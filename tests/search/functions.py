@@ -59,6 +59,13 @@ def raises(run: Any, x: float) -> None:
     raise FileNotFoundError(f"no data for {x}")
 
 
+def raises_or_waits(run: Any, x: float) -> None:
+    """Waits for ever, or fails."""
+    while x == 0.9:
+        time.sleep(0.05)
+    raises(run, x)
+
+
 def raises_once(run: Any, x: float, folder: str) -> None:
     """Fails in its second step, at the first attempt."""
     restored = run.restore()
