@@ -413,11 +413,11 @@ def test_a_search_that_ended_while_another_launcher_looked_for_it_is_not_begun_a
 
 
 def test_run_may_be_called_again_to_go_on(made: Callable[..., Search]) -> None:
-    search = made(functions.slow_climb, trials=2, time_limit_s=0.3, sampler="tpe")
+    search = made(functions.slow_climb, trials=4, max_concurrent=1, time_limit_s=0.3, sampler="tpe")
     runs = [search.run()]
-    while len(runs[-1]) < 2 or any(trial.state != "done" for trial in runs[-1]):
+    while len(runs[-1]) < 4 or any(trial.state != "done" for trial in runs[-1]):
         runs.append(search.run())
-    assert 1 < len(runs) <= 19 and len({each.run for each in runs}) == 1  # each gets at least a step further
+    assert 1 < len(runs) <= 36 and len({each.run for each in runs}) == 1  # each gets at least a step further
 
 
 def test_a_search_that_goes_on_finds_its_checkpoints_whatever_folder_is_given(

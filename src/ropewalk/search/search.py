@@ -16,7 +16,6 @@ print(search.run())
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 import os
 import secrets
@@ -29,7 +28,7 @@ from ropewalk.engines.resources import Resources
 from ropewalk.errors import SearchFailed, SearchInvalid
 from ropewalk.processes.session import Session
 from ropewalk.quantities import counted
-from ropewalk.search.arguments import check_parameters, described, objectives, places_here, sampler_of
+from ropewalk.search.arguments import check_parameters, described, fresh, objectives, places_here, sampler_of
 from ropewalk.search.book import Begin, Line, Mode, SearchBook, TrialState
 from ropewalk.search.member_run import TrainMember
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
@@ -159,7 +158,7 @@ class Search:
         self.space.check(seed)
         if self._population is not None:
             self._check_population(self._population)
-        self._sampler.begin(self.space, len(self.metrics), seed)
+        self._begun_sampler()
 
     def __repr__(self) -> str:
         return f"<Search {self.name!r} of {', '.join(self.metrics)}>"
@@ -408,9 +407,9 @@ class Search:
             ) from error
 
     def _book(self, log: Callable[[Line], object]) -> SearchBook:
-        return SearchBook(  # copies, because run() may be called again
-            copy.deepcopy(self._scheduler),
-            copy.deepcopy(self._sampler),
+        return SearchBook(
+            fresh(self._scheduler),
+            self._begun_sampler(),
             metrics=self.metrics,
             modes=self.modes,
             max_trials=self._trials,
@@ -418,6 +417,11 @@ class Search:
             first=self._first,
             log=log,
         )
+
+    def _begun_sampler(self) -> Sampler:
+        sampler = fresh(self._sampler)
+        sampler.begin(self.space, len(self.metrics), self._seed)
+        return sampler
 
     def _places(self, writer: StoreWriter, run: str) -> Places:
         if self._trials_in == "threads":
