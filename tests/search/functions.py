@@ -192,3 +192,11 @@ def counts_too_far(run: Any, x: float) -> None:
 
 def takes_anything(run: Any, **hyperparameters: Any) -> None:
     """Takes what any space has."""
+
+
+def waits_for_a_file(run: Any, file: str) -> None:
+    """The first trial waits for a file, the others for ever; each asks in every step."""
+    for _ in run.steps():
+        if run.trial == 0 and Path(file).parent.joinpath("go").exists():
+            return
+        time.sleep(0.01)

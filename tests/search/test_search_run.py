@@ -10,7 +10,7 @@ import pytest
 
 from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.book import Begin, SearchBook, TrialState
-from ropewalk.search.places import AttemptReported, AttemptReturned, Places
+from ropewalk.search.places import AttemptBegun, AttemptReported, AttemptReturned, Places
 from ropewalk.search.samplers.random import RandomSampler
 from ropewalk.search.schedulers import NoScheduler
 from ropewalk.search.search_run import GRACE_S, SearchLimits, SearchRequest, SearchRun
@@ -24,16 +24,20 @@ class PlannedPlaces(Places):
 
     Args:
         steps: each is called once, when the search waits.
+        has_processes: whether attempts begin at once, and not never.
     """
 
-    def __init__(self, steps: Sequence[Any]) -> None:
+    def __init__(self, steps: Sequence[Any], *, has_processes: bool = True) -> None:
         super().__init__()
+        self._has_processes = has_processes
         self.num, self._steps = 1, list(steps)
         self.begun: list[TrialTask] = []
         self.asked: list[Request | None] = []
 
     def begin(self, task: TrialTask) -> None:
         self.begun.append(task)
+        if self._has_processes:
+            self._tell(AttemptBegun(task.trial, task.attempt))
 
     def request(self, task: TrialTask, request: Request) -> None:
         self.asked.append(request)
@@ -44,6 +48,8 @@ class PlannedPlaces(Places):
     def close(self) -> None: ...
 
     def wait(self, timeout_s: float) -> None:
+        if not self._events.empty():
+            return
         assert self._steps, "the search waits for ever"
         self._steps.pop(0)(self)
 
@@ -161,3 +167,17 @@ def test_a_search_with_a_trial_that_a_user_has_paused_is_not_complete() -> None:
     search.run()
     assert keeper.answers == [(7, True)] and places.asked == [Request.PAUSE]
     assert search.why_stopping == "a user has paused trial 0"
+
+
+def test_a_trial_that_waits_for_a_process_is_not_silent() -> None:
+    clock = Clock()
+    steps = [clock.forward(100.0), clock.forward(100.0), interrupt]
+    search = running(places := PlannedPlaces(steps, has_processes=False), clock, silent_s=5.0)
+    search.run()
+    assert None not in places.asked
+
+
+def test_a_search_that_is_interrupted_while_it_waits_for_processes_ends_at_once() -> None:
+    search = running(PlannedPlaces([interrupt], has_processes=False), Clock())
+    search.run()
+    assert search.why_stopping == "Ctrl-C" and search.book.trials[0].state is TrialState.WAITING

@@ -43,6 +43,14 @@ Train = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptBegun:
+    """A process works on an attempt; before that, it waits for one."""
+
+    trial: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptReported:
     """An attempt has logged the objectives of the search."""
 
@@ -82,7 +90,7 @@ class AttemptDied:
     failure_class: str
 
 
-AttemptEvent = AttemptReported | AttemptSuggested | AttemptReturned | AttemptDied
+AttemptEvent = AttemptBegun | AttemptReported | AttemptSuggested | AttemptReturned | AttemptDied
 
 
 class Places(ABC):
@@ -229,6 +237,7 @@ class PoolPlaces(Places):
         with self._lock:
             self._processes[task.token] = process
             asked = self._wanted.pop(task.token, Request.NOTHING)
+        self._tell(AttemptBegun(task.trial, task.attempt))
         if asked is None:
             self._kill(process, task.token)
         elif asked is not Request.NOTHING:
@@ -237,7 +246,7 @@ class PoolPlaces(Places):
     def _process(self, task: TrialTask, request: Request | None) -> str | None:
         with self._lock:
             process = self._processes.get(task.token)
-            if process is None:
+            if process is None and self._wanted.get(task.token, Request.NOTHING) is not None:  # else it is killed
                 self._wanted[task.token] = request
             return process
 
@@ -336,6 +345,7 @@ class ThreadPlaces(Places):
             def reported(step: float, values: tuple[float, ...]) -> None:
                 self._tell(AttemptReported(task.trial, task.attempt, step, values))
 
+            self._tell(AttemptBegun(task.trial, task.attempt))
             try:
                 outcome = work_on(
                     self._train,

@@ -17,6 +17,7 @@ from ropewalk.errors import SearchFailed
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.search.book import Begin, Broken, Instruction, Retries, SearchBook, StopTrial, TrialFacts, TrialState
 from ropewalk.search.places import (
+    AttemptBegun,
     AttemptDied,
     AttemptEvent,
     AttemptReported,
@@ -89,7 +90,8 @@ class _UnderWay:
     """An attempt that a place works on."""
 
     task: TrialTask
-    heard: float
+    heard: float | None = None
+    """When it last reported something, or began; None: no process works on it yet."""
     killed_for: str = ""
     """Why it was killed by this search; empty if it was not."""
     stopped_for: str = ""
@@ -159,7 +161,7 @@ class SearchRun:
     def _fill(self) -> None:
         while len(self._under_way) < self._places.num and (begin := self.book.begin_next()) is not None:
             task = self._make_task(begin)
-            self._under_way[begin.trial] = _UnderWay(task, self._clock())
+            self._under_way[begin.trial] = _UnderWay(task)
             self._keeper.begun(task, self.book.trials[begin.trial])
             self._places.begin(task)
 
@@ -176,6 +178,8 @@ class SearchRun:
         if attempt is None or attempt.task.attempt != event.attempt:
             return  # the report of an attempt whose outcome has come already
         match event:
+            case AttemptBegun():
+                attempt.heard = self._clock()
             case AttemptReported(trial, _, step, values):
                 attempt.heard = self._clock()
                 self._carry_out(self.book.reported(trial, step, values))
@@ -290,7 +294,7 @@ class SearchRun:
                 continue
             if self._kill_at is not None and now > self._kill_at:
                 self._kill(attempt, f"it did not reach its next step within {GRACE_S:g} s after the search was ended")
-            elif limits.silent_s is not None and now - attempt.heard > limits.silent_s:
+            elif limits.silent_s is not None and attempt.heard is not None and now - attempt.heard > limits.silent_s:
                 names = ", ".join(self.book.metrics)
                 self._kill(attempt, f"it has not reported {names} for {limits.silent_s:g} s (silent_s)")
 
@@ -298,8 +302,12 @@ class SearchRun:
         """Begin nothing more, and have everything under way pause."""
         self.book.is_stopping, self.why_stopping = True, why
         self._kill_at = self._clock() + GRACE_S
-        for attempt in self._under_way.values():
+        for trial, attempt in list(self._under_way.items()):
             self._places.request(attempt.task, Request.PAUSE)
+            if attempt.heard is None:  # it may wait for a process for hours
+                del self._under_way[trial]
+                self.book.paused(trial, self.book.trials[trial].step)
+                self._keeper.changed(self.book.trials[trial])
 
     def _kill(self, attempt: _UnderWay, why: str) -> None:
         attempt.killed_for = why
