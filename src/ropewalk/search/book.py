@@ -248,7 +248,8 @@ class SearchBook:
             values: the metrics, as they were logged.
         """
         facts = self.trials[trial]
-        if facts.state is not TrialState.RUNNING or facts.is_asked_to_stop or not step > facts.step:
+        is_new = step > facts.step or (facts.values is None and step >= 0)  # a loop of the user may count from 0
+        if facts.state is not TrialState.RUNNING or facts.is_asked_to_stop or not is_new:
             return []
         self._note(["report", trial, step, list(values)])
         return [StopTrial(trial)] if facts.is_asked_to_stop else []
