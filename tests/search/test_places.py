@@ -8,9 +8,18 @@ from typing import Any
 
 import pytest
 
-from ropewalk.search.places import AttemptBegun, AttemptDied, AttemptEvent, AttemptReturned, PoolPlaces
-from ropewalk.search.trial_task import Request, TrialTask
+from ropewalk.search.places import (
+    AttemptBegun,
+    AttemptDied,
+    AttemptEvent,
+    AttemptReturned,
+    AttemptSuggested,
+    PoolPlaces,
+    TrialRecords,
+)
+from ropewalk.search.trial_task import SUGGESTED, Request, TrialTask
 from ropewalk.tracking.checkpoints import CheckpointPolicy
+from ropewalk.tracking.records import EventHappened
 from tests.search import functions
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -80,3 +89,12 @@ def test_what_is_asked_before_an_attempt_begins_is_asked_when_it_does(
     (tmp_path / "go").touch()
     returned = [event for event in events(places, 3) if isinstance(event, AttemptReturned)]
     assert {event.trial: event.outcome.outcome for event in returned} == {0: "done", 1: "stopped"}
+
+
+def test_an_event_of_the_user_that_is_called_like_ours_does_no_harm(task: Callable[[int], TrialTask]) -> None:
+    found: list[AttemptEvent] = []
+    records = TrialRecords(Nowhere(), "search", lambda task, process: None, found.append)
+    records.expect(task(0))
+    records.put("0", EventHappened(SUGGESTED, "take this", 0.0))
+    records.put("0", EventHappened(SUGGESTED, "y", 0.0, {"values": {"y": 1}, "distributions": {"y": {}}}))
+    assert found == [AttemptSuggested(0, 1, {"y": 1}, {"y": {}})]

@@ -316,8 +316,9 @@ class TrialRecords:
             self._notes[run].note(record)
         elif isinstance(record, EventHappened) and record.kind == SUGGESTED:
             task = self._tasks[run]
-            values, distributions = record.data["values"], record.data["distributions"]
-            self._put_event(AttemptSuggested(task.trial, task.attempt, values, distributions))
+            values, distributions = record.data.get("values"), record.data.get("distributions")
+            if isinstance(values, dict) and isinstance(distributions, dict):  # else it is an event of the user
+                self._put_event(AttemptSuggested(task.trial, task.attempt, values, distributions))
 
     def flush(self, timeout_s: float) -> bool:
         return self._sink.flush(timeout_s)
