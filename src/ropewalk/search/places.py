@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, WorkerLost
@@ -316,9 +316,13 @@ class TrialRecords:
             self._notes[run].note(record)
         elif isinstance(record, EventHappened) and record.kind == SUGGESTED:
             task = self._tasks[run]
-            values, distributions = record.data.get("values"), record.data.get("distributions")
-            if isinstance(values, dict) and isinstance(distributions, dict):  # else it is an event of the user
-                self._put_event(AttemptSuggested(task.trial, task.attempt, values, distributions))
+            match record.data:
+                case {"values": dict(), "distributions": dict()}:
+                    data = cast("dict[str, dict[str, Any]]", record.data)
+                    event = AttemptSuggested(task.trial, task.attempt, data["values"], data["distributions"])
+                    self._put_event(event)
+                case _:  # an event of the user
+                    pass
 
     def flush(self, timeout_s: float) -> bool:
         return self._sink.flush(timeout_s)
