@@ -131,7 +131,7 @@ def test_the_best_trial_is_that_with_the_best_report_at_any_step_and_the_first_o
         book.begin_next()
         for step, value in enumerate(values, 1):
             book.reported(trial, step, [value])
-    assert book.best is book.trials[1] and book.best.best == 2.0
+    assert book.best is book.trials[1] and book.best.best == 2.0 == book.trials[2].best
 
 
 def test_a_report_of_an_attempt_that_was_repeated_changes_nothing() -> None:
@@ -328,6 +328,8 @@ def test_a_trial_that_begins_has_no_step_and_its_first_report_may_be_of_step_0()
     book = made()
     book.begin_next()
     assert book.trials[0].step == 0 and book.observed == (Observed(0, {"x": 0}, None, 0.0, True),)
+    book.reported(0, -1, [0.0])
+    assert book.trials[0].values is None
     book.reported(0, 0, [1.0])
     assert book.reported(0, 0, [2.0]) == [] and book.trials[0].values == (1.0,)
     book.reported(0, 1, [3.0])
