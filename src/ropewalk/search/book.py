@@ -154,8 +154,10 @@ class SearchBook:
         first: Sequence[Mapping[str, Any]] = (),
         log: Callable[[Line], object] | None = None,
     ) -> None:
-        self.scheduler, self.sampler = scheduler, sampler
-        self.metrics, self.modes = tuple(metrics), tuple(modes)
+        self.scheduler: Scheduler = scheduler
+        self.sampler: Sampler = sampler
+        self.metrics: tuple[str, ...] = tuple(metrics)
+        self.modes: tuple[Mode, ...] = tuple(modes)
         self.trials: list[TrialFacts] = []
         self.is_stopping = False
         """Whether nothing new may begin: it was interrupted, or its time is over."""

@@ -134,16 +134,18 @@ class Search:
         preload: Sequence[str] = (),
         progress: bool | None = None,
     ) -> None:
-        self.metrics, self.modes = objectives(metric, mode)
-        self.space = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
+        names, modes = objectives(metric, mode)
+        self.metrics: tuple[str, ...] = names
+        self.modes: tuple[Mode, ...] = modes
+        self.space: SearchSpace = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
         self._suggests = not self.space.parameters
         self._train = train
         made = make_scheduler(scheduler)
         self._population = made if isinstance(made, PopulationTraining) else None
         self._scheduler = made if isinstance(made, Scheduler) else NoScheduler()
         self._sampler = sampler_of(sampler)
-        self.name = name or getattr(train, "__name__", type(train).__name__)
-        self.project = project or self.name
+        self.name: str = name or getattr(train, "__name__", type(train).__name__)
+        self.project: str = project or self.name
         self._trials, self._seed, self._max_restarts = trials, seed, max_restarts
         self._resources, self._engine, self._session = resources, engine, session
         self._store, self._folder = store, None if folder is None else Path(folder).absolute()
