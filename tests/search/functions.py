@@ -59,6 +59,13 @@ def raises(run: Any, x: float) -> None:
     raise FileNotFoundError(f"no data for {x}")
 
 
+def raises_or_waits(run: Any, x: float) -> None:
+    """Waits for ever, or fails."""
+    while x == 0.9:
+        time.sleep(0.05)
+    raises(run, x)
+
+
 def raises_once(run: Any, x: float, folder: str) -> None:
     """Fails in its second step, at the first attempt."""
     restored = run.restore()
@@ -147,6 +154,15 @@ def adds_up(run: Any, x: float) -> None:
         run.checkpoint(lambda: {"total": total, "step": step})  # noqa: B023  # called at once, or never
 
 
+def adds_up_after_others(run: Any, x: float, folder: str) -> None:
+    """As `adds_up`; whoever has 0.1 waits until another one has ended."""
+    while x == 0.1 and not (Path(folder) / "ended").exists():
+        time.sleep(0.01)
+    adds_up(run, x)
+    if run.step == 4:
+        (Path(folder) / "ended").touch()
+
+
 def returns_its_sum(run: Any, x: float) -> float:
     """As `adds_up`, with the score as the result."""
     restored = run.restore()
@@ -186,3 +202,11 @@ def counts_too_far(run: Any, x: float) -> None:
 
 def takes_anything(run: Any, **hyperparameters: Any) -> None:
     """Takes what any space has."""
+
+
+def waits_for_a_file(run: Any, file: str) -> None:
+    """The first trial waits for a file, the others for ever; each asks in every step."""
+    for _ in run.steps():
+        if run.trial == 0 and Path(file).parent.joinpath("go").exists():
+            return
+        time.sleep(0.01)

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.book import Begin, Broken, Line, Retries, SearchBook, StopTrial, TrialGivenUp, TrialState
 from ropewalk.search.samplers.sampler import Observed, Sampler
+from ropewalk.search.schedulers.no_scheduler import NoScheduler
 from ropewalk.search.schedulers.scheduler import GO_ON, STOP, WAIT, PromoteTrial, Scheduler, StartTrial, Verdict, Wait
+from ropewalk.search.space_text import described_distribution
 
 DONE, FAILED, PAUSED = TrialState.DONE, TrialState.FAILED, TrialState.PAUSED
 RUNNING, STOPPED, WAITING = TrialState.RUNNING, TrialState.STOPPED, TrialState.WAITING
@@ -124,12 +127,11 @@ def test_a_metric_that_is_minimised_is_negated_for_the_scheduler_and_nan_is_the_
 
 def test_the_best_trial_is_that_with_the_best_report_at_any_step_and_the_first_of_equal_ones() -> None:
     book = made(modes=["min"])
-    for trial, values in enumerate(([3.0, 9.0], [2.0, 8.0], [math.nan, 2.0], [5.0])):
+    for trial, values in enumerate(([3.0, 9.0], [2.0, 8.0], [4.0, 2.0], [5.0])):
         book.begin_next()
         for step, value in enumerate(values, 1):
             book.reported(trial, step, [value])
-    best = book.best
-    assert best is not None and best is book.trials[1] and best.best == 2.0
+    assert book.best is book.trials[1] and book.best.best == 2.0 == book.trials[2].best
 
 
 def test_a_report_of_an_attempt_that_was_repeated_changes_nothing() -> None:
@@ -155,7 +157,7 @@ def test_a_trial_that_dies_after_it_was_asked_to_stop_counts_as_stopped() -> Non
     book.begin_next()
     book.reported(0, 1, [-11.0])
     assert book.failed(0, "SIGKILL", "SIGKILL", Retries.ALWAYS) == []
-    assert book.trials[0].state is STOPPED
+    assert book.trials[0].state is STOPPED and book.scheduler.calls[-1] == ("ended", 0)  # type: ignore[attr-defined]
 
 
 def test_paused_trials_are_promoted_by_their_scores() -> None:
@@ -255,6 +257,7 @@ def test_a_search_whose_first_three_trials_fail_in_the_same_way_is_broken() -> N
         for _ in range(2):
             book.begin_next()
             told = book.failed(trial, "no module named torhc", "ImportError")
+        assert trial == 2 or told == [TrialGivenUp(trial, "no module named torhc")]
     assert told[0] == TrialGivenUp(2, "no module named torhc") and isinstance(told[1], Broken)
     assert "3 trials have failed in the same way" in told[1].why and "torhc" in told[1].why
 
@@ -282,6 +285,7 @@ def test_a_user_ends_a_trial_in_any_state_but_a_final_one() -> None:
     book.paused(0, 1)
     book.stopped(0, "by a user")
     assert book.trials[0].state is STOPPED and book.trials[0].why == "by a user"
+    assert book.scheduler.calls[-1] == ("ended", 0)  # type: ignore[attr-defined]
     book.stopped(0, "again")
     assert book.trials[0].why == "by a user"
 
@@ -320,6 +324,113 @@ def test_a_sampler_sees_all_earlier_trials_and_is_told_of_each_end_once() -> Non
     ]
 
 
+def test_a_trial_that_begins_has_no_step_and_its_first_report_may_be_of_step_0() -> None:
+    book = made()
+    book.begin_next()
+    assert book.trials[0].step == 0 and book.observed == (Observed(0, {"x": 0}, None, 0.0, True),)
+    book.reported(0, -1, [0.0])
+    assert book.trials[0].values is None
+    book.reported(0, 0, [1.0])
+    assert book.reported(0, 0, [2.0]) == [] and book.trials[0].values == (1.0,)
+    book.reported(0, 1, [3.0])
+    assert book.observed[0].scores == (3.0,)
+
+
+def test_only_the_first_of_several_metrics_decides() -> None:
+    book = made(metrics=["a", "b"], modes=["max", "max"])
+    book.begin_next()
+    assert book.reported(0, 1, [1.0, -50.0]) == []
+    assert book.trials[0].best == 1.0
+    book.reported(0, 2, [0.0, 9.0])
+    assert book.trials[0].best == 1.0
+
+
+def test_a_failure_is_kept_and_five_restarts_are_the_default() -> None:
+    book = made()
+    book.begin_next()
+    for attempt in range(2, 7):
+        assert book.failed(0, "killed", "SIGKILL", Retries.ALWAYS) == [] and book.trials[0].why == "killed"
+        assert book.begin_next() == Begin(0, attempt, None)
+    assert book.failed(0, "killed", "SIGKILL", Retries.ALWAYS) == [TrialGivenUp(0, "killed")]
+
+
+def test_failures_of_several_kinds_or_of_trials_that_go_on_break_no_search() -> None:
+    book = made()
+    for _ in range(4):
+        book.begin_next()
+    assert book.failed(0, "x", "x", Retries.NEVER) == [TrialGivenUp(0, "x")]
+    assert book.failed(1, "y", "y", Retries.NEVER) == [TrialGivenUp(1, "y")]
+    assert book.failed(2, "x", "x") == []
+    assert book.failed(3, "x", "x", Retries.NEVER) == [TrialGivenUp(3, "x")]
+
+
+class CutShort(Halving):
+    """When no further trial can start, the best one is promoted, however few there are; trials end at step 4."""
+
+    max_steps = 4.0
+
+    def next(self) -> StartTrial | PromoteTrial | Wait:
+        if self.is_exhausted and self.paused_ones and not self.promoted_ones:
+            return PromoteTrial(min(self.paused_ones), 4.0)
+        return super().next()
+
+    def reported(self, trial: int, step: float, score: float) -> Verdict:
+        return STOP if step >= 4 else super().reported(trial, step, score)
+
+
+def test_a_scheduler_that_hears_that_no_further_trial_can_start_may_promote_at_once() -> None:
+    book = made(CutShort(), max_trials=1)
+    book.begin_next()
+    book.reported(0, 1, [1.0])
+    book.paused(0, 1)
+    assert book.begin_next() == Begin(0, 2, 4.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "score", "state"), [(4, 1.0, DONE), (3, -11.0, STOPPED), (3, 1.0, DONE), (5, 1.0, DONE)]
+)
+def test_a_trial_that_is_stopped_at_the_last_step_is_complete(step: int, score: float, state: TrialState) -> None:
+    book = made(CutShort())
+    book.begin_next()
+    book.reported(0, step, [score])
+    assert book.ended(0) == [] and book.trials[0].state is state
+
+
+def test_a_trial_that_pauses_although_it_was_asked_to_stop_has_stopped() -> None:
+    book = made(Halving())
+    book.begin_next()
+    book.reported(0, 1, [-11.0])
+    book.paused(0, 1)
+    assert book.trials[0].state is STOPPED and book.scheduler.calls[-1] == ("ended", 0)  # type: ignore[attr-defined]
+
+
+def test_hyperparameters_that_a_function_asks_for_are_those_of_its_trial() -> None:
+    lines: list[Line] = []
+    book = made(log=lines.append)
+    book.begin_next()
+    data = {"y": described_distribution(Uniform(0, 1)), "z": described_distribution(Uniform(2, 3))}
+    book.suggested(0, {"y": 0.5}, data)
+    book.suggested(0, {"y": 0.5}, data)  # a later attempt asks again
+    book.suggested(0, {"y": 0.5, "z": 2.5}, data)
+    assert [line[2] for line in lines if line[0] == "suggest"] == [{"y": 0.5}, {"z": 2.5}]
+    assert book.trials[0].hyperparameters == {"x": 0, "y": 0.5, "z": 2.5} == book.observed[0].hyperparameters
+    assert book.trials[0].suggested == {"y": Uniform(0, 1), "z": Uniform(2, 3)} == book.observed[0].suggested
+    book.stopped(0, "by a user")
+    book.suggested(0, {"w": 0.5}, {"w": data["y"]})
+    assert "w" not in book.trials[0].hyperparameters
+
+
+def test_a_log_can_be_read_without_its_scheduler() -> None:
+    lines: list[Line] = []
+    book = made(log=lines.append)
+    book.begin_next()
+    book.reported(0, 1, [-11.0])
+    book.ended(0)
+    other = made(NoScheduler())
+    other.replay(lines, checks=False)
+    assert other.trials == book.trials and other.trials[0].state is STOPPED
+
+
 def played(book: SearchBook) -> None:
     """A search with everything in it."""
     for _ in range(3):
@@ -352,6 +463,8 @@ def test_a_log_that_went_through_json_makes_the_same_book_again() -> None:
     assert other.scheduler.calls == book.scheduler.calls  # type: ignore[attr-defined]
     assert other.begin_next() == book.begin_next()
     assert not other.sampler.asked  # type: ignore[attr-defined]  # configurations come from the log
+    other.suspended()
+    assert again == [["suspend"]]  # what is new is logged
 
 
 def test_a_log_goes_on_from_any_of_its_lines() -> None:
@@ -382,7 +495,16 @@ def test_a_scheduler_that_stops_other_trials_than_in_the_log_is_an_error() -> No
 
 
 @pytest.mark.parametrize(
-    "line", [["nothing"], ["promote", 7, 1.0], ["start", 5, {}, None, 0], ["report", 3, 1, [1.0]], [], ["retry", 0]]
+    "line",
+    [
+        ["nothing"],
+        ["promote", 7, 1.0],
+        ["start", 5, {}, None, 0],
+        ["start", 0, {}, None, 0],
+        ["report", 3, 1, [1.0]],
+        [],
+        ["retry", 0],
+    ],
 )
 def test_a_line_that_fits_nothing_is_an_error_that_names_it(line: Line) -> None:
     book = made()

@@ -70,6 +70,17 @@ def test_the_last_state_of_each_member_is_a_checkpoint_of_its_run(made: Callable
     assert restored is not None and restored.step == 4 and restored.state["total"] == results.best.best
 
 
+def test_a_member_that_copies_a_last_state_has_its_file_too(made: Callable[..., Search], tmp_path: Path) -> None:
+    scheduler = PopulationTraining(steps=4, population=2)
+    first = [{"x": 0.1, "folder": str(tmp_path)}, {"x": 0.9, "folder": str(tmp_path)}]
+    results = made(
+        functions.adds_up_after_others, X | {"folder": str(tmp_path)}, scheduler=scheduler, start_with=first
+    ).run()
+    for trial in results:
+        restored = CheckpointFolder(trial.folder / "checkpoints").restore()
+        assert restored is not None and restored.state["total"] == trial.best and trial.step == 4
+
+
 def test_a_synchronous_population_has_the_same_result_on_any_number_of_workers(made: Callable[..., Search]) -> None:
     one, two = (made(functions.adds_up, name=str(num), max_concurrent=num, seed=3).run() for num in (1, 2))
     assert [dict(trial.scores) for trial in one] == [dict(trial.scores) for trial in two]

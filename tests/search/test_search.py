@@ -15,16 +15,20 @@ from typing import Any
 
 import pytest
 
-from ropewalk.errors import SearchFailed, SearchInvalid
+import ropewalk as rw
+from ropewalk.errors import PoolClosed, SearchFailed, SearchInvalid, StoreError
 from ropewalk.population.hyperparameters import Choice, Uniform
 from ropewalk.search.book import SearchBook
 from ropewalk.search.loading import load_results
 from ropewalk.search.schedulers import ASHA, NoScheduler, StoppingASHA
 from ropewalk.search.search import Search
+from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.store_keeper import StoreKeeper, lines_of
 from ropewalk.search.trial_task import Request, work_on
 from ropewalk.tracking.log_policies import LogPolicy
+from ropewalk.tracking.records import Metrics, RunRecord, StateIs
 from ropewalk.tracking.store.opening import open_store
+from ropewalk.tracking.store.store import RunStore
 from tests.search import functions
 
 pytestmark = pytest.mark.usefixtures("shared_session")
@@ -297,6 +301,7 @@ _SCRIPT = """
 import sys
 from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.search import Search
+from ropewalk.search.search_claim import SearchClaim
 from tests.search import functions
 
 if __name__ == "__main__":
@@ -375,6 +380,105 @@ def test_a_search_with_other_settings_is_refused_and_says_what_differs(made: Cal
     again = made(functions.slow_climb, trials=len(results) + 1).run()
     assert again.run == results.run and len(again) == len(results) + 1  # more or fewer trials are no other search
     assert made(functions.slow_climb, trials=1).run().run != results.run  # it is complete: a new one begins
+
+
+# --- several launchers, and ends that are no ends --------------------------------------------------------------------
+
+
+def test_a_search_on_which_another_launcher_works_is_not_taken_over(
+    made: Callable[..., Search], tmp_path: Path
+) -> None:
+    first = made(functions.slow_climb, time_limit_s=0.1, name="shared").run()
+    claim = SearchClaim.on(first[0].folder.parent / first.run)  # as its launcher would hold it
+    assert claim is not None
+    beside = made(functions.value, name="other").run()
+    second = made(functions.slow_climb, time_limit_s=0.1, name="shared").run()
+    assert len({first.run, beside.run, second.run}) == 3
+    claim.close()
+    third = made(functions.slow_climb, time_limit_s=0.1, name="shared").run()
+    assert third.run == second.run  # the newest of those that are free
+
+
+def test_a_search_that_ended_while_another_launcher_looked_for_it_is_not_begun_again(
+    made: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = made(functions.slow_climb, time_limit_s=0.1, name="raced").run()
+    claim_on = SearchClaim.on
+
+    def end_and_claim(folder: Path) -> SearchClaim | None:
+        if folder.name == first.run:
+            with open_store(tmp_path / "runs.db") as store:
+                store.apply([RunRecord(first.run, StateIs("done", time.time()))])
+        return claim_on(folder)
+
+    monkeypatch.setattr(SearchClaim, "on", end_and_claim)
+    assert made(functions.value, name="raced", trials=1).run().run != first.run
+
+
+def test_run_may_be_called_again_to_go_on(made: Callable[..., Search]) -> None:
+    search = made(functions.slow_climb, trials=4, max_concurrent=1, time_limit_s=0.3, sampler="tpe")
+    runs = [search.run()]
+    while len(runs[-1]) < 4 or any(trial.state != "done" for trial in runs[-1]):
+        runs.append(search.run())
+    assert 1 < len(runs) <= 36 and len({each.run for each in runs}) == 1  # each gets at least a step further
+
+
+def test_a_search_that_goes_on_finds_its_checkpoints_whatever_folder_is_given(
+    made: Callable[..., Search], tmp_path: Path
+) -> None:
+    first = made(functions.slow_climb, time_limit_s=0.3, trials=2, name="moved").run()
+    last = made(functions.slow_climb, folder=tmp_path / "elsewhere", trials=2, name="moved").run()
+    assert last.run == first.run and last[0].folder == first[0].folder
+
+
+def test_a_search_whose_workers_cannot_start_can_go_on(made: Callable[..., Search], tmp_path: Path) -> None:
+    closed = rw.Session()
+    closed.close()
+    with pytest.raises(PoolClosed):
+        made(functions.value, session=closed, name="later").run()
+    with open_store(tmp_path / "runs.db") as store:
+        (run,) = store.runs(kind="search")
+    assert run.state == "paused" and "PoolClosed" in run.why
+    assert made(functions.value, name="later").run().run == run.id
+
+
+def test_no_trial_of_a_search_that_failed_is_said_to_run(made: Callable[..., Search], tmp_path: Path) -> None:
+    with pytest.raises(SearchFailed):
+        made(functions.raises_or_waits, start_with=[{"x": 0.9}], trials=9).run()
+    with open_store(tmp_path / "runs.db") as store:
+        (run,) = store.runs(kind="search")
+        states = {each.state for each in store.children(run.id)}
+    assert run.state == "failed" and states <= {"failed", "queued"} and "queued" in states
+
+
+def test_a_store_that_cannot_be_written_for_a_while_ends_no_search(
+    made: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apply, refused = RunStore.apply, [StoreError("the disk is full")] * 4
+
+    def failing(store: RunStore, batch: Any) -> None:
+        if refused and (len(refused) < 4 or any(isinstance(record.record, Metrics) for record in batch)):
+            raise refused.pop()  # from the first report on
+        apply(store, batch)
+
+    monkeypatch.setattr(RunStore, "apply", failing)
+    results = made(functions.climb, trials=4).run()
+    assert not refused and [trial.state for trial in results] == ["done"] * 4
+    with open_store(tmp_path / "runs.db") as store:
+        assert all(list(store.points(trial.run, "score").steps) == list(range(1, 10)) for trial in results)
+
+
+def test_a_request_for_a_trial_of_an_earlier_launcher_is_answered(made: Callable[..., Search], tmp_path: Path) -> None:
+    first = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="asked", max_concurrent=1).run()
+    with open_store(tmp_path / "runs.db") as store:
+        keeper = StoreKeeper(store, Nowhere(), first.run, "asked", "asked", tmp_path)
+        book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="asked")._book(lambda line: None)
+        book.replay(lines_of(store, first.run))
+        paused = next(trial for trial in first if trial.state == "paused")
+        number = store.request(paused.run, "stop")
+        assert not keeper.requests()
+        keeper.go_on(book.trials)
+        assert [(each.number, each.trial) for each in keeper.requests()] == [(number, paused.number)]
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ropewalk.engines.resources import Resources, usable_cpus
 from ropewalk.errors import SearchInvalid
@@ -15,6 +16,7 @@ from ropewalk.search.samplers import SAMPLERS
 from ropewalk.search.samplers.sampler import Sampler
 from ropewalk.search.space import SearchSpace
 
+_Part = TypeVar("_Part")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -32,6 +34,17 @@ def sampler_of(wanted: str | Sampler | Any) -> Sampler:
 def described(part: object) -> str:
     """Return a scheduler or a sampler in words, the same in each process."""
     return _ADDRESS.sub("", repr(part))
+
+
+def fresh(part: _Part) -> _Part:
+    """Return a copy of a scheduler or a sampler that has not begun: a search may run several times.
+
+    One that cannot be copied, because it holds a file or the like, is returned as it is, and serves for one run.
+    """
+    try:
+        return copy.deepcopy(part)
+    except TypeError:
+        return part
 
 
 def objectives(metric: str | Sequence[str], mode: Mode | Sequence[Mode]) -> tuple[tuple[str, ...], tuple[Mode, ...]]:

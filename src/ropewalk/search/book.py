@@ -154,8 +154,10 @@ class SearchBook:
         first: Sequence[Mapping[str, Any]] = (),
         log: Callable[[Line], object] | None = None,
     ) -> None:
-        self.scheduler, self.sampler = scheduler, sampler
-        self.metrics, self.modes = tuple(metrics), tuple(modes)
+        self.scheduler: Scheduler = scheduler
+        self.sampler: Sampler = sampler
+        self.metrics: tuple[str, ...] = tuple(metrics)
+        self.modes: tuple[Mode, ...] = tuple(modes)
         self.trials: list[TrialFacts] = []
         self.is_stopping = False
         """Whether nothing new may begin: it was interrupted, or its time is over."""
@@ -248,7 +250,8 @@ class SearchBook:
             values: the metrics, as they were logged.
         """
         facts = self.trials[trial]
-        if facts.state is not TrialState.RUNNING or facts.is_asked_to_stop or not step > facts.step:
+        is_new = step > facts.step or (facts.values is None and step >= 0)  # a loop of the user may count from 0
+        if facts.state is not TrialState.RUNNING or facts.is_asked_to_stop or not is_new:
             return []
         self._note(["report", trial, step, list(values)])
         return [StopTrial(trial)] if facts.is_asked_to_stop else []

@@ -17,11 +17,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, WorkerLost
 from ropewalk.pool.pool import Pool
+from ropewalk.processes.notifier import Notifier
 from ropewalk.processes.record_relay import RecordBatch
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
@@ -39,6 +40,14 @@ from ropewalk.tracking.records import AttemptBegan, EventHappened, Metrics, Reco
 
 Train = Callable[..., Any]
 """`train(run, **hyperparameters)`: returns a number, a mapping of metrics, a `Program` to run, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptBegun:
+    """A process works on an attempt; before that, it waits for one."""
+
+    trial: int
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +90,7 @@ class AttemptDied:
     failure_class: str
 
 
-AttemptEvent = AttemptReported | AttemptSuggested | AttemptReturned | AttemptDied
+AttemptEvent = AttemptBegun | AttemptReported | AttemptSuggested | AttemptReturned | AttemptDied
 
 
 class Places(ABC):
@@ -95,6 +104,11 @@ class Places(ABC):
 
     def __init__(self) -> None:
         self._events: queue.SimpleQueue[AttemptEvent | BaseException] = queue.SimpleQueue()
+        self._changed = Notifier()
+
+    def _tell(self, event: AttemptEvent | BaseException) -> None:
+        self._events.put(event)
+        self._changed.ring()
 
     @abstractmethod
     def begin(self, task: TrialTask) -> None:
@@ -112,14 +126,18 @@ class Places(ABC):
     def close(self) -> None:
         """End everything; may be called twice."""
 
-    def next_event(self, timeout_s: float) -> AttemptEvent | None:
-        """Return the next event; None if there is none within `timeout_s` seconds.
+    def wait(self, timeout_s: float) -> None:
+        """Wait for an event, at most this long (seconds). An interrupt loses none."""
+        self._changed.wait_until(lambda: not self._events.empty(), timeout_s)
+
+    def next_event(self) -> AttemptEvent | None:
+        """Return the next event; None if there is none now.
 
         Raises:
             RopewalkError: no attempt can run any more, and why.
         """
         try:
-            event = self._events.get(timeout=timeout_s)
+            event = self._events.get_nowait()
         except queue.Empty:
             return None
         if isinstance(event, BaseException):
@@ -161,7 +179,7 @@ class PoolPlaces(Places):
         self._wanted: dict[int, Request | None] = {}
         """What is asked of attempts whose process is not known yet; None kills it."""
         self._lock = threading.Lock()
-        self._trials = TrialRecords(sink, name, self._began, self._events.put)
+        self._trials = TrialRecords(sink, name, self._began, self._tell)
         self._session = leased(session, engine=engine)
         try:
             self._records = LauncherRecords(self._session.records.listen, self._trials, self._trials.runs_of)
@@ -182,19 +200,19 @@ class PoolPlaces(Places):
 
         def returned(outcome: TrialOutcome) -> None:
             self._forget(task)
-            self._events.put(AttemptReturned(task.trial, task.attempt, outcome))
+            self._tell(AttemptReturned(task.trial, task.attempt, outcome))
 
         def failed(error: BaseException) -> None:
             self._forget(task)
             if isinstance(error, WorkerLost):
-                self._events.put(AttemptDied(task.trial, task.attempt, _cause_of(error), f"died: {_kind_of(error)}"))
+                self._tell(AttemptDied(task.trial, task.attempt, _cause_of(error), f"died: {_kind_of(error)}"))
             else:  # the function cannot be loaded there, the pool is broken, or the session has ended
-                self._events.put(error)
+                self._tell(error)
 
         try:
             self.pool.apply_async(self._work, (task,), callback=returned, error_callback=failed)
         except RopewalkError as error:
-            self._events.put(error)
+            self._tell(error)
 
     def request(self, task: TrialTask, request: Request) -> None:
         process = self._process(task, request)
@@ -204,7 +222,7 @@ class PoolPlaces(Places):
     def kill(self, task: TrialTask) -> None:
         process = self._process(task, None)
         if process is not None:
-            self._kill(process)
+            self._kill(process, task.token)
 
     def close(self) -> None:
         if not self._is_closed:
@@ -219,20 +237,27 @@ class PoolPlaces(Places):
         with self._lock:
             self._processes[task.token] = process
             asked = self._wanted.pop(task.token, Request.NOTHING)
+        self._tell(AttemptBegun(task.trial, task.attempt))
         if asked is None:
-            self._kill(process)
+            self._kill(process, task.token)
         elif asked is not Request.NOTHING:
             self._send(process, task.token, asked)
 
     def _process(self, task: TrialTask, request: Request | None) -> str | None:
         with self._lock:
             process = self._processes.get(task.token)
-            if process is None:
+            if process is None and self._wanted.get(task.token, Request.NOTHING) is not None:  # else it is killed
                 self._wanted[task.token] = request
             return process
 
-    def _kill(self, process: str) -> None:
-        self._session.loop.call_soon(lambda: self._session.processes.signal(process, signal.SIGKILL))
+    def _kill(self, process: str, token: int) -> None:
+        def kill() -> None:
+            with self._lock:
+                is_under_way = token in self._processes
+            if is_under_way:  # else the process may work on another trial by now
+                self._session.processes.signal(process, signal.SIGKILL)
+
+        self._session.loop.call_soon(kill)
 
     def _send(self, process: str, token: int, request: Request) -> None:
         self._session.processes.request(process, request.word(token))
@@ -291,8 +316,13 @@ class TrialRecords:
             self._notes[run].note(record)
         elif isinstance(record, EventHappened) and record.kind == SUGGESTED:
             task = self._tasks[run]
-            values, distributions = record.data["values"], record.data["distributions"]
-            self._put_event(AttemptSuggested(task.trial, task.attempt, values, distributions))
+            match record.data:
+                case {"values": dict(), "distributions": dict()}:
+                    data = cast("dict[str, dict[str, Any]]", record.data)
+                    event = AttemptSuggested(task.trial, task.attempt, data["values"], data["distributions"])
+                    self._put_event(event)
+                case _:  # an event of the user
+                    pass
 
     def flush(self, timeout_s: float) -> bool:
         return self._sink.flush(timeout_s)
@@ -313,23 +343,25 @@ class ThreadPlaces(Places):
         self._train, self._sink = train, sink
         self._requests: dict[int, Request] = {}
         self._threads: list[threading.Thread] = []
+        self._is_closed = False
 
     def begin(self, task: TrialTask) -> None:
         def work() -> None:
             def reported(step: float, values: tuple[float, ...]) -> None:
-                self._events.put(AttemptReported(task.trial, task.attempt, step, values))
+                self._tell(AttemptReported(task.trial, task.attempt, step, values))
 
+            self._tell(AttemptBegun(task.trial, task.attempt))
             try:
                 outcome = work_on(
                     self._train,
                     task,
                     self._sink,
-                    lambda: self._requests.get(task.token, Request.NOTHING),
+                    lambda: Request.STOP if self._is_closed else self._requests.get(task.token, Request.NOTHING),
                     reported,
                 )
-                self._events.put(AttemptReturned(task.trial, task.attempt, outcome))
+                self._tell(AttemptReturned(task.trial, task.attempt, outcome))
             except BaseException as error:  # an exit of a thread would not be noticed
-                self._events.put(AttemptDied(task.trial, task.attempt, f"{type(error).__name__}: {error}", "exit"))
+                self._tell(AttemptDied(task.trial, task.attempt, f"{type(error).__name__}: {error}", "exit"))
 
         thread = threading.Thread(target=work, name=f"ropewalk-trial-{task.trial}", daemon=True)
         self._threads = [each for each in self._threads if each.is_alive()] + [thread]
@@ -343,6 +375,7 @@ class ThreadPlaces(Places):
         self.request(task, Request.STOP)
 
     def close(self) -> None:
+        self._is_closed = True
         for thread in self._threads:
             thread.join()
 

@@ -156,7 +156,7 @@ class PopulationSearch:
             nan="worst",
             checkpoint=self._folder / "generations",
             report=self._row,
-            progress=self._progress,
+            progress=self._progress is not False,
             track=ObservedRun(watched),
         )
 
@@ -210,7 +210,8 @@ class PopulationSearch:
             0,
             scores,
             why,
-            self._keeper.folder / run,
+            # A member that has copied another one's last state has no file of its own.
+            self._keeper.folder / run_of_trial(self._keeper.run, stretches[-1].member if stretches else number),
         )
 
 
@@ -353,7 +354,7 @@ def _event_of(copy: Mutation) -> EventHappened:
         "before": copy.before,
         "after": copy.after,
     }
-    return EventHappened(copy.reason, str(copy), time.time(), data)
+    return EventHappened(copy.reason, str(copy).removeprefix(f"{copy.reason}: "), time.time(), data)
 
 
 __all__ = ["MemberPlaces", "PopulationSearch", "algorithm_of"]

@@ -73,9 +73,11 @@ class SearchResults(Sequence[TrialResult]):
         schedules: Sequence[PBTSchedule] = (),
     ) -> None:
         self._trials = list(trials)
-        self.metrics, self.modes = tuple(metrics), tuple(modes)
-        self.name, self.run = name, run
-        self.schedules = tuple(schedules)
+        self.metrics: tuple[str, ...] = tuple(metrics)
+        self.modes: tuple[Mode, ...] = tuple(modes)
+        self.name: str = name
+        self.run: str = run
+        self.schedules: tuple[PBTSchedule, ...] = tuple(schedules)
         """For a population, the hyperparameters with which each trial's state was trained, interval by interval."""
 
     @classmethod

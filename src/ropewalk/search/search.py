@@ -19,7 +19,7 @@ import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +27,9 @@ from ropewalk import settings
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import SearchFailed, SearchInvalid
 from ropewalk.processes.session import Session
-from ropewalk.search.arguments import check_parameters, described, objectives, places_here, sampler_of
-from ropewalk.search.book import Begin, Line, Mode, SearchBook
+from ropewalk.quantities import counted
+from ropewalk.search.arguments import check_parameters, described, fresh, objectives, places_here, sampler_of
+from ropewalk.search.book import Begin, Line, Mode, SearchBook, TrialState
 from ropewalk.search.member_run import TrainMember
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
 from ropewalk.search.population_search import MemberPlaces, PopulationSearch, algorithm_of
@@ -38,6 +39,7 @@ from ropewalk.search.samplers.random import RandomSampler
 from ropewalk.search.samplers.sampler import Sampler
 from ropewalk.search.schedulers import NoScheduler, PopulationTraining, make_scheduler
 from ropewalk.search.schedulers.scheduler import Scheduler
+from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_run import SearchLimits, SearchRun
 from ropewalk.search.space import SearchSpace, nested
 from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
@@ -133,16 +135,18 @@ class Search:
         preload: Sequence[str] = (),
         progress: bool | None = None,
     ) -> None:
-        self.metrics, self.modes = objectives(metric, mode)
-        self.space = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
+        names, modes = objectives(metric, mode)
+        self.metrics: tuple[str, ...] = names
+        self.modes: tuple[Mode, ...] = modes
+        self.space: SearchSpace = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
         self._suggests = not self.space.parameters
         self._train = train
         made = make_scheduler(scheduler)
         self._population = made if isinstance(made, PopulationTraining) else None
         self._scheduler = made if isinstance(made, Scheduler) else NoScheduler()
         self._sampler = sampler_of(sampler)
-        self.name = name or getattr(train, "__name__", type(train).__name__)
-        self.project = project or self.name
+        self.name: str = name or getattr(train, "__name__", type(train).__name__)
+        self.project: str = project or self.name
         self._trials, self._seed, self._max_restarts = trials, seed, max_restarts
         self._resources, self._engine, self._session = resources, engine, session
         self._store, self._folder = store, None if folder is None else Path(folder).absolute()
@@ -157,7 +161,7 @@ class Search:
         self.space.check(seed)
         if self._population is not None:
             self._check_population(self._population)
-        self._sampler.begin(self.space, len(self.metrics), seed)
+        self._begun_sampler()
 
     def __repr__(self) -> str:
         return f"<Search {self.name!r} of {', '.join(self.metrics)}>"
@@ -180,27 +184,31 @@ class Search:
             store = stack.enter_context(open_store(self._store))
             writer = StoreWriter(store, store.where, journal=RecordJournal(store))
             stack.callback(writer.close)
+            keeper, earlier, changed = stack.enter_context(self._claimed(store, writer))
             if self._population is not None:
-                return self._run_population(self._population, store, writer)
-            book, keeper = self._open(store, writer)
+                return self._run_population(self._population, store, writer, keeper, earlier, changed)
+            book = self._begun(store, keeper, earlier, changed)
             progress = stack.enter_context(SearchProgress(book, self.name, self._trials, self._progress))
             progress.note(f"{len(book.trials)} trials so far; run {keeper.run} in {store.where}")
             stack.callback(writer.every(_HEARTBEAT_S, keeper.heartbeat))
-            places = self._places(writer, keeper.run)
-            stack.callback(places.close)
-            running = SearchRun(
-                book, places, keeper, self._limits, lambda begin: self._task(begin, book, keeper), progress.update
-            )
-            self._carry_through(running, keeper, progress)
-        if running.why_stopping == "Ctrl-C":
+            why_stopping = self._carry_through(book, keeper, writer, progress)
+        if why_stopping == "Ctrl-C":
             raise KeyboardInterrupt
         return self.results()
 
-    def _carry_through(self, running: SearchRun, keeper: StoreKeeper, progress: SearchProgress) -> None:
+    def _carry_through(
+        self, book: SearchBook, keeper: StoreKeeper, writer: StoreWriter, progress: SearchProgress
+    ) -> str:
+        """Run the trials; returns why the search pauses, or an empty text."""
         state, why = records.PAUSED, ""
         try:
-            running.run()
-            state, why = (records.PAUSED, running.why_stopping) if running.why_stopping else (records.DONE, "")
+            with contextlib.closing(self._places(writer, keeper.run)) as places:
+                running = SearchRun(
+                    book, places, keeper, self._limits, lambda begin: self._task(begin, book, keeper), progress.update
+                )
+                running.run()
+            why = running.why_stopping
+            state = records.PAUSED if why else records.DONE
         except SearchFailed as error:
             state, why = records.FAILED, str(error)
             raise
@@ -211,14 +219,27 @@ class Search:
             why = f"{type(error).__name__}: {error}"
             raise
         finally:
+            lost = [trial for trial in book.trials if trial.state is TrialState.RUNNING]
+            if lost:
+                book.suspended()
+            for trial in lost:
+                keeper.changed(trial)
             keeper.end(state, why)
-            self._results = SearchResults.of(running.book, self.name, keeper.run, keeper.folder)
+            self._results = SearchResults.of(book, self.name, keeper.run, keeper.folder)
             progress.update(now=True)
-            progress.note(running_words(running, why))
+            progress.note(words_at_the_end(book, state, why))
+        return why
 
-    def _run_population(self, settings: PopulationTraining, store: RunStore, writer: StoreWriter) -> SearchResults:
+    def _run_population(
+        self,
+        settings: PopulationTraining,
+        store: RunStore,
+        writer: StoreWriter,
+        keeper: StoreKeeper,
+        earlier: RunRow | None,
+        changed: list[str],
+    ) -> SearchResults:
         """Carry the search out by population based training."""
-        keeper, earlier, changed = self._kept(store, writer)
         keeper.begin()
         train = TrainMember(
             self._train,
@@ -341,29 +362,43 @@ class Search:
             raise SearchInvalid(f"a search by PopulationTraining does not take {found[0]}")
         algorithm_of(settings, self.space, self._first, self._seed)
 
-    def _kept(self, store: RunStore, writer: StoreWriter) -> tuple[StoreKeeper, RunRow | None, list[str]]:
-        """Find the search in the store, or create it there; returns also the earlier one, and what has changed."""
-        config = self._config()
-        earlier = unfinished_search(store, self.project, self.name) if self._resume else None
-        changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)
-        run = earlier.id if earlier else secrets.token_hex(5)
-        folder = self._folder or default_runs_folder(store.where)
-        keeper = StoreKeeper(store, writer, run, self.project, self.name, folder)
-        if earlier is None:
-            keeper.create(config, collect(self._seed))
-        return keeper, earlier, changed
+    @contextlib.contextmanager
+    def _claimed(self, store: RunStore, writer: StoreWriter) -> Generator[tuple[StoreKeeper, RunRow | None, list[str]]]:
+        """Find the search in the store, or create it there, and keep other launchers from it.
 
-    def _open(self, store: RunStore, writer: StoreWriter) -> tuple[SearchBook, StoreKeeper]:
-        """Find the search and its book in the store, or create them there."""
-        keeper, earlier, changed = self._kept(store, writer)
-        book, run = self._book(keeper.line), keeper.run
+        Yields:
+            Its keeper; the search as it was, if it goes on; and which settings have changed since.
+        """
+        config = self._config()
+        found = unfinished_search(store, self.project, self.name) if self._resume else None
+        earlier, claim = found or (None, None)
+        try:
+            changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)
+            folder = self._folder or default_runs_folder(store.where)
+            if earlier is not None:  # where its checkpoints are
+                folder = Path(earlier.folder).parent
+            run = earlier.id if earlier else secrets.token_hex(8)
+            keeper = StoreKeeper(store, writer, run, self.project, self.name, folder)
+            if earlier is None:
+                claim = SearchClaim.on(folder / run)
+                keeper.create(config, collect(self._seed))
+            yield keeper, earlier, changed
+        finally:
+            writer.flush()  # so that the next one sees how it ended
+            if claim is not None:
+                claim.close()
+
+    def _begun(self, store: RunStore, keeper: StoreKeeper, earlier: RunRow | None, changed: list[str]) -> SearchBook:
+        """Return the book of the search, as far as it has come."""
+        book = self._book(keeper.line)
         if earlier is not None:
-            self._replay(book, lines_of(store, run), earlier.name, run)
+            self._replay(book, lines_of(store, keeper.run), earlier.name, keeper.run)
         keeper.begin()
         if earlier is not None:
             keeper.event("continued", "; ".join(["the search goes on", *changed]))
             book.suspended()
-        return book, keeper
+            keeper.go_on(book.trials)
+        return book
 
     def _replay(self, book: SearchBook, lines: Sequence[Line], name: str, run: str) -> None:
         try:
@@ -376,8 +411,8 @@ class Search:
 
     def _book(self, log: Callable[[Line], object]) -> SearchBook:
         return SearchBook(
-            self._scheduler,
-            self._sampler,
+            fresh(self._scheduler),
+            self._begun_sampler(),
             metrics=self.metrics,
             modes=self.modes,
             max_trials=self._trials,
@@ -385,6 +420,11 @@ class Search:
             first=self._first,
             log=log,
         )
+
+    def _begun_sampler(self) -> Sampler:
+        sampler = fresh(self._sampler)
+        sampler.begin(self.space, len(self.metrics), self._seed)
+        return sampler
 
     def _places(self, writer: StoreWriter, run: str) -> Places:
         if self._trials_in == "threads":
@@ -405,7 +445,7 @@ class Search:
         values = facts.hyperparameters
         suggesting = None
         if self._suggests:
-            suggesting = Suggesting(self._sampler, book.observed, dict(values), dict(facts.suggested))
+            suggesting = Suggesting(book.sampler, book.observed, dict(values), dict(facts.suggested))
         return TrialTask(
             trial=begin.trial,
             run=run,
@@ -445,13 +485,12 @@ def default_runs_folder(store: str) -> Path:
     return settings.data_folder(os.environ) / "runs" if "://" in store else Path(store).parent / "runs"
 
 
-def running_words(running: SearchRun, why: str) -> str:
+def words_at_the_end(book: SearchBook, state: str, why: str) -> str:
     """Return what is said when a search ends."""
-    book = running.book
-    num_left = sum(not trial.state.is_final for trial in book.trials)
-    if running.why_stopping:
-        return f"paused ({why}); {num_left} trials wait: run the same command to go on"
-    return f"ended: {why}" if why else f"complete: {len(book.trials)} trials"
+    if state == records.PAUSED:
+        num_left = sum(not trial.state.is_final for trial in book.trials)
+        return f"paused ({why}); {counted(num_left, 'trial')} left: run the same command to go on"
+    return f"ended: {why}" if why else f"complete: {counted(len(book.trials), 'trial')}"
 
 
 __all__ = ["Search"]

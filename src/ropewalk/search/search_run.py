@@ -15,8 +15,9 @@ from typing import Protocol
 
 from ropewalk.errors import SearchFailed
 from ropewalk.processes.interrupts import interrupts_deferred
-from ropewalk.search.book import Begin, Broken, Instruction, Retries, SearchBook, StopTrial, TrialFacts
+from ropewalk.search.book import Begin, Broken, Instruction, Retries, SearchBook, StopTrial, TrialFacts, TrialState
 from ropewalk.search.places import (
+    AttemptBegun,
     AttemptDied,
     AttemptEvent,
     AttemptReported,
@@ -89,7 +90,8 @@ class _UnderWay:
     """An attempt that a place works on."""
 
     task: TrialTask
-    heard: float
+    heard: float | None = None
+    """When it last reported something, or began; None: no process works on it yet."""
     killed_for: str = ""
     """Why it was killed by this search; empty if it was not."""
     stopped_for: str = ""
@@ -139,10 +141,12 @@ class SearchRun:
             try:
                 with interrupts_deferred:
                     self._fill()
-                if not self._under_way:
-                    return
-                event = self._places.next_event(_LOOK_S)
-                with interrupts_deferred:
+                    if not self._under_way:
+                        self._note_held()
+                        return
+                self._places.wait(_LOOK_S)
+                with interrupts_deferred:  # an event that was taken must not be lost
+                    event = self._places.next_event()
                     if event is not None:
                         self._take(event)
                     self._look()
@@ -157,9 +161,15 @@ class SearchRun:
     def _fill(self) -> None:
         while len(self._under_way) < self._places.num and (begin := self.book.begin_next()) is not None:
             task = self._make_task(begin)
-            self._under_way[begin.trial] = _UnderWay(task, self._clock())
+            self._under_way[begin.trial] = _UnderWay(task)
             self._keeper.begun(task, self.book.trials[begin.trial])
             self._places.begin(task)
+
+    def _note_held(self) -> None:
+        """The search is not complete while a user has trials paused."""
+        held = [trial for trial in self.book.trials if trial.state is TrialState.WAITING]
+        if held and not self.why_stopping:
+            self.why_stopping = f"a user has paused trial {', '.join(str(trial.number) for trial in held)}"
 
     # --- what attempts say --------------------------------------------------------------------------------------------
 
@@ -168,6 +178,8 @@ class SearchRun:
         if attempt is None or attempt.task.attempt != event.attempt:
             return  # the report of an attempt whose outcome has come already
         match event:
+            case AttemptBegun():
+                attempt.heard = self._clock()
             case AttemptReported(trial, _, step, values):
                 attempt.heard = self._clock()
                 self._carry_out(self.book.reported(trial, step, values))
@@ -176,10 +188,16 @@ class SearchRun:
                 self.book.suggested(trial, values, distributions)
             case AttemptReturned(trial, _, outcome):
                 del self._under_way[trial]
-                self._ended(attempt, outcome)
+                try:
+                    self._ended(attempt, outcome)
+                finally:  # also if the search ends with it
+                    self._keeper.changed(self.book.trials[trial])
             case AttemptDied(trial, _, cause, failure_class):
                 del self._under_way[trial]
-                self._died(attempt, cause, failure_class)
+                try:
+                    self._died(attempt, cause, failure_class)
+                finally:
+                    self._keeper.changed(self.book.trials[trial])
 
     def _ended(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
         trial = attempt.task.trial
@@ -193,14 +211,23 @@ class SearchRun:
             case "paused":
                 self.book.paused(trial, outcome.step)
             case "stopped" if not facts.is_asked_to_stop:
-                self.book.stopped(trial, attempt.stopped_for or "it was asked to")
+                self._was_stopped(attempt, outcome)
             case "failed":
                 self._failed(attempt, outcome.cause, outcome.failure_class, Retries.IF_NEW)
             case "done" if facts.values is None:
                 self._has_no_metric(attempt, outcome)
             case _:
                 self._carry_out(self.book.ended(trial))
-        self._keeper.changed(facts)
+
+    def _was_stopped(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
+        """An attempt has stopped as asked: by a user, or because it is a thread, which cannot be killed."""
+        trial = attempt.task.trial
+        if attempt.killed_for and not attempt.stopped_for and self._kill_at is not None:
+            self.book.paused(trial, outcome.step)
+        elif attempt.killed_for and not attempt.stopped_for:
+            self._failed(attempt, attempt.killed_for, "silent", Retries.IF_NEW)
+        else:
+            self.book.stopped(trial, attempt.stopped_for or "it was asked to")
 
     def _has_no_metric(self, attempt: _UnderWay, outcome: TrialOutcome) -> None:
         names = " and ".join(map(repr, self.book.metrics))
@@ -214,7 +241,6 @@ class SearchRun:
         first = not any(facts.values for facts in self.book.trials)
         self._carry_out(self.book.failed(attempt.task.trial, why, "no metric", Retries.NEVER))
         if first:
-            self._keeper.changed(self.book.trials[attempt.task.trial])
             raise SearchFailed(why)
 
     def _died(self, attempt: _UnderWay, cause: str, failure_class: str) -> None:
@@ -229,7 +255,6 @@ class SearchRun:
             self._failed(attempt, cause, "silent", Retries.IF_NEW)
         else:
             self._failed(attempt, cause, failure_class, Retries.ALWAYS)
-        self._keeper.changed(facts)
 
     def _failed(self, attempt: _UnderWay, cause: str, failure_class: str, retries: Retries) -> None:
         found = findings(self._limits.log_policies, cause.splitlines())
@@ -269,7 +294,7 @@ class SearchRun:
                 continue
             if self._kill_at is not None and now > self._kill_at:
                 self._kill(attempt, f"it did not reach its next step within {GRACE_S:g} s after the search was ended")
-            elif limits.silent_s is not None and now - attempt.heard > limits.silent_s:
+            elif limits.silent_s is not None and attempt.heard is not None and now - attempt.heard > limits.silent_s:
                 names = ", ".join(self.book.metrics)
                 self._kill(attempt, f"it has not reported {names} for {limits.silent_s:g} s (silent_s)")
 
@@ -277,8 +302,12 @@ class SearchRun:
         """Begin nothing more, and have everything under way pause."""
         self.book.is_stopping, self.why_stopping = True, why
         self._kill_at = self._clock() + GRACE_S
-        for attempt in self._under_way.values():
+        for trial, attempt in list(self._under_way.items()):
             self._places.request(attempt.task, Request.PAUSE)
+            if attempt.heard is None:  # it may wait for a process for hours
+                del self._under_way[trial]
+                self.book.paused(trial, self.book.trials[trial].step)
+                self._keeper.changed(self.book.trials[trial])
 
     def _kill(self, attempt: _UnderWay, why: str) -> None:
         attempt.killed_for = why

@@ -55,7 +55,7 @@ class SearchSpace:
 
     def __init__(self, parameters: Mapping[str, Any], constraints: Sequence[Constraint | str] = ()) -> None:
         self.parameters: Mapping[str, Hyperparameter] = {each.name: each for each in in_order_of_conditions(parameters)}
-        self.constraints = Constraints(constraints, self.parameters)
+        self.constraints: Constraints = Constraints(constraints, self.parameters)
 
     @classmethod
     def from_toml(cls, path: Path | str) -> SearchSpace:

@@ -15,6 +15,7 @@ from typing import Any
 from ropewalk.errors import SearchInvalid, StoreError
 from ropewalk.search.book import Line, TrialFacts, TrialState
 from ropewalk.search.results import run_of_trial
+from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_run import SearchRequest
 from ropewalk.search.trial_task import TrialTask
 from ropewalk.tracking import records
@@ -76,6 +77,10 @@ class StoreKeeper:
         """This process owns the search from now on."""
         self._put(this_process())
         self._put(StateIs(records.RUNNING, time.time()))
+
+    def go_on(self, trials: Sequence[TrialFacts]) -> None:
+        """Take requests for trials of an earlier launcher, which have not ended."""
+        self._open |= {run_of_trial(self.run, each.number): each.number for each in trials if not each.state.is_final}
 
     def heartbeat(self) -> None:
         """Say that the search still runs."""
@@ -151,11 +156,20 @@ class StoreKeeper:
         self._sink.put(self.run, record)
 
 
-def unfinished_search(store: RunStore, project: str, name: str) -> RunRow | None:
-    """Return the newest search of this name that can go on; None if there is none."""
-    rows = store.runs(project=project, kind="search", states=_UNFINISHED, order="created")
-    named = [row for row in rows if row.name == name]
-    return max(named, key=lambda row: row.created, default=None)
+def unfinished_search(store: RunStore, project: str, name: str) -> tuple[RunRow, SearchClaim] | None:
+    """Claim the newest search of this name that can go on, and on which no other launcher works.
+
+    Returns:
+        The search and the claim; None if there is none.
+    """
+    rows = store.runs(project=project, kind="search", states=_UNFINISHED, order="-created")
+    for row in rows:
+        if row.name == name and (claim := SearchClaim.on(Path(row.folder))) is not None:
+            now = store.run(row.id)  # another launcher may have gone on with it, and ended, since it was found
+            if now.state in _UNFINISHED:
+                return now, claim
+            claim.close()
+    return None
 
 
 def lines_of(store: RunStore, run: str) -> list[Line]:

@@ -224,7 +224,7 @@ class TrialRun(Run):
         self._suggestions: Suggestions | None = None
         if task.suggesting is not None:
             self._suggestions = task.suggesting.suggestions(task.trial)
-        self.trial = task.trial
+        self.trial: int = task.trial
         """Number of the trial in its search, from 0."""
 
     def steps(self, total: int | None = None, *, start: int | None = None) -> Iterator[int]:

@@ -14,6 +14,7 @@ rung counts with its last score; neither is promoted.
 
 from __future__ import annotations
 
+from ropewalk.search.schedulers.rungs import Bracket
 from ropewalk.search.schedulers.scheduler import (
     FINISHED,
     GO_ON,
@@ -53,8 +54,8 @@ class ASHA(Scheduler):
     def __init__(self, *, R: float, r: float = 1, eta: float = 4, s: int = 0, max_brackets: int = 1) -> None:
         self._eta = eta
         self._all = SideBySide(r, R, eta, s, max_brackets)
-        self.brackets = tuple(self._all.brackets)
-        self.max_steps = self.brackets[0].rungs[-1].budget
+        self.brackets: tuple[Bracket, ...] = tuple(self._all.brackets)
+        self.max_steps: float | None = self.brackets[0].rungs[-1].budget
 
     def next(self) -> StartTrial | PromoteTrial | Wait:
         for bracket in self.brackets:

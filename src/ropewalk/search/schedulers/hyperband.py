@@ -56,7 +56,7 @@ class Hyperband(Scheduler):
     def __init__(self, *, R: float, r: float = 1, eta: float = 3, iterations: int | None = 1) -> None:
         self._R, self._eta = R, eta
         self._num_rates = len(budgets_from(r, R, eta))
-        self.max_steps = R
+        self.max_steps: float | None = R
         repeats = math.inf if iterations is None else checked_count("iterations", iterations, 1)
         self._num_brackets = self._num_rates * repeats
         self._brackets: list[Bracket] = []

@@ -1,0 +1,100 @@
+"""Attempts in workers of a pool: what is asked of one before a process works on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.search.places import (
+    AttemptBegun,
+    AttemptDied,
+    AttemptEvent,
+    AttemptReturned,
+    AttemptSuggested,
+    PoolPlaces,
+    TrialRecords,
+)
+from ropewalk.search.trial_task import SUGGESTED, Request, TrialTask
+from ropewalk.tracking.checkpoints import CheckpointPolicy
+from ropewalk.tracking.records import EventHappened
+from tests.search import functions
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+
+class Nowhere:
+    """A sink that keeps nothing."""
+
+    def put(self, run: str, record: Any) -> None: ...
+
+    def flush(self, timeout_s: float) -> bool:
+        return True
+
+
+@pytest.fixture
+def places() -> Iterator[PoolPlaces]:
+    """One worker, which waits in trials for a file."""
+    made = PoolPlaces(functions.waits_for_a_file, 1, Nowhere(), name="search-places")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Callable[[int], TrialTask]:
+    """Makes tasks; the tokens are their trials and one."""
+
+    def make(trial: int) -> TrialTask:
+        values, policy = {"file": str(tmp_path / "go")}, CheckpointPolicy()
+        folder = tmp_path / str(trial)
+        return TrialTask(trial, str(trial), 1, trial + 1, values, ("score",), None, None, "", "", folder, 0, policy)
+
+    return make
+
+
+def events(places: PoolPlaces, number: int) -> list[AttemptEvent]:
+    """That many events, as they come."""
+    found: list[AttemptEvent] = []
+    while len(found) < number:
+        places.wait(60.0)
+        found += [event] if (event := places.next_event()) else []
+    return found
+
+
+def test_an_attempt_that_is_killed_before_it_begins_never_ends_in_another_way(
+    places: PoolPlaces, task: Callable[[int], TrialTask], tmp_path: Path
+) -> None:
+    places.begin(task(0))
+    assert isinstance(events(places, 1)[0], AttemptBegun)
+    places.begin(task(1))
+    places.kill(task(1))
+    places.request(task(1), Request.PAUSE)  # comes too late
+    (tmp_path / "go").touch()
+    assert {(type(event), event.trial) for event in events(places, 3)} == {
+        (AttemptReturned, 0),
+        (AttemptBegun, 1),
+        (AttemptDied, 1),
+    }
+
+
+def test_what_is_asked_before_an_attempt_begins_is_asked_when_it_does(
+    places: PoolPlaces, task: Callable[[int], TrialTask], tmp_path: Path
+) -> None:
+    places.begin(task(0))
+    events(places, 1)
+    places.begin(task(1))
+    places.request(task(1), Request.STOP)
+    (tmp_path / "go").touch()
+    returned = [event for event in events(places, 3) if isinstance(event, AttemptReturned)]
+    assert {event.trial: event.outcome.outcome for event in returned} == {0: "done", 1: "stopped"}
+
+
+def test_an_event_of_the_user_that_is_called_like_ours_does_no_harm(task: Callable[[int], TrialTask]) -> None:
+    found: list[AttemptEvent] = []
+    records = TrialRecords(Nowhere(), "search", lambda task, process: None, found.append)
+    records.expect(task(0))
+    records.put("0", EventHappened(SUGGESTED, "take this", 0.0))
+    records.put("0", EventHappened(SUGGESTED, "y", 0.0, {"values": {"y": 1}, "distributions": {"y": {}}}))
+    assert found == [AttemptSuggested(0, 1, {"y": 1}, {"y": {}})]

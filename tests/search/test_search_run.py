@@ -1,0 +1,183 @@
+"""The loop of a search with places that do as a test says: interruptions, killed threads, and users that pause."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ropewalk.population.hyperparameters import Uniform
+from ropewalk.search.book import Begin, SearchBook, TrialState
+from ropewalk.search.places import AttemptBegun, AttemptReported, AttemptReturned, Places
+from ropewalk.search.samplers.random import RandomSampler
+from ropewalk.search.schedulers import NoScheduler
+from ropewalk.search.search_run import GRACE_S, SearchLimits, SearchRequest, SearchRun
+from ropewalk.search.space import SearchSpace
+from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
+from ropewalk.tracking.checkpoints import CheckpointPolicy
+
+
+class PlannedPlaces(Places):
+    """One place, in which a test is the trial.
+
+    Args:
+        steps: each is called once, when the search waits.
+        has_processes: whether attempts begin at once, and not never.
+    """
+
+    def __init__(self, steps: Sequence[Any], *, has_processes: bool = True) -> None:
+        super().__init__()
+        self._has_processes = has_processes
+        self.num, self._steps = 1, list(steps)
+        self.begun: list[TrialTask] = []
+        self.asked: list[Request | None] = []
+
+    def begin(self, task: TrialTask) -> None:
+        self.begun.append(task)
+        if self._has_processes:
+            self._tell(AttemptBegun(task.trial, task.attempt))
+
+    def request(self, task: TrialTask, request: Request) -> None:
+        self.asked.append(request)
+
+    def kill(self, task: TrialTask) -> None:
+        self.asked.append(None)
+
+    def close(self) -> None: ...
+
+    def wait(self, timeout_s: float) -> None:
+        if not self._events.empty():
+            return
+        assert self._steps, "the search waits for ever"
+        self._steps.pop(0)(self)
+
+    def report(self, step: float, value: float) -> None:
+        task = self.begun[-1]
+        self._tell(AttemptReported(task.trial, task.attempt, step, (value,)))
+
+    def end(self, outcome: Any, step: float = 0.0) -> None:
+        task = self.begun[-1]
+        self._tell(AttemptReturned(task.trial, task.attempt, TrialOutcome(outcome, step)))
+
+
+class SilentKeeper:
+    """Keeps nothing; has what a user asks for.
+
+    Args:
+        requests: what is asked for at each look.
+    """
+
+    def __init__(self, requests: Sequence[Sequence[SearchRequest]] = ()) -> None:
+        self._requests = list(requests)
+        self.answers: list[tuple[int, bool]] = []
+
+    def begun(self, *facts: Any) -> None: ...
+
+    def changed(self, *facts: Any) -> None: ...
+
+    def died(self, *facts: Any) -> None: ...
+
+    def labelled(self, *facts: Any) -> None: ...
+
+    def requests(self) -> Sequence[SearchRequest]:
+        return self._requests.pop(0) if self._requests else ()
+
+    def answer(self, request: SearchRequest, ok: bool, text: str) -> None:
+        self.answers.append((request.number, ok))
+
+
+class Clock:
+    """Seconds that a test lets pass."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def forward(self, seconds: float) -> Any:
+        def step(places: PlannedPlaces) -> None:
+            self.now += seconds
+
+        return step
+
+
+def running(places: PlannedPlaces, clock: Clock, keeper: SilentKeeper | None = None, **limits: Any) -> SearchRun:
+    """A search of one trial."""
+    sampler = RandomSampler()
+    sampler.begin(SearchSpace({"x": Uniform(0, 1)}), 1, 0)
+    book = SearchBook(NoScheduler(), sampler, metrics=["score"], modes=["max"], max_trials=1)
+
+    def task(begin: Begin) -> TrialTask:
+        return TrialTask(
+            begin.trial, "r", begin.attempt, begin.attempt, {}, ("score",), None, None, "", "", Path(), 0,
+            CheckpointPolicy(),
+        )  # fmt: skip
+
+    return SearchRun(book, places, keeper or SilentKeeper(), SearchLimits(**limits), task, clock=clock)
+
+
+def interrupt(places: PlannedPlaces) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_event_that_has_come_when_ctrl_c_strikes_is_not_lost() -> None:
+    def report_and_interrupt(places: PlannedPlaces) -> None:
+        places.report(1, 0.5)
+        places.end("paused", 1.0)
+        raise KeyboardInterrupt
+
+    search = running(places := PlannedPlaces([report_and_interrupt, lambda places: None, lambda places: None]), Clock())
+    search.run()
+    assert search.why_stopping == "Ctrl-C" and places.asked == [Request.PAUSE]
+    assert search.book.trials[0].values == (0.5,)
+
+
+def test_a_second_ctrl_c_ends_the_search_at_once() -> None:
+    search = running(places := PlannedPlaces([interrupt, interrupt]), Clock())
+    with pytest.raises(KeyboardInterrupt):
+        search.run()
+    assert places.asked == [Request.PAUSE]
+
+
+def test_a_thread_that_had_to_be_stopped_when_the_search_was_interrupted_goes_on_with_it() -> None:
+    clock = Clock()
+    steps = [interrupt, clock.forward(GRACE_S + 1), lambda places: places.end("stopped", 3.0)]
+    search = running(places := PlannedPlaces(steps), clock)
+    search.run()
+    assert places.asked == [Request.PAUSE, None]
+    assert search.book.trials[0].state is TrialState.WAITING
+
+
+def test_a_silent_thread_that_had_to_be_stopped_has_failed() -> None:
+    clock = Clock()
+    end = [clock.forward(6.0), lambda places: places.end("stopped")]
+    search = running(PlannedPlaces(end + end), clock, silent_s=5.0)
+    search.run()
+    trial = search.book.trials[0]
+    assert trial.state is TrialState.FAILED and trial.attempts == 2
+    assert "has not reported score for 5 s" in trial.why
+
+
+def test_a_search_with_a_trial_that_a_user_has_paused_is_not_complete() -> None:
+    clock, keeper = Clock(), SilentKeeper([[SearchRequest(7, 0, "pause")]])
+    steps = [clock.forward(1.0), lambda places: places.end("paused", 1.0)]
+    search = running(places := PlannedPlaces(steps), clock, keeper)
+    search.run()
+    assert keeper.answers == [(7, True)] and places.asked == [Request.PAUSE]
+    assert search.why_stopping == "a user has paused trial 0"
+
+
+def test_a_trial_that_waits_for_a_process_is_not_silent() -> None:
+    clock = Clock()
+    steps = [clock.forward(100.0), clock.forward(100.0), interrupt]
+    search = running(places := PlannedPlaces(steps, has_processes=False), clock, silent_s=5.0)
+    search.run()
+    assert None not in places.asked
+
+
+def test_a_search_that_is_interrupted_while_it_waits_for_processes_ends_at_once() -> None:
+    search = running(PlannedPlaces([interrupt], has_processes=False), Clock())
+    search.run()
+    assert search.why_stopping == "Ctrl-C" and search.book.trials[0].state is TrialState.WAITING
