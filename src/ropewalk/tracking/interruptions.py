@@ -7,6 +7,7 @@ ends without a traceback, with an exit code that tells a shell that it is not do
 from __future__ import annotations
 
 import traceback
+from typing import Any, ClassVar
 
 from ropewalk.tracking.records import DONE, FAILED, PAUSED, STOPPED
 
@@ -23,12 +24,13 @@ class RunInterrupted(SystemExit):
         step: the last complete step.
     """
 
-    exit_code = 1
+    exit_code: ClassVar[int] = 1
 
     def __init__(self, why: str, step: float = 0) -> None:
         super().__init__(why, step)
-        self.why, self.step = why, step
-        self.code = self.exit_code
+        self.why: str = why
+        self.step: float = step
+        self.code: str | int | None = self.exit_code
 
     def __str__(self) -> str:
         return self.why
@@ -41,25 +43,25 @@ class RunPaused(RunInterrupted):
         checkpoint_step: the step of that checkpoint; 0 if there is none.
     """
 
-    exit_code = 75
+    exit_code: ClassVar[int] = 75
     """EX_TEMPFAIL of sysexits.h: try again later."""
 
     def __init__(self, why: str, step: float = 0, checkpoint_step: float = 0) -> None:
         super().__init__(why, step)
-        self.args = why, step, checkpoint_step
-        self.checkpoint_step = checkpoint_step
+        self.args: tuple[Any, ...] = (why, step, checkpoint_step)
+        self.checkpoint_step: float = checkpoint_step
 
 
 class RunStopped(RunInterrupted):
     """The run was asked to stop."""
 
-    exit_code = 130
+    exit_code: ClassVar[int] = 130
 
 
 class RunTerminated(RunInterrupted):
     """The process of the run received SIGTERM."""
 
-    exit_code = 143
+    exit_code: ClassVar[int] = 143
 
 
 def outcome_of(error: BaseException | None) -> tuple[str, str]:

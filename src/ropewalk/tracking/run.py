@@ -80,7 +80,7 @@ class Run:
     ) -> None:
         self._identity, self._sink, self._id = identity, sink, identity.id
         self._put_record = sink.put
-        self.config = RunConfig(config, lambda values: self._put(ConfigIs(values)))
+        self.config: RunConfig = RunConfig(config, lambda values: self._put(ConfigIs(values)))
         """Hyperparameters and other settings, read like a dictionary; `config.update` adds and replaces."""
         self._checkpoints = RunCheckpoints(identity, checkpoints or CheckpointPolicy(), self._put, self._warn_once)
         self._scores = self._checkpoints.policy.best is not None
