@@ -237,6 +237,17 @@ def test_a_stream_of_which_insertions_are_missing_is_refused_with_both_numbers()
     assert server.info()["queue"].inserts == 1
 
 
+def test_an_insertion_that_waits_for_one_that_was_lost_is_told_by_a_later_call() -> None:
+    """A call repeated after a restart knows less of what was acknowledged than later ones: it once waited for ever."""
+    server = ReplayServer([queue(8)])
+    server.insert(insertion(0))  # the checkpoint; insertion 1 was acknowledged after it, and lost
+    repeated = Waiting(lambda: server.insert_many([insertion(2)], 1))
+    with pytest.raises(StreamLost, match="insertion 3 of stream 0#0 came, and replay has the insertions before 1 only"):
+        server.insert_many([insertion(3)], 2)
+    with pytest.raises(StreamLost, match="insertion 2 of stream 0#0 came, and replay has the insertions before 1 only"):
+        repeated.join()
+
+
 def test_the_next_life_of_an_actor_ends_the_stream_of_the_one_before() -> None:
     server = ReplayServer([queue(8)])
     kept = insertion(0, run_id="2#0")

@@ -69,6 +69,8 @@ class ReplayServer:
         self._lines = WaitingLines(self._names)
         self._in_order: WeakValueDictionary[str, threading.Condition] = WeakValueDictionary()
         """By run id, told when an insertion of the stream was done; only where a later one waits for it."""
+        self._acknowledged: dict[str, int] = {}
+        """By run id, the number of insertions of which the caller has the answers, here or from a lost life."""
         self._snapshot: ReplaySnapshot | None = None
         self._sampling_has_ended = False
         self._lives: dict[str, str] = {}
@@ -123,6 +125,7 @@ class ReplayServer:
         """Drop the rows that no item refers to: no more insertions of this stream will come."""
         with self._lock:
             self._tables.end_stream(run_id)
+            self._acknowledged.pop(run_id, None)
             self._stream_ended_at = time.monotonic()
 
     def _insert(self, insertion: Insertion, acknowledged: int) -> bool:
@@ -145,12 +148,24 @@ class ReplayServer:
 
     def _wait_for_turn_in_stream(self, run_id: str, sequence: int, acknowledged: int) -> bool:
         """Wait until the insertion before this one was done; returns False if this one was, too."""
+        # A call that is repeated after a restart says what was acknowledged when it was made. What later calls of the
+        # stream say shows whether the insertion before it still comes.
+        if acknowledged > self._acknowledged.get(run_id, 0):
+            self._acknowledged[run_id] = acknowledged
+            if (waiting := self._in_order.get(run_id)) is not None:
+                waiting.notify_all()
+
+        def is_lost() -> bool:
+            return self._tables.next_sequence(run_id) < min(self._acknowledged.get(run_id, 0), sequence)
 
         def has_come() -> bool:
             return self._tables.next_sequence(run_id) >= sequence
 
-        expected = self._tables.next_sequence(run_id)
-        if expected < min(acknowledged, sequence):
+        if not (has_come() or is_lost()):
+            in_order = self._in_order.setdefault(run_id, threading.Condition(self._lock))
+            rw.wait_for(in_order, lambda: has_come() or is_lost())
+        if is_lost():
+            expected = self._tables.next_sequence(run_id)
             raise StreamLost(
                 f"insertion {sequence} of stream {run_id} came, and replay has the insertions before {expected} only; "
                 "it was lost and has an older state, or none: begin a new stream, with the rows that are still needed",
@@ -158,8 +173,6 @@ class ReplayServer:
                 expected=expected,
                 sequence=sequence,
             )
-        if not has_come():
-            rw.wait_for(self._in_order.setdefault(run_id, threading.Condition(self._lock)), has_come)
         return self._tables.next_sequence(run_id) <= sequence
 
     def _begin_life(self, run_id: str) -> None:
@@ -170,6 +183,7 @@ class ReplayServer:
             self._lives[group] = run_id
             if before is not None:
                 self._tables.end_stream(before)
+                self._acknowledged.pop(before, None)
 
     # Sampling
 
