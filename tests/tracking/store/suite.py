@@ -253,6 +253,14 @@ class Records:
 class MetricsInBlocks:
     """Metrics, and the blocks that they are stored in."""
 
+    def test_points_of_two_processes_are_in_the_order_of_their_times(self, store: RunStore) -> None:
+        begin(store)
+        store.apply(of("r1", *logged("loss", [0.3, 0.2], first=3)))  # of the second, whose records were faster
+        store.apply(of("r1", *logged("loss", [0.5, 0.4])))
+        assert list(store.points("r1", "loss").values) == [0.5, 0.4, 0.3, 0.2]
+        (series,) = store.series("r1")
+        assert (series.last, series.last_step, series.last_time, series.count) == (0.2, 4, NOW + 4, 4)
+
     def test_numbers_come_back_as_they_were(self, store: RunStore) -> None:
         begin(store)
         values = [0.1, nan, inf, -inf, 5e-324, -0.0, 1e308]
@@ -323,9 +331,9 @@ class MetricsInBlocks:
         for step in range(FAN - 1):
             store.apply(of("r1", *logged("x", [step], first=step), *logged("y", [step], first=step)))
         assert num_blocks(store) == 2 * (FAN - 1)
-        store.apply(of("r1", *logged("x", [99.0]), StateIs("paused", NOW)))
+        store.apply(of("r1", *logged("x", [99.0], first=FAN), StateIs("paused", NOW)))
         assert num_blocks(store) == 2
-        store.apply(of("r1", StateIs("running", NOW), *logged("x", [100.0])))
+        store.apply(of("r1", StateIs("running", NOW), *logged("x", [100.0], first=FAN + 1)))
         assert store.points("r1", "x").values.tolist() == [*range(FAN - 1), 99, 100]
 
     def test_merging_after_another_process_has_merged_keeps_the_order(

@@ -28,7 +28,7 @@ _FORMAT = b"\x01"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Points:
-    """Points of a series, in the order in which they were logged.
+    """Points of a series, in the order of their times.
 
     Attributes:
         steps: float64, shape (n,).
@@ -42,6 +42,16 @@ class Points:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def in_order(self) -> Points:
+        """Return the points in the order of their times, those of one time in the order in which they came.
+
+        They come so from one process; of two that work on a run one after the other, the last of the first may come
+        after the first of the second.
+        """
+        if len(self) < 2 or bool(np.all(self.times[1:] >= self.times[:-1])):
+            return self
+        return self[np.argsort(self.times, kind="stable")]
 
     def __getitem__(self, chosen: slice | NDArray[np.int64]) -> Points:
         return Points(self.steps[chosen], self.times[chosen], self.values[chosen])

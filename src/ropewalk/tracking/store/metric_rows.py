@@ -195,10 +195,15 @@ def _totals(facts: RowMapping, added: Points) -> dict[str, Any]:
         "total": facts["total"],
         "least": facts["least"],
         "greatest": facts["greatest"],
-        "last": to_number(float(values[-1])),
-        "last_step": to_number(float(added.steps[-1])),
-        "last_time": to_number(float(added.times[-1])),
     }
+    newest = len(values) - 1 - int(np.argmax(added.times[::-1]))
+    # Of two processes that write a run one after the other, the records of the first may come last.
+    if facts["last_time"] is None or not added.times[newest] < from_number(facts["last_time"]):
+        totals["last"] = to_number(float(values[newest]))
+        totals["last_step"] = to_number(float(added.steps[newest]))
+        totals["last_time"] = to_number(float(added.times[newest]))
+    else:
+        totals |= {name: facts[name] for name in ("last", "last_step", "last_time")}
     if len(known):
         least, greatest = float(known.min()), float(known.max())
         with np.errstate(over="ignore", invalid="ignore"):  # infinities of both signs

@@ -172,4 +172,4 @@ def read_points(connection: Connection, run: str, group: str, name: str) -> Poin
     """Return all points of a series; none if there is no such series."""
     chosen = (SERIES.c.run == run, SERIES.c.group == group, SERIES.c.name == name)
     query = select(BLOCKS.c.data).join(SERIES, SERIES.c.id == BLOCKS.c.series).where(*chosen).order_by(BLOCKS.c.start)
-    return unpack([bytes(data) for data in connection.execute(query).scalars()])
+    return unpack([bytes(data) for data in connection.execute(query).scalars()]).in_order()
