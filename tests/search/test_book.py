@@ -131,7 +131,8 @@ def test_the_best_trial_is_that_with_the_best_report_at_any_step_and_the_first_o
         book.begin_next()
         for step, value in enumerate(values, 1):
             book.reported(trial, step, [value])
-    assert book.best is book.trials[1] and book.best.best == 2.0 == book.trials[2].best
+    best = book.best
+    assert best is not None and best is book.trials[1] and best.best == 2.0 == book.trials[2].best
 
 
 def test_a_report_of_an_attempt_that_was_repeated_changes_nothing() -> None:
