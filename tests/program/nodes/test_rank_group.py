@@ -27,7 +27,8 @@ def train(scale):
     dist.init_process_group("gloo")
     value = torch.tensor([scale * (dist.get_rank() + 1)])
     dist.all_reduce(value)
-    print(json.dumps([dist.get_rank(), dist.get_world_size(), value.item()]), flush=True)
+    line = json.dumps([dist.get_rank(), dist.get_world_size(), value.item()]) + "\\n"
+    os.write(1, line.encode())  # at once: the other rank writes to the same pipe
     dist.destroy_process_group()
 
 other = os.fork()
