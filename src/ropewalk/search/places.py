@@ -16,7 +16,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, cast
 
 from ropewalk.engines.resources import Resources
@@ -173,7 +172,6 @@ class PoolPlaces(Places):
     ) -> None:
         super().__init__()
         self.num = num
-        self._work = partial(work_in_worker, train)
         self._processes: dict[int, str] = {}
         """Process of each attempt that has begun, by the attempt's token."""
         self._wanted: dict[int, Request | None] = {}
@@ -187,6 +185,12 @@ class PoolPlaces(Places):
                 self.pool = Pool(
                     num, session=self._session, resources=resources, preload=preload, at_most_once=True, name=name
                 )
+                try:
+                    self._train = self.pool.put(train)  # pickled once, and not for each attempt
+                except BaseException:
+                    self.pool.terminate()
+                    self.pool.join()
+                    raise
             except BaseException:
                 self._records.close()
                 raise
@@ -210,7 +214,7 @@ class PoolPlaces(Places):
                 self._tell(error)
 
         try:
-            self.pool.apply_async(self._work, (task,), callback=returned, error_callback=failed)
+            self.pool.apply_async(work_in_worker, (self._train, task), callback=returned, error_callback=failed)
         except RopewalkError as error:
             self._tell(error)
 
