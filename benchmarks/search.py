@@ -9,7 +9,7 @@
 `short`: 200 trials of 50 ms on two workers, in turn with `Pool.map` over the same function, Optuna's `n_jobs=2`
 (threads with an in-memory study) and Ray Tune.
 
-`digits`: ASHA with twice as many configurations as random search, which trains each of them for 81 epochs: the share
+`digits`: ASHA with six times as many configurations as random search, which trains each of them for 81 epochs: the share
 of random search's epochs that all trials of ASHA take together, if ASHA has found the accuracy of random search's best
 trial; else infinity. The digit classifier is that of examples/search_digits.py, with two workers; mean of five seeds.
 """
@@ -105,7 +105,7 @@ def digits(bench: Bench) -> Iterator[Line]:
     shares: list[float] = []
     for seed in range(seeds):
         random = digits_searched(seed, trials, epochs, "none")
-        early = digits_searched(seed, 2 * trials, epochs, ASHA(R=epochs, eta=3))
+        early = digits_searched(seed, 6 * trials, epochs, ASHA(R=epochs, eta=3))
         target = random.best.best or 0.0
         shares.append(epochs_until(early, target) / sum(trial.step for trial in random))
     share = statistics.mean(shares)
