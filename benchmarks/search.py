@@ -9,9 +9,10 @@
 `short`: 200 trials of 50 ms on two workers, in turn with `Pool.map` over the same function, Optuna's `n_jobs=2`
 (threads with an in-memory study) and Ray Tune.
 
-`digits`: ASHA with six times as many configurations as random search, which trains each of them for 81 epochs: the share
-of random search's epochs that all trials of ASHA take together, if ASHA has found the accuracy of random search's best
-trial; else infinity. The digit classifier is that of examples/search_digits.py, with two workers; mean of five seeds.
+`digits`: ASHA with six times as many configurations as random search, which trains each of them for 81 epochs: the
+share of random search's epochs that all trials of ASHA take together, if ASHA has found the accuracy of random search's
+best trial; else infinity. The digit classifier is that of examples/search_digits.py, with two workers; mean of five
+seeds.
 """
 
 from __future__ import annotations
