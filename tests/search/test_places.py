@@ -17,6 +17,7 @@ from ropewalk.search.places import (
     PoolPlaces,
     TrialRecords,
 )
+from ropewalk.search.trial_pool import TrialWorkers
 from ropewalk.search.trial_task import SUGGESTED, Request, TrialTask
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.records import EventHappened
@@ -37,7 +38,7 @@ class Nowhere:
 @pytest.fixture
 def places() -> Iterator[PoolPlaces]:
     """One worker, which waits in trials for a file."""
-    made = PoolPlaces(functions.waits_for_a_file, 1, Nowhere(), name="search-places")
+    made = PoolPlaces(functions.waits_for_a_file, Nowhere(), TrialWorkers(1, "search-places"))
     yield made
     made.close()
 

@@ -18,13 +18,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, WorkerLost
-from ropewalk.pool.pool import Pool
 from ropewalk.processes.notifier import Notifier
 from ropewalk.processes.record_relay import RecordBatch
-from ropewalk.processes.session import Session
-from ropewalk.processes.shared_sessions import leased
+from ropewalk.search.trial_pool import TrialPool, TrialWorkers
 from ropewalk.search.trial_task import (
     SUGGESTED,
     ObjectiveNotes,
@@ -34,7 +31,6 @@ from ropewalk.search.trial_task import (
     work_in_worker,
     work_on,
 )
-from ropewalk.tracking.launcher_records import LauncherRecords
 from ropewalk.tracking.records import AttemptBegan, EventHappened, Metrics, Record, RecordSink
 
 Train = Callable[..., Any]
@@ -149,55 +145,26 @@ class PoolPlaces(Places):
 
     Args:
         train: the function of the search.
-        num: number of workers.
         sink: takes the records of all trials.
-        name: name of the pool, which no other has.
-        engine: where the workers run; None: the setting.
-        session: the session to use; None: the shared one of the engine.
-        resources: what each worker needs.
-        preload: modules that the workers share from the start.
+        workers: which workers.
     """
 
-    def __init__(
-        self,
-        train: Train,
-        num: int,
-        sink: RecordSink,
-        *,
-        name: str,
-        engine: str | None = None,
-        session: Session | None = None,
-        resources: Resources | None = None,
-        preload: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, train: Train, sink: RecordSink, workers: TrialWorkers) -> None:
         super().__init__()
-        self.num = num
+        self.num = workers.num
         self._processes: dict[int, str] = {}
         """Process of each attempt that has begun, by the attempt's token."""
         self._wanted: dict[int, Request | None] = {}
         """What is asked of attempts whose process is not known yet; None kills it."""
         self._lock = threading.Lock()
-        self._trials = TrialRecords(sink, name, self._began, self._tell)
-        self._session = leased(session, engine=engine)
+        self._trials = TrialRecords(sink, workers.name, self._began, self._tell)
+        # An attempt whose worker dies is the search's to repeat, from its checkpoint.
+        self._workers = TrialPool(workers, self._trials, self._trials.runs_of, at_most_once=True)
         try:
-            self._records = LauncherRecords(self._session.records.listen, self._trials, self._trials.runs_of)
-            try:
-                self.pool = Pool(
-                    num, session=self._session, resources=resources, preload=preload, at_most_once=True, name=name
-                )
-                try:
-                    self._train = self.pool.put(train)  # pickled once, and not for each attempt
-                except BaseException:
-                    self.pool.terminate()
-                    self.pool.join()
-                    raise
-            except BaseException:
-                self._records.close()
-                raise
+            self._train = self._workers.pool.put(train)  # pickled once, and not for each attempt
         except BaseException:
-            self._session.release()
+            self._workers.close()
             raise
-        self._is_closed = False
 
     def begin(self, task: TrialTask) -> None:
         self._trials.expect(task)
@@ -214,7 +181,9 @@ class PoolPlaces(Places):
                 self._tell(error)
 
         try:
-            self.pool.apply_async(work_in_worker, (self._train, task), callback=returned, error_callback=failed)
+            self._workers.pool.apply_async(
+                work_in_worker, (self._train, task), callback=returned, error_callback=failed
+            )
         except RopewalkError as error:
             self._tell(error)
 
@@ -229,12 +198,7 @@ class PoolPlaces(Places):
             self._kill(process, task.token)
 
     def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self.pool.terminate()
-            self.pool.join()
-            self._records.close()
-            self._session.release()
+        self._workers.close()
 
     def _began(self, task: TrialTask, process: str) -> None:
         """Note which process works on an attempt; from the loop's thread."""
@@ -259,12 +223,12 @@ class PoolPlaces(Places):
             with self._lock:
                 is_under_way = token in self._processes
             if is_under_way:  # else the process may work on another trial by now
-                self._session.processes.signal(process, signal.SIGKILL)
+                self._workers.session.processes.signal(process, signal.SIGKILL)
 
-        self._session.loop.call_soon(kill)
+        self._workers.session.loop.call_soon(kill)
 
     def _send(self, process: str, token: int, request: Request) -> None:
-        self._session.processes.request(process, request.word(token))
+        self._workers.session.processes.request(process, request.word(token))
 
     def _forget(self, task: TrialTask) -> None:
         with self._lock:

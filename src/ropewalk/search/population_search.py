@@ -10,13 +10,12 @@ have ended as there are members; intervals after it are trained again.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ropewalk.engines.resources import Resources
 from ropewalk.errors import EvaluationFailed, SearchFailed, SearchInvalid
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
@@ -24,8 +23,6 @@ from ropewalk.population.algorithms.pbt import PBT
 from ropewalk.population.algorithms.pbt_history import Mutation
 from ropewalk.population.evaluating import RunResult, evaluate
 from ropewalk.population.rows import Row
-from ropewalk.processes.session import Session
-from ropewalk.processes.shared_sessions import leased
 from ropewalk.search.book import Mode, TrialFacts, TrialState
 from ropewalk.search.member_run import NOTHING_TO_COMPARE, TrainMember
 from ropewalk.search.places import TrialRecords
@@ -33,8 +30,8 @@ from ropewalk.search.results import SearchResults, TrialResult, run_of_trial
 from ropewalk.search.schedulers.population_training import PopulationTraining
 from ropewalk.search.space import SearchSpace
 from ropewalk.search.store_keeper import StoreKeeper
+from ropewalk.search.trial_pool import TrialPool, TrialWorkers
 from ropewalk.tracking import records
-from ropewalk.tracking.launcher_records import LauncherRecords
 from ropewalk.tracking.observed_run import ObservedRun
 from ropewalk.tracking.records import ConfigIs, EventHappened, Record
 from ropewalk.tracking.run import Run, RunIdentity
@@ -216,46 +213,27 @@ class PopulationSearch:
 
 
 class MemberPlaces:
-    """A pool whose workers train members, and the way of their records to the store.
+    """Workers that train members, and the way of their records to the store.
 
     Args:
-        num: number of workers.
+        workers: which workers; there are no more than members.
         sink: takes the records of all members.
         train: trains them.
         population: number of members.
-        name: name of the pool, which no other has.
-        engine: where the workers run; None: the setting.
-        session: the session to use; None: the shared one of the engine.
-        resources: what each worker needs.
-        preload: modules that the workers share from the start.
     """
 
-    def __init__(
-        self,
-        num: int,
-        sink: StoreWriter,
-        train: TrainMember,
-        population: int,
-        *,
-        name: str,
-        engine: str | None = None,
-        session: Session | None = None,
-        resources: Resources | None = None,
-        preload: tuple[str, ...] = (),
-    ) -> None:
+    def __init__(self, workers: TrialWorkers, sink: StoreWriter, train: TrainMember, population: int) -> None:
         self._has_report = False
-        trials = TrialRecords(sink, name, lambda task, process: None, self._reported)
+        trials = TrialRecords(sink, workers.name, lambda task, process: None, self._reported)
         for number in range(population):
             trials.expect(train.task(number, {}, 0))
-        with contextlib.ExitStack() as stack:
-            held = leased(session, engine=engine)
-            stack.callback(held.release)
-            received = LauncherRecords(held.records.listen, trials, trials.runs_of)
-            stack.callback(received.close)
-            self.pool = Pool(min(num, population), session=held, resources=resources, preload=preload, name=name)
-            stack.callback(self.pool.join)
-            stack.callback(self.pool.terminate)
-            self._stack = stack.pop_all()
+        workers = replace(workers, num=min(workers.num, population))
+        self._workers = TrialPool(workers, trials, trials.runs_of, at_most_once=False)
+
+    @property
+    def pool(self) -> Pool:
+        """The pool that `evaluate` uses."""
+        return self._workers.pool
 
     def _reported(self, event: object) -> None:
         self._has_report = True
@@ -266,7 +244,7 @@ class MemberPlaces:
 
     def close(self) -> None:
         """End the workers; may be called twice."""
-        self._stack.close()
+        self._workers.close()
 
 
 class _SearchsRun(Run):

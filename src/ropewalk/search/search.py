@@ -43,6 +43,7 @@ from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_run import SearchLimits, SearchRun
 from ropewalk.search.space import SearchSpace, nested
 from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
+from ropewalk.search.trial_pool import TrialWorkers
 from ropewalk.search.trial_task import Suggesting, TrialTask
 from ropewalk.tracking import records
 from ropewalk.tracking.checkpoints import CheckpointPolicy
@@ -267,10 +268,11 @@ class Search:
         if earlier is not None:
             keeper.event("continued", "; ".join(["the search goes on", *changed]))
         running.begin(store)
+        workers = self._workers(keeper.run)
         end_heartbeat = writer.every(_HEARTBEAT_S, keeper.heartbeat)
         state, why = records.PAUSED, ""
         try:
-            with contextlib.closing(self._member_places(train, settings.population, writer)) as places:
+            with contextlib.closing(MemberPlaces(workers, writer, train, settings.population)) as places:
                 running.run(places)
             why = running.why_stopping
             state = records.PAUSED if why else records.DONE
@@ -286,19 +288,6 @@ class Search:
             keeper.end(state, why)
             self._results = running.results()
         return self._results
-
-    def _member_places(self, train: TrainMember, population: int, writer: StoreWriter) -> MemberPlaces:
-        return MemberPlaces(
-            self._max_concurrent,
-            writer,
-            train,
-            population,
-            name=f"search-{train.search}",
-            engine=self._engine,
-            session=self._session,
-            resources=self._resources,
-            preload=self._preload,
-        )
 
     # --- its results --------------------------------------------------------------------------------------------------
 
@@ -429,15 +418,11 @@ class Search:
     def _places(self, writer: StoreWriter, run: str) -> Places:
         if self._trials_in == "threads":
             return ThreadPlaces(self._train, self._max_concurrent, writer)
-        return PoolPlaces(
-            self._train,
-            self._max_concurrent,
-            writer,
-            name=f"search-{run}",
-            engine=self._engine,
-            session=self._session,
-            resources=self._resources,
-            preload=self._preload,
+        return PoolPlaces(self._train, writer, self._workers(run))
+
+    def _workers(self, run: str) -> TrialWorkers:
+        return TrialWorkers(
+            self._max_concurrent, f"search-{run}", self._engine, self._session, self._resources, self._preload
         )
 
     def _task(self, begin: Begin, book: SearchBook, keeper: StoreKeeper) -> TrialTask:
