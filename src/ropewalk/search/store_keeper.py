@@ -63,6 +63,7 @@ class StoreKeeper:
         self.run, self.project, self.name, self.folder = run, project, name, folder
         self._open: dict[str, int] = {}
         """Runs of trials that have not ended, with their numbers."""
+        self._owner = this_process()
         self._has_warned = False
         self._seen: set[int] = set()
 
@@ -75,7 +76,7 @@ class StoreKeeper:
 
     def begin(self) -> None:
         """This process owns the search from now on."""
-        self._put(this_process())
+        self._put(self._owner)
         self._put(StateIs(records.RUNNING, time.time()))
 
     def go_on(self, trials: Sequence[TrialFacts]) -> None:
@@ -84,7 +85,7 @@ class StoreKeeper:
 
     def heartbeat(self) -> None:
         """Say that the search still runs."""
-        self._put(this_process())
+        self._put(self._owner)
 
     def line(self, line: Line) -> None:
         """Keep a line of the book."""
@@ -110,7 +111,7 @@ class StoreKeeper:
             )
             self._sink.put(task.run, created)
         self._open[task.run] = task.trial
-        self._sink.put(task.run, this_process())
+        self._sink.put(task.run, self._owner)
         self._sink.put(task.run, StateIs(records.RUNNING, now))
 
     def changed(self, facts: TrialFacts) -> None:
