@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ropewalk import settings
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import SearchFailed, SearchInvalid
 from ropewalk.processes.session import Session
@@ -210,14 +208,8 @@ class Search:
                 running.run()
             why = running.why_stopping
             state = records.PAUSED if why else records.DONE
-        except SearchFailed as error:
-            state, why = records.FAILED, str(error)
-            raise
-        except KeyboardInterrupt:
-            why = "Ctrl-C, twice"
-            raise
-        except BaseException as error:  # no fault of the search: it can go on when that is repaired
-            why = f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            state, why = state_after(error, interrupted="Ctrl-C, twice")
             raise
         finally:
             lost = [trial for trial in book.trials if trial.state is TrialState.RUNNING]
@@ -276,11 +268,8 @@ class Search:
                 running.run(places)
             why = running.why_stopping
             state = records.PAUSED if why else records.DONE
-        except SearchFailed as error:
-            state, why = records.FAILED, str(error)
-            raise
-        except BaseException as error:  # no fault of the search: it can go on when that is repaired
-            why = "Ctrl-C" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
+        except BaseException as error:
+            state, why = state_after(error, interrupted="Ctrl-C")
             raise
         finally:
             end_heartbeat()
@@ -363,7 +352,7 @@ class Search:
         earlier, claim = found or (None, None)
         try:
             changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)
-            folder = self._folder or default_runs_folder(store.where)
+            folder = self._folder or store.folder
             if earlier is not None:  # where its checkpoints are
                 folder = Path(earlier.folder).parent
             run = earlier.id if earlier else secrets.token_hex(8)
@@ -465,9 +454,18 @@ class Search:
         }
 
 
-def default_runs_folder(store: str) -> Path:
-    """Return the folder in which runs of a store have theirs: beside its file, or in this user's data folder."""
-    return settings.data_folder(os.environ) / "runs" if "://" in store else Path(store).parent / "runs"
+def state_after(error: BaseException, interrupted: str) -> tuple[str, str]:
+    """Return the state of a search that an exception has ended, and the cause.
+
+    Args:
+        error: the exception.
+        interrupted: the cause if it is a KeyboardInterrupt.
+    """
+    if isinstance(error, SearchFailed):
+        return records.FAILED, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return records.PAUSED, interrupted
+    return records.PAUSED, f"{type(error).__name__}: {error}"  # no fault of the search: it can go on
 
 
 def words_at_the_end(book: SearchBook, state: str, why: str) -> str:
