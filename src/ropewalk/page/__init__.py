@@ -1,0 +1,1 @@
+"""The page: what runs, and the runs of the store, in a browser."""
