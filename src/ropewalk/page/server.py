@@ -83,9 +83,9 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], No
     )  # fmt: skip
     listener = config.bind_socket()
     port = listener.getsockname()[1]
-    names = dict.fromkeys([options.host, "localhost", LOOPBACK, *options.names])
+    names = frozenset(name.lower() for name in (options.host, "localhost", LOOPBACK, "[::1]", *options.names))
     tokens: dict[str, Role] = {options.owner: "owner", options.reader: "reader"}
-    access = Access(tokens, frozenset(f"{name.lower()}:{port}" for name in names), secure)
+    access = Access(tokens, names, f"ropewalk_{port}", secure)
     config.app = Gate(app, access)
     watcher.start()
     base = f"{'https' if secure else 'http'}://{options.host}:{port}/?token="
