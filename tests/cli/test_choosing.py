@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ropewalk.cli.choosing import NotChosen, choose, names_of_node
-from ropewalk.program.control import Announcement
-from ropewalk.program.launchers import Launcher
+from ropewalk.control.server import Announcement
+from ropewalk.control.launchers import Launcher
 
 
 def launcher(program: str, pid: int) -> Launcher:

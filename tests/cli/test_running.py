@@ -27,10 +27,10 @@ from rich.console import Console
 from ropewalk.cli.ps import LauncherReply, describe, render, to_json
 from ropewalk.cli.stop import stop
 from ropewalk.escaping import escaped
-from ropewalk.program.control import Announcement
-from ropewalk.program.launchers import Launcher
+from ropewalk.control.server import Announcement
+from ropewalk.control.launchers import Launcher
 from tests.cli.command import environment, ropewalk, start_ropewalk
-from tests.program.pretend import Pretence, controlled, status_of
+from tests.control.pretend import Pretence, controlled, status_of
 from tests.transport.ends import DEADLINE_S
 
 
@@ -38,7 +38,7 @@ from tests.transport.ends import DEADLINE_S
 def launcher(name: str, *files: Path) -> Generator[subprocess.Popen[str]]:
     """A launcher in a process of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.program.pretend", name, *map(str, files)],
+        [sys.executable, "-m", "tests.control.pretend", name, *map(str, files)],
         env=environment(),
         stdout=subprocess.PIPE,
         text=True,

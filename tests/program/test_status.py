@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 from ropewalk.program.status import NodeStatus
-from tests.program.pretend import status_of
+from tests.control.pretend import status_of
 
 
 def test_a_status_is_plain_data_in_json() -> None:

@@ -11,7 +11,7 @@ from ropewalk import settings
 from ropewalk.cli.submissions import Submission, has_ended, submissions
 from ropewalk.errors import EngineError, SettingsError, TransportRefused
 from ropewalk.escaping import escaped, escaped_lines
-from ropewalk.program.launchers import (
+from ropewalk.control.launchers import (
     Launcher,
     LauncherGone,
     LauncherSilent,

@@ -19,8 +19,8 @@ from ropewalk.cli.choosing import running_launchers
 from ropewalk.cli.submissions import RunState, states, submissions
 from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
-from ropewalk.program.control import Status, StatusIs
-from ropewalk.program.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
+from ropewalk.control.server import Status, StatusIs
+from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.program.status import ProgramStatus
 from ropewalk.quantities import shown_duration, shown_size
 

@@ -12,8 +12,8 @@ from ropewalk.cli.choosing import choose_run, refusal, telling_failures
 from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import Submission, end, state_of
 from ropewalk.escaping import escaped
-from ropewalk.program.control import StatusIs, Stop
-from ropewalk.program.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
+from ropewalk.control.server import StatusIs, Stop
+from ropewalk.control.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
 from ropewalk.program.status import ProgramStatus
 from ropewalk.quantities import counted
 

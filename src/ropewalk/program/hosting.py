@@ -27,7 +27,7 @@ from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Sample, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
-from ropewalk.program.left_folders import FolderClaim, sweep
+from ropewalk.control.left_folders import FolderClaim, sweep
 from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost

@@ -23,7 +23,7 @@ from ropewalk.errors import PoolClosed, ProgramStopped
 from ropewalk.program import reporting, stacks
 from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
-from ropewalk.program.control import ControlServer
+from ropewalk.control.server import ControlServer
 from ropewalk.program.directory import DirectoryView
 from ropewalk.program.forgotten import SourceLine, UntoldFailure, left_running
 from ropewalk.program.handle import OnLost, checked_on_lost

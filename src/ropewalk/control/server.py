@@ -6,7 +6,7 @@
       3. Status Stop LogFiles Stacks ──────────────────▶ a thread of its own for each ──▶ ControlTarget
          StatusIs LogFilesAre StacksAre ControlProblem ◀── its answer
 
-The target may block: the loop, and other requests, go on. The other end is `program/launchers.py`.
+The target may block: the loop, and other requests, go on. The other end is `control/launchers.py`.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.program.launchers import find_launchers
-from ropewalk.program.left_folders import FolderClaim, sweep
+from ropewalk.control.launchers import find_launchers
+from ropewalk.control.left_folders import FolderClaim, sweep
 from ropewalk.transport.credentials import create_run_folder
 
 SCRIPT = """

@@ -1,6 +1,6 @@
 """The programs of this user that run on this machine: finding their launchers, and sending them requests.
 
-The other end is `program/control.py`. Everything here has a timeout, because a launcher may be stopped or hang at any
+The other end is `control/server.py`. Everything here has a timeout, because a launcher may be stopped or hang at any
 point.
 """
 
@@ -21,8 +21,8 @@ import msgspec
 import psutil
 
 from ropewalk.errors import LinkClosed, RopewalkError
-from ropewalk.program.control import ASKER, CONTROL_CODEC, Announcement, Answer, ControlProblem, Request
-from ropewalk.program.left_folders import is_ours, sweep
+from ropewalk.control.server import ASKER, CONTROL_CODEC, Announcement, Answer, ControlProblem, Request
+from ropewalk.control.left_folders import is_ours, sweep
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.program.control import Announcement
-from ropewalk.program.launchers import LauncherGone, find_launchers, usual_parents
-from tests.program.pretend import announce
+from ropewalk.control.server import Announcement
+from ropewalk.control.launchers import LauncherGone, find_launchers, usual_parents
+from tests.control.pretend import announce
 
 
 def announcement(folder: Path, pid: int | None = None) -> Announcement:

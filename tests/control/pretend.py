@@ -1,6 +1,6 @@
 """A program that only pretends to run, behind a real control server with a loop and a socket of its own.
 
-As a module, it is a launcher in a process of its own: python -m tests.program.pretend NAME [FILE OF OUTPUT]
+As a module, it is a launcher in a process of its own: python -m tests.control.pretend NAME [FILE OF OUTPUT]
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from ropewalk.atomic_files import write_new_file
-from ropewalk.program.control import Announcement, ControlServer
-from ropewalk.program.launchers import Launcher, find_launchers
+from ropewalk.control.server import Announcement, ControlServer
+from ropewalk.control.launchers import Launcher, find_launchers
 from ropewalk.program.status import NodeCall, NodeStatus, ProgramStatus
 from ropewalk.transport.credentials import create_run_folder
 from tests.transport.ends import DEADLINE_S, running_loop

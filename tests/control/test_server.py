@@ -12,12 +12,12 @@ import pytest
 
 from ropewalk.errors import TransportRefused
 from ropewalk.program import control
-from ropewalk.program.control import LogFiles, LogFilesAre, Stacks, StacksAre, Status, StatusIs, Stop
-from ropewalk.program.launchers import LauncherGone, LauncherSilent, RequestFailed
+from ropewalk.control.server import LogFiles, LogFilesAre, Stacks, StacksAre, Status, StatusIs, Stop
+from ropewalk.control.launchers import LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
-from tests.program.pretend import Pretence, controlled
+from tests.control.pretend import Pretence, controlled
 from tests.transport.ends import DEADLINE_S
 
 
