@@ -49,7 +49,7 @@ def test_the_folder_of_a_killed_launcher_is_removed_and_not_before(parent: Path,
         assert script.stdout.readline() == b"ready\n"
         (folder,) = folders(parent) - before
         (found,) = find_launchers([parent])
-        assert found.program == "left" and folder.exists()
+        assert found.name == "left" and folder.exists()
     finally:
         script.send_signal(signal.SIGKILL)
         script.wait()
