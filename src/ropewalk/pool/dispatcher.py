@@ -475,7 +475,7 @@ class Dispatcher:
                 self._drain(worker)
                 self._fill_up()
 
-    def on_event(self, text: str) -> None:
+    def on_event(self, text: str, kind: str = "") -> None:
         self.events.append(text)
 
     def on_failed(self, error: Exception) -> None:
