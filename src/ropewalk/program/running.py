@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from ropewalk.calls.caller import LAST_WORDS_S, Caller
 from ropewalk.calls.client import Client
+from ropewalk.control.process_stacks import of_processes
 from ropewalk.control.server import ControlServer
 from ropewalk.control.target import ControlTarget, new_id
 from ropewalk.control.view import Kind, View
@@ -362,9 +363,7 @@ class RunningProgram(ControlTarget):
             for label, path in self.log_files().items()
             if label in live and node in (None, label, label.rpartition(".")[0])
         }
-        return stacks.of_processes(
-            files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s
-        )
+        return of_processes(files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s)
 
     # The end of the script
 
