@@ -18,7 +18,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -189,6 +189,8 @@ class Dispatcher:
         self.events: deque[str] = deque(maxlen=100)
         self.log = EventLog()
         """The same, with their times, and with deaths and tasks that start again."""
+        self.when_failed: Callable[[], object] = _nothing
+        """Called, on the loop, when the session gives no more processes."""
         self.stream: TaskStream | None = None
         """Records which worker runs what, while somebody looks."""
         self.broken: BaseException | None = None
@@ -527,6 +529,7 @@ class Dispatcher:
         self.log.add(text, kind)
 
     def on_failed(self, error: Exception) -> None:
+        self.when_failed()
         with self.lock:
             if self.finished:
                 return
@@ -929,3 +932,7 @@ class Dispatcher:
                 self._hold(worker, Forget(mine))  # not urgent: sent with its next tasks
             elif mine:
                 self._send(worker, Forget(mine))
+
+
+def _nothing() -> None:
+    pass
