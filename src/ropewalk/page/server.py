@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ropewalk.page.actions import Actor
 from ropewalk.page.gate import Access, Gate, Role
 from ropewalk.page.watcher import Source, Watcher
 
@@ -43,13 +44,14 @@ class PageOptions:
     store: str = ""
 
 
-def serve(options: PageOptions, source: Source, opened: Callable[[str, str], None]) -> None:
+def serve(options: PageOptions, source: Source, opened: Callable[[str, str], None], actor: Actor | None = None) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
     Args:
         options: how.
         source: what runs.
         opened: called once with the URLs of an owner and a reader, when the page answers.
+        actor: acts on what runs; without one, the page only shows it.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -57,10 +59,10 @@ def serve(options: PageOptions, source: Source, opened: Callable[[str, str], Non
     # NiceGUI reads and writes files in a folder, by default one of the current folder, where anybody may have put them.
     with tempfile.TemporaryDirectory(prefix="ropewalk-page-") as storage:
         os.environ["NICEGUI_STORAGE_PATH"] = storage
-        _serve(options, source, opened)
+        _serve(options, source, opened, actor)
 
 
-def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], None]) -> None:
+def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], None], actor: Actor | None) -> None:
     import uvicorn
     from fastapi import FastAPI
     from nicegui import ui
@@ -70,7 +72,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], No
 
     watcher = Watcher(source)
     add_now_page(watcher)
-    add_thing_page(watcher)
+    add_thing_page(watcher, actor)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
