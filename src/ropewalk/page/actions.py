@@ -121,4 +121,4 @@ class Actions:
         return outcome
 
 
-__all__ = ["ActionFailed", "Actions", "Actor", "ActionOutcome"]
+__all__ = ["ActionFailed", "ActionOutcome", "Actions", "Actor"]
