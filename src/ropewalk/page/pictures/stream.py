@@ -51,6 +51,11 @@ class Stream:
     functions: list[str] = field(default_factory=list[str])
     narrow_s: float = 0.0
 
+    @property
+    def names(self) -> list[str]:
+        """Of the series that hold tasks which have ended."""
+        return [*self.functions, OTHERS, FAILED, DIED]
+
     def option(self, data: Mapping[str, Any], style: Style) -> Option:
         """Return the whole picture of the window."""
         tasks = within(cast("Sequence[Task]", data.get("tasks", ())), self.begin, self.end)
@@ -89,6 +94,21 @@ class Stream:
         found, _ = fitting_bars(tasks, self.narrow_s)
         return self._items(found)
 
+    def items_of(self, tasks: Sequence[Task], begin: float, end: float) -> dict[str, list[dict[str, Any]]]:
+        """Return the items of a part of the window, in the resolution that fits it."""
+        found, _ = fitting_bars(within(tasks, begin, end), (end - begin) / _WIDTH_PX)
+        return self._items(found)
+
+    def running_items(self, running: Sequence[Task]) -> list[dict[str, Any]]:
+        """Return the items of tasks that run, from their begin to the end of the window."""
+        rows = {worker: row for row, worker in enumerate(self.workers)}
+        return [
+            _item(f"{escaped(str(task[1]))} on {escaped(str(task[0]))}, running for "
+                  f"{shown_duration(max(0.0, self.end - task[2]))}",
+                  max(self.begin, float(task[2])), self.end, rows[str(task[0])])
+            for task in running if str(task[0]) in rows
+        ]  # fmt: skip
+
     def _series(self, found: Sequence[Bar], running: Sequence[Task], style: Style) -> list[Option]:
         items = self._items(found)
         width = max(1.0, min(18.0, 0.8 * (self.height - _AROUND_PX) / max(1, len(self.workers))))
@@ -98,13 +118,7 @@ class Stream:
             _lines(name, items.get(name, []), color, width)
             for name, color in [*colors.items(), (OTHERS, style.colors[7])]
         ]
-        rows = {worker: row for row, worker in enumerate(self.workers)}
-        now = [
-            _item(f"{escaped(str(task[1]))}, running for {shown_duration(max(0.0, self.end - task[2]))}",
-                  max(self.begin, float(task[2])), self.end, rows[str(task[0])])
-            for task in running
-        ]  # fmt: skip
-        shown = _lines(RUNNING, now, style.muted, width)
+        shown = _lines(RUNNING, self.running_items(running), style.muted, width)
         shown["lineStyle"]["opacity"] = 0.35
         marks = [
             _marks(FAILED, items.get(FAILED, []), "triangle", style.bad, width, style),
