@@ -8,9 +8,9 @@ PICTURE = Picture("loss", "Loss", losses)
 from __future__ import annotations
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures import task_counts
+from ropewalk.page.pictures import graph, stream, task_counts, timeline
 
-PICTURES: tuple[Picture, ...] = (task_counts.PICTURE,)
+PICTURES: tuple[Picture, ...] = (graph.PICTURE, task_counts.PICTURE, stream.PICTURE, timeline.PICTURE)
 """All, in the order in which a page shows them."""
 
 
