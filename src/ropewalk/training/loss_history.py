@@ -37,13 +37,14 @@ class StepLoss(NamedTuple):
 
 @dataclass(slots=True)
 class _Entry:
+    number: int
     step: int
     at: float
     num_samples: int
     metrics: StepMetrics | None
     found: StepLoss | None = None
 
-    def number(self) -> StepLoss | None:
+    def value(self) -> StepLoss | None:
         """Return the loss as a number, if it is known."""
         metrics = self.metrics
         if self.found is None and metrics is not None and metrics.done:
@@ -65,8 +66,9 @@ class LossHistory:
         self._lock = threading.Lock()
         self._num_recent, self._num_old = num_recent, num_old
         self._recent: deque[_Entry] = deque()
-        self._old: list[StepLoss] = []
+        self._old: list[tuple[int, StepLoss]] = []
         self._stride = 1
+        self._num = 0
 
     def put(self, step: int, metrics: StepMetrics, num_samples: int, at: float) -> None:
         """Record an admitted step.
@@ -78,35 +80,45 @@ class LossHistory:
             at: Unix time in seconds.
         """
         with self._lock:
-            self._recent.append(_Entry(step, at, num_samples, metrics))
+            self._recent.append(_Entry(self._num, step, at, num_samples, metrics))
+            self._num += 1
             if len(self._recent) > self._num_recent:
                 self._leave(self._recent.popleft())
 
     def _leave(self, entry: _Entry) -> None:
-        if entry.step % self._stride or (found := entry.number()) is None:
+        if entry.number % self._stride or (found := entry.value()) is None:
             return
-        self._old.append(found)
+        self._old.append((entry.number, found))
         if len(self._old) > self._num_old:
             self._stride *= 2
-            self._old = [one for one in self._old if one.step % self._stride == 0]
+            self._old = [one for one in self._old if one[0] % self._stride == 0]
 
-    def after(self, cursor: int) -> list[StepLoss]:
-        """Return the losses that are known of steps from number `cursor` on, up to the first that is not known."""
+    def after(self, cursor: int) -> tuple[int, list[StepLoss]]:
+        """Return the losses after a cursor, up to the first that is not known yet.
+
+        Args:
+            cursor: what the last call returned; 0 at first. It counts steps as they came, which after the load of an
+                older state have the numbers of earlier ones.
+
+        Returns:
+            The next cursor, and the losses.
+        """
         with self._lock:
-            found = [one for one in self._old if one.step >= cursor]
+            found = [one for number, one in self._old if number >= cursor]
             entries = list(self._recent)
         for entry in entries:
-            if (one := entry.number()) is None:
+            if (one := entry.value()) is None:
                 break
-            if one.step >= cursor:
+            if entry.number >= cursor:
                 found.append(one)
-        return found
+                cursor = entry.number + 1
+        return cursor, found
 
     def last(self) -> StepLoss | None:
         """Return the newest loss that is known."""
         with self._lock:
             entries = list(self._recent)
-        return next((found for entry in reversed(entries) if (found := entry.number()) is not None), None)
+        return next((found for entry in reversed(entries) if (found := entry.value()) is not None), None)
 
     def rates(self, now: float, over_s: float = 10.0) -> tuple[float, float] | None:
         """Return steps and samples per second, over the last steps.

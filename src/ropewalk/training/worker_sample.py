@@ -46,6 +46,11 @@ class StageSample:
     optimizer_bytes: int
     buffer_bytes: int
 
+    @property
+    def stashed_bytes(self) -> int:
+        """Bytes of all versions but the newest."""
+        return (len(self.versions) - 1) * self.version_bytes
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerSample:
