@@ -24,6 +24,7 @@ from typing import Any, NoReturn, TypeVar
 
 from torch import Tensor
 
+from ropewalk.control.target import ControlTarget
 from ropewalk.errors import PlanInvalid, ScheduleInvalid, StageLost, TrainerFailed
 from ropewalk.pipeline.plan_table import plan_in_words
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -51,6 +52,7 @@ from ropewalk.training.assignment import (
 from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.history import TrainingHistory
 from ropewalk.training.needs import Need, needs_of
+from ropewalk.training.panels.snapshots import snapshots_panel
 from ropewalk.training.plan_repair import merged, without_workers
 from ropewalk.training.positions import behind, is_empty
 from ropewalk.training.snapshot_pace import SnapshotPace
@@ -611,6 +613,24 @@ class Controller:
     def _who(self, seat: int) -> str:
         stages = self._stages_at.get(seat, ())
         return f"the process of stage {', '.join(map(str, stages))}" if stages else f"process {seat}, of no stage,"
+
+    # --- looking at it, from any thread -------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> ControlTarget | None:
+        """The program of the stage processes; None before it runs."""
+        return self._fleet.running
+
+    @property
+    def seats(self) -> dict[PlanWorker, int]:
+        """The seat of each worker."""
+        return self._seats.copy()
+
+    def snapshots_panel(self) -> dict[str, Any] | None:
+        """Return the data of the panel "snapshots"; None if none are taken."""
+        if self._pace is None:
+            return None
+        return snapshots_panel(self.history.snapshots, self._pace, self._fleet.hosts, self._copies.place, STAGES)
 
     def client(self, worker: PlanWorker) -> Any:
         """Return the client of a worker's process."""

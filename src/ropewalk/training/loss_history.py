@@ -138,7 +138,9 @@ class LossHistory:
 def _rates(admitted: Sequence[tuple[float, int]], now: float, over_s: float) -> tuple[float, float] | None:
     if len(admitted) < 2:
         return None
-    since = max(0, min(len(admitted) - 2, next((i for i, (at, _) in enumerate(admitted) if at >= now - over_s), len(admitted))))
+    since = max(
+        0, min(len(admitted) - 2, next((i for i, (at, _) in enumerate(admitted) if at >= now - over_s), len(admitted)))
+    )
     (first, _), later = admitted[since], admitted[since + 1 :]
     length_s = later[-1][0] - first
     # A training that stands still, or waits for its caller, becomes slower with each look.

@@ -1,7 +1,7 @@
 """What became of the snapshots of a training: when each was taken, where it is kept, and whether it is whole. Pure.
 
-    asked ──▶ "under way" ── all workers' parts have arrived ──▶ "whole": training would go on from here
-                  └ a death, or another plan ──▶ "dropped"          └ the next one is whole ──▶ "superseded"
+asked ──▶ "under way" ── all workers' parts have arrived ──▶ "whole": training would go on from here
+              └ a death, or another plan ──▶ "dropped"          └ the next one is whole ──▶ "superseded"
 """
 
 from __future__ import annotations

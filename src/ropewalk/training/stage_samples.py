@@ -1,7 +1,7 @@
 """`StageSamples`: the newest sample of each worker of a trainer, asked for while somebody looks, and not more often than needed.
 
-    view ──▶ look() ── sample ──▶ stage processes        at most once in 0.5 s; actions every 2 s, exchanges every 5 s
-                └ waits 0.3 s at most; a worker that has not answered by then keeps its last sample, which becomes older
+view ──▶ look() ── sample ──▶ stage processes        at most once in 0.5 s; actions every 2 s, exchanges every 5 s
+            └ waits 0.3 s at most; a worker that has not answered by then keeps its last sample, which becomes older
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ class StageSamples:
                 if future.done() and not future.cancelled() and future.exception() is None:
                     self._put(worker, future.result())
             self._pending = {worker: one for worker, one in self._pending.items() if not one.done()}
+            return dict(self._found)
+
+    def newest(self) -> dict[PlanWorker, TimedSample]:
+        """Return the newest samples without asking for others."""
+        with self._lock:
             return dict(self._found)
 
     def _begin(self, now_s: float) -> None:

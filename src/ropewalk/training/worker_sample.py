@@ -121,7 +121,7 @@ def worker_sample(
         time.process_time(),
         torch.cuda.memory_allocated(device) if on_gpu else None,
         torch.cuda.max_memory_allocated(device) if on_gpu else None,
-        torch.cuda.get_device_properties(device).total_memory if on_gpu else None,
+        torch.cuda.mem_get_info(device)[1] if on_gpu else None,
         sent_bytes or {},
         tuple(stage_sample(stage) for stage in stages),
         exchanges or {},

@@ -61,9 +61,7 @@ class ExchangePanel:
 
     def _take_reports(self, samples: Mapping[PlanWorker, WorkerSample], now: float) -> None:
         reports = {
-            (worker, stage): report
-            for worker, sample in samples.items()
-            for stage, report in sample.exchanges.items()
+            (worker, stage): report for worker, sample in samples.items() for stage, report in sample.exchanges.items()
         }
         before, self._reports = self._reports, reports
         sent = dense = 0.0
