@@ -96,8 +96,9 @@ def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
 
 
 def plan_in_words(plan: Plan, schedule: str) -> str:
-    """Summarise a plan in one line, with the schedule that runs it: "2 stages on 3 + 1
-    workers, gpipe, 8 micro-batches in a step".
+    """Summarise a plan in one line, with the schedule that runs it.
+
+    Example: "2 stages on 3 + 1 workers, gpipe, 8 micro-batches in a step".
 
     Args:
         plan: the plan.

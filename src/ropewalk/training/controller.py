@@ -532,7 +532,7 @@ class Controller:
     def _how_it_goes_on(self) -> str:
         num = sum(one.was_done for one in self._retained if one.num)
         first = next((f"step {one.step}" for one in self._retained if one.num), "the next step")
-        return f"training goes on with {first}; {counted(num, 'step')} that had been done {'is' if num == 1 else 'are'} done again"
+        return f"training goes on with {first}; it repeats {counted(num, 'step')} that had been done"
 
     def _places(self, lost: SeatsLost, cut: WholeCut, *, same_plan: bool) -> dict[PlanWorker, Place]:
         """Return where the snapshots of the newest whole cut are."""

@@ -1,8 +1,8 @@
-"""`TrainingHistory`: what happened in a training, with times, for those who look at it: events, snapshots, useful time.
+"""`TrainingHistory`: what happened in a training, with times: events, snapshots, and the time that was useful.
 
-Goodput is the share of the time since the start in which steps were under way that count. A step counts once, when it is
-first done: starting, recovering from a death, and repeating steps after it do not count, and neither does the time in
-which no step was admitted.
+Goodput is the share of the time since the start in which steps were under way that count. A step counts once, when it
+is first done: starting, recovering from a death, and repeating steps after it do not count, and neither does the time
+in which no step was admitted.
 """
 
 from __future__ import annotations

@@ -128,7 +128,12 @@ class InlineRun:
         for worker, stages in self._stages.items():
             found[worker] = Future()
             sample = worker_sample(
-                worker, stages, epoch=0, step=self.num_steps - 1, record=records.get(worker) if with_actions else None
+                worker,
+                stages,
+                epoch=0,
+                step=self.num_steps - 1,
+                num_steps=self.num_steps,
+                record=records.get(worker) if with_actions else None,
             )
             found[worker].set_result(sample)
         return found

@@ -1,4 +1,4 @@
-"""The losses of a training's steps, kept so that a step costs next to nothing and a look at any time shows the whole run.
+"""The losses of a training's steps, kept so that a step costs next to nothing and any look shows the whole run.
 
     put ──▶ the last 256 steps, as they are ──▶ every n-th of them as numbers; n doubles when they are too many
 
@@ -138,10 +138,8 @@ class LossHistory:
 def _rates(admitted: Sequence[tuple[float, int]], now: float, over_s: float) -> tuple[float, float] | None:
     if len(admitted) < 2:
         return None
-    since = max(
-        0, min(len(admitted) - 2, next((i for i, (at, _) in enumerate(admitted) if at >= now - over_s), len(admitted)))
-    )
-    (first, _), later = admitted[since], admitted[since + 1 :]
+    begin = len(admitted) - max(2, sum(at >= now - over_s for at, _ in admitted))
+    (first, _), later = admitted[begin], admitted[begin + 1 :]
     length_s = later[-1][0] - first
     # A training that stands still, or waits for its caller, becomes slower with each look.
     if now - later[-1][0] > 2 * length_s / len(later) + 1.0:

@@ -129,9 +129,10 @@ class StageRuntime:
         """By the step that ends it, a cut of which a snapshot is wanted, and the seat of its keeper."""
         self._to_do: deque[Action | Mark] = deque()
         self._losses: list[tuple[int, Tensor, float | None]] = []
-        self._step = -1
+        self._step, self._num_steps = -1, 0
         self._actions_of_step = 0
-        """The step of the run that is worked on, and the most actions of a step, for samples."""
+        """The step of the run that is worked on, the number of those begun, and the most actions of one, for samples.
+        """
         self._num_snapshots = 0
         self._snapshot_s = 0.0
 
@@ -268,6 +269,7 @@ class StageRuntime:
             self.stages.values(),
             epoch=self.assignment.epoch,
             step=self._step,
+            num_steps=self._num_steps,
             doing=self.doing,
             sent_bytes={worker: traffic.size_bytes for worker, traffic in list(self.links.traffic.items())},
             exchanges={stage: one.report() for stage, one in self._exchanges.items()} if with_exchange else {},
@@ -283,6 +285,7 @@ class StageRuntime:
     def _hand_over(self, admission: Admission, first: int) -> None:
         if admission.num:
             self._step = admission.step
+            self._num_steps += 1
         for stage, whole in admission.whole:
             for number, piece in enumerate(self._placed(whole).pieces(), first):
                 self.stages[stage].admit(number, piece)

@@ -1,4 +1,4 @@
-"""`StageSamples`: the newest sample of each worker of a trainer, asked for while somebody looks, and not more often than needed.
+"""`StageSamples`: the newest sample of each worker of a trainer, asked for while somebody looks.
 
 view ──▶ look() ── sample ──▶ stage processes        at most once in 0.5 s; actions every 2 s, exchanges every 5 s
             └ waits 0.3 s at most; a worker that has not answered by then keeps its last sample, which becomes older
@@ -20,7 +20,7 @@ _EVERY_S, _ACTIONS_EVERY_S, _EXCHANGES_EVERY_S = 0.5, 2.0, 5.0
 _PATIENCE_S = 0.3
 
 Ask = Callable[[Collection[PlanWorker], bool, bool], Mapping[PlanWorker, "Future[WorkerSample | None]"]]
-"""Asks the workers of the present plan for a sample, but for some; with their newest actions, with costs of exchanges."""
+"""Asks workers of the present plan for a sample, but for some; with their newest actions, with costs of exchanges."""
 
 
 @dataclass(frozen=True, slots=True)

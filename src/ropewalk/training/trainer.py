@@ -450,7 +450,7 @@ class Trainer:
         return measured
 
     def view(self, panels: Mapping[str, int] | None = None) -> View:
-        """Return what `ropewalk ps` and the page show of the trainer now; drains nothing, and can be called by any thread.
+        """Return what `ropewalk ps` and the page show of the trainer now; drains nothing. Any thread may call it.
 
         Args:
             panels: names of the panels whose data is wanted, of those that `View.offers` names, each with the cursor

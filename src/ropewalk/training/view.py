@@ -118,14 +118,12 @@ def _facts(moment: TrainerMoment) -> dict[str, float | int | str]:
 
 
 def _bottleneck(measured: MeasuredTimeline) -> str:
-    """Say which worker computes most, unless it is the only one."""
+    """Say which worker computes most."""
     busiest = max(measured.workers, key=lambda worker: measured.compute_s[worker])
     share = measured.compute_s[busiest] / (measured.length_s or 1.0)
-    stages = shown_stages(measured.plan.groups[busiest.group])
-    replica = (
-        f" on worker {busiest}" if measured.plan.stages[measured.plan.groups[busiest.group][0]].replicas > 1 else ""
-    )
-    return f"{stages}{replica} computes {100 * share:.0f} % of a step"
+    stages = measured.plan.groups[busiest.group]
+    replica = f" on worker {busiest}" if measured.plan.stages[stages[0]].replicas > 1 else ""
+    return f"{shown_stages(stages)}{replica} computes {100 * share:.0f} % of a step"
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -141,9 +139,8 @@ def _processes(moment: TrainerMoment) -> tuple[ProcessView, ...]:
         seat = int(process.name.rpartition(".")[2])
         worker = worker_at.get(seat)
         if worker is None or moment.plan is None or process.state != "running":
-            doing = (
-                "" if worker is not None or process.state != "running" else "keeps snapshots, and replaces what dies"
-            )
+            is_spare = worker is None and process.state == "running"
+            doing = "keeps snapshots, and replaces what dies" if is_spare else ""
             stages = _stages(moment.plan, worker)
             own = msgspec.structs.replace(process, kind="stage", group=stages or "spare", doing=doing, doing_s=0.0)
         else:

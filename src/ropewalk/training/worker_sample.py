@@ -1,4 +1,4 @@
-"""`WorkerSample`: what a stage worker tells of itself while it trains, without a drain, when somebody looks at the trainer.
+"""`WorkerSample`: what a stage worker tells of itself while it trains, without a drain, to those who look.
 
     launcher ── sample(num_steps, ...) ──▶ stage process, in a thread of calls: the main thread goes on computing
              ◀── WorkerSample ──────────── step, memory, versions, bytes; the newest actions, if they are wanted
@@ -40,8 +40,8 @@ class StageSample:
     """The largest number of versions at once so far, and the number that there is memory for."""
     slots: int
     weight_bytes: int
-    """Bytes of one version of the weights, of the part of it that other versions have too, of the optimizer's state, and
-    of the buffers."""
+    """Bytes of one version of the weights, of that which a further version takes, of the optimizer's state, and of the
+    buffers."""
     version_bytes: int
     optimizer_bytes: int
     buffer_bytes: int
@@ -61,6 +61,8 @@ class WorkerSample:
     """Counts deployments of a plan; samples of different epochs do not belong together."""
     step: int = -1
     """The step of the run that it works on, from 0; -1 before the first."""
+    num_steps: int = 0
+    """The number of steps that it has begun since the plan was deployed."""
     doing: str = ""
     host: str = ""
     pid: int = 0
@@ -102,6 +104,7 @@ def worker_sample(
     *,
     epoch: int,
     step: int,
+    num_steps: int,
     doing: str = "",
     sent_bytes: Mapping[PlanWorker, int] | None = None,
     exchanges: Mapping[int, ExchangeReport] | None = None,
@@ -114,6 +117,7 @@ def worker_sample(
         worker,
         epoch,
         step,
+        num_steps,
         doing,
         os.uname().nodename,
         os.getpid(),

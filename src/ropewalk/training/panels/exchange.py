@@ -6,14 +6,15 @@ Data, of which "rows" grow (see `Observable.view`), a row for each look at which
      "rows": [[at, step, sent_step_bytes, dense_step_bytes, error_norm], ...],
      "members": {"stage 0, worker 0.0": {"steps": 117, "sent_bytes": 1, "received_bytes": 1, "header_bytes": 1,
                                          "dense_bytes": 5, "density": 0.2, "error_norm": 0.3,
-                                         "seconds": {"encode": 0.1}, "layers": {"0.weight": 1}, "modes": {"sparse": 117}}},
+                                         "seconds": {"encode": 0.1}, "layers": {"0.weight": 1},
+                                         "modes": {"sparse": 117}}},
      "links": {"0.0 -> 1.0": {"total_bytes": 1000, "step_bytes": 10.0, "planned_step_bytes": 10.0}}}
 
 "sent_step_bytes" are those of one step, over all members: after compression. "dense_step_bytes" are those that a dense
 ring all-reduce of the same gradients would have sent: before compression. "error_norm" is the Euclidean norm of what
 compression keeps back. "layers" has the 20 parameters that sent most. Without an exchange (`Trainer(exchange=None)`),
-"rows" and "members" stay empty, and sums are part of the bytes of "links". "step_bytes" is the mean between the last two
-samples, "planned_step_bytes" None if the plan has no prediction.
+"rows" and "members" stay empty, and sums are part of the bytes of "links". "step_bytes" is the mean since the plan was
+deployed, "planned_step_bytes" None if the plan has no prediction.
 """
 
 from __future__ import annotations
@@ -40,8 +41,6 @@ class ExchangePanel:
         self._num_rows = 0
         self._reports: dict[tuple[PlanWorker, int], ExchangeReport] = {}
         self._epoch = -1
-        self._sent: dict[PlanWorker, tuple[int, Mapping[PlanWorker, int]]] = {}
-        """By worker, the step and the bytes of an earlier sample, from which rates count."""
         self._links: dict[str, dict[str, Any]] = {}
 
     def take(self, plan: Plan, samples: Mapping[PlanWorker, WorkerSample], now: float) -> None:
@@ -54,10 +53,18 @@ class ExchangePanel:
         """
         epoch = max((sample.epoch for sample in samples.values()), default=self._epoch)
         if epoch != self._epoch:  # all counters begin again
-            self._epoch, self._reports, self._sent, self._links = epoch, {}, {}, {}
+            self._epoch, self._reports = epoch, {}
         self._take_reports(samples, now)
-        for worker, sample in samples.items():
-            self._take_links(plan, worker, sample)
+        self._links = {
+            f"{worker} -> {other}": {
+                "total_bytes": total_bytes,
+                "step_bytes": total_bytes / max(1, sample.num_steps),
+                "planned_step_bytes": predicted_link_bytes(plan, plan.prediction, worker, other),
+            }
+            for worker, sample in sorted(samples.items())
+            for other, total_bytes in sorted(sample.sent_bytes.items())
+            if total_bytes
+        }
 
     def _take_reports(self, samples: Mapping[PlanWorker, WorkerSample], now: float) -> None:
         reports = {
@@ -77,20 +84,6 @@ class ExchangePanel:
             self._num_rows += 1
             self._rows.append((self._num_rows, [round(now, 3), step, sent, dense, error_norm]))
 
-    def _take_links(self, plan: Plan, worker: PlanWorker, sample: WorkerSample) -> None:
-        step, before = self._sent.get(worker, (-1, {}))
-        num_steps = sample.step - step
-        if num_steps <= 0:
-            return
-        for other, total_bytes in sample.sent_bytes.items():
-            if total_bytes:
-                self._links[f"{worker} -> {other}"] = {
-                    "total_bytes": total_bytes,
-                    "step_bytes": (total_bytes - before.get(other, 0)) / num_steps,
-                    "planned_step_bytes": predicted_link_bytes(plan, plan.prediction, worker, other),
-                }
-        self._sent[worker] = sample.step, sample.sent_bytes
-
     def data(self, cursor: int) -> dict[str, Any]:
         """Return the data, with the rows after a cursor."""
         return {
@@ -100,7 +93,7 @@ class ExchangePanel:
                 f"stage {stage}, worker {worker}": _member(report)
                 for (worker, stage), report in sorted(self._reports.items(), key=lambda item: (item[0][1], item[0][0]))
             },
-            "links": dict(sorted(self._links.items())),
+            "links": self._links,
         }
 
 

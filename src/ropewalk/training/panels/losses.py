@@ -4,8 +4,8 @@ Data, of which the columns grow (see `Observable.view`):
 
     {"cursor": 118, "step": [0, 1, ...], "at": [1764193935.2, ...], "loss": [0.69, ...], "gradient_norm": [1.2, ...]}
 
-A first look gets all of the last 256 steps, and at most 2048 earlier ones, evenly spaced. "at" is the Unix time at which
-the step was admitted; "gradient_norm" is None where it was not computed.
+A first look gets all of the last 256 steps, and at most 2048 earlier ones, evenly spaced. "at" is the Unix time at
+which the step was admitted; "gradient_norm" is None where it was not computed.
 """
 
 from __future__ import annotations

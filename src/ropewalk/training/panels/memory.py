@@ -3,14 +3,15 @@
 Data:
 
     {"workers": [{"name": "0.0", "stages": [0], "host": "n1", "device": "cpu",
-                  "planned": {"weights": 1, "gradients": 1, "optimizer": 2, "stashed": 0, "buffers": 0, "activations": 4},
+                  "planned": {"weights": 1, "gradients": 1, "optimizer": 2, "stashed": 0, "buffers": 0,
+                              "activations": 4},
                   "held": {"weights": 1, "optimizer": 2, "stashed": 0, "buffers": 0},
                   "process_bytes": 310000000, "device_bytes": None, "peak_device_bytes": None,
                   "limit_bytes": 8000000000}, ...]}
 
 "planned" is None if the plan has no prediction. "held" is counted over the tensors of the stages; gradients and
-activations are not counted, and on an accelerator are the rest of "peak_device_bytes". "limit_bytes" is the memory of the
-accelerator, or that which the plan was made for; None: neither is known.
+activations are not counted, and on an accelerator are the rest of "peak_device_bytes". "limit_bytes" is the memory of
+the accelerator, or that which the plan was made for; None: neither is known.
 """
 
 from __future__ import annotations

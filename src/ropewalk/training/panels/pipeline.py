@@ -13,9 +13,9 @@ Data, with times in seconds from the first action:
 
 `worker` is an index into "workers"; `kind` is the letter of an action ("F", "B", "I", "W", "C", "S", "R", "A", "U"; see
 `pipeline.actions`); `micro_batch` is None for updates and sums; `stage` of a wait is the one that was waited for, or
-None. "planned_from" is "plan" if the times are those of the plan's prediction, and "measured" if the plan has none: then
-they are the measured ones, without waits for tensors and sums. "computing" and "bubble" are shares of the length; the
-bubble is the share of the time in which the busiest worker does not compute. "step" is the latest that a worker
+None. "planned_from" is "plan" if the times are those of the plan's prediction, and "measured" if the plan has none:
+then they are the measured ones, without waits for tensors and sums. "computing" and "bubble" are shares of the length;
+the bubble is the share of the time in which the busiest worker does not compute. "step" is the latest that a worker
 was at when the actions were taken.
 """
 

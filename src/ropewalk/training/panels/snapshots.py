@@ -3,13 +3,14 @@
 Data, with the newest 50 snapshots, oldest first:
 
     {"every": 14, "cost": 0.021, "copies": "launcher", "num_whole": 8,
-     "snapshots": [{"step": 112, "asked": 1764193935.2, "whole": 1764193935.4, "state": "whole", "size_bytes": 3000000,
-                    "took_s": 0.004, "places": {"0.0": "process stages.1 on n2", "1.0": "process stages.0 on n1"}}, ...]}
+     "snapshots": [{"step": 112, "asked": 1764193935.2, "whole": 1764193935.4, "state": "whole",
+                    "size_bytes": 3000000, "took_s": 0.004,
+                    "places": {"0.0": "process stages.1 on n2", "1.0": "process stages.0 on n1"}}, ...]}
 
-"step" is the number of steps that it holds. "state" is "under way", "whole" (training would go on from it), "superseded"
-(by a newer whole one) or "dropped" (a death came before it was whole). "places" has the workers whose parts have arrived;
-a part is also with the worker itself. "every" is the present number of steps between two, "cost" their share of the time,
-None if it is not known; "copies" tells where further copies are: "launcher", a folder, or "".
+"step" is the number of steps that it holds. "state" is "under way", "whole" (training would go on from it),
+"superseded" (by a newer whole one) or "dropped" (a death came before it was whole). "places" has the workers whose
+parts have arrived; a part is also with the worker itself. "every" is the present number of steps between two, "cost"
+their share of the time, None if it is not known; "copies" tells where further copies are: "launcher", a folder, or "".
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ Data:
      "stages": [{"stage": 0, "worker": "0.0", "versions": [118, 119, 120], "held": {"118": 1, "119": 1}, "slots": 4,
                  "most": 4, "version_bytes": 1000000, "stashed_bytes": 2000000}, ...]}
 
-The last of "versions" is the newest, on which the next update works; the others are stashed. "held" gives, by version, the
-number of micro-batches between their forward and the end of their backward. "slots" is the number of versions for which
-there is memory, and "most" the largest number at once so far.
+The last of "versions" is the newest, on which the next update works; the others are stashed. "held" gives, by version,
+the number of micro-batches between their forward and the end of their backward. "slots" is the number of versions for
+which there is memory, and "most" the largest number at once so far.
 """
 
 from __future__ import annotations
