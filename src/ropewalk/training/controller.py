@@ -626,6 +626,11 @@ class Controller:
         """The seat of each worker."""
         return self._seats.copy()
 
+    @property
+    def has_exchange(self) -> bool:
+        """Whether an exchange averages the gradients of replicas."""
+        return self._fleet.has_exchange
+
     def snapshots_panel(self) -> dict[str, Any] | None:
         """Return the data of the panel "snapshots"; None if none are taken."""
         if self._pace is None:

@@ -119,6 +119,10 @@ class InlineRun:
     def seats(self) -> Mapping[PlanWorker, int]:
         return {}
 
+    @property
+    def has_exchange(self) -> bool:
+        return bool(self._player.exchanges)
+
     def ask_samples(
         self, but: Collection[PlanWorker], with_actions: bool, with_exchanges: bool
     ) -> Mapping[PlanWorker, Future[WorkerSample | None]]:
@@ -133,6 +137,11 @@ class InlineRun:
                 epoch=0,
                 step=self.num_steps - 1,
                 num_steps=self.num_steps,
+                exchanges={
+                    member.stage: bound.exchange.report()
+                    for member, bound in self._player.exchanges.items()
+                    if PlanWorker(self.plan.placement[member.stage], member.replica) == worker
+                },
                 record=records.get(worker) if with_actions else None,
             )
             found[worker].set_result(sample)

@@ -222,6 +222,10 @@ class ProcessRun:
     def seats(self) -> Mapping[PlanWorker, int]:
         return self._controller.seats
 
+    @property
+    def has_exchange(self) -> bool:
+        return self._controller.has_exchange and any(stage.replicas > 1 for stage in self.plan.stages)
+
     def ask_samples(
         self, but: Collection[PlanWorker], with_actions: bool, with_exchanges: bool
     ) -> Mapping[PlanWorker, Future[WorkerSample | None]]:

@@ -72,6 +72,11 @@ class TrainingRun(Protocol):
         """By worker, the index of its process in the program."""
         ...
 
+    @property
+    def has_exchange(self) -> bool:
+        """Whether an exchange averages the gradients of replicas."""
+        ...
+
     def ask_samples(
         self, but: Collection[PlanWorker], with_actions: bool, with_exchanges: bool
     ) -> Mapping[PlanWorker, Future[WorkerSample | None]]:

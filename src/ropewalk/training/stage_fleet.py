@@ -82,6 +82,8 @@ class StageFleet:
         data = training.data
         self.data_is_sharded = data is not None and "shard" in inspect.signature(data).parameters
         """Whether micro-batches must be divided evenly among replicas."""
+        self.has_exchange = training.exchange is not None
+        """Whether an exchange averages the gradients of replicas."""
         self._timeouts = timeouts
         self._processes = processes
         self._program = Program(processes.name)

@@ -21,6 +21,7 @@ from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.training.loss_history import LossHistory
 from ropewalk.training.measured import MeasuredTimeline
 from ropewalk.training.panels.exchange import ExchangePanel
+from ropewalk.training.panels.links import links_panel
 from ropewalk.training.panels.losses import loss_panel
 from ropewalk.training.panels.memory import memory_panel
 from ropewalk.training.panels.pipeline import last_step, pipeline_panel
@@ -139,7 +140,7 @@ class TrainerTarget(ControlTarget):
         timed = _of_one_epoch(timed, plan)
         samples = {worker: one.sample for worker, one in timed.items()}
         measured = self._last_step(run, plan, samples)
-        self._collect(run, plan, samples, measured, at)
+        self._collect(run, plan, samples, at)
         data = {name: data for name in panels if (data := self._data(name, panels[name], run)) is not None}
         return TrainerMoment(
             self.name,
@@ -181,11 +182,11 @@ class TrainerTarget(ControlTarget):
         run: TrainingRun,
         plan: Plan,
         samples: Mapping[PlanWorker, WorkerSample],
-        measured: MeasuredTimeline | None,
         at: float,
     ) -> None:
         if samples:
-            self._exchange.take(plan, samples, at)
+            self._exchange.take(samples, at)
+            self._panels["links"] = links_panel(plan, samples)
             self._panels["memory"] = memory_panel(plan, samples)
             self._panels["versions"] = versions_panel(plan, run.schedule, samples)
 
@@ -200,9 +201,14 @@ class TrainerTarget(ControlTarget):
 
 
 def _offers(run: TrainingRun) -> tuple[str, ...]:
-    many = len(run.plan.workers) > 1
     names = ["pipeline", "loss", "memory", "versions"]
-    return tuple(names + ["exchange"] * many + ["snapshots"] * (run.snapshots_panel() is not None))
+    if run.processes is not None and len(run.plan.workers) > 1:
+        names.append("links")
+    if run.has_exchange:
+        names.append("exchange")
+    if run.snapshots_panel() is not None:
+        names.append("snapshots")
+    return tuple(names)
 
 
 def _of_one_epoch(timed: Mapping[PlanWorker, TimedSample], plan: Plan) -> dict[PlanWorker, TimedSample]:

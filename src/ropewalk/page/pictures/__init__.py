@@ -8,9 +8,18 @@ PICTURE = Picture("loss", "Loss", losses)
 from __future__ import annotations
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures import task_counts
+from ropewalk.page.pictures import exchange, links, losses, memory, pipeline, snapshots, task_counts, versions
 
-PICTURES: tuple[Picture, ...] = (task_counts.PICTURE,)
+PICTURES: tuple[Picture, ...] = (
+    task_counts.PICTURE,
+    pipeline.PICTURE,
+    losses.PICTURE,
+    memory.PICTURE,
+    versions.PICTURE,
+    links.PICTURE,
+    exchange.PICTURE,
+    snapshots.PICTURE,
+)
 """All, in the order in which a page shows them."""
 
 

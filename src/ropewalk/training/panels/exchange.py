@@ -1,4 +1,4 @@
-"""The panel "exchange": bytes that workers send, and what the averaging of gradients over replicas costs.
+"""The panel "exchange": what the averaging of gradients over replicas costs, if `Trainer(exchange=...)` does it.
 
 Data, of which "rows" grow (see `Observable.view`), a row for each look at which steps had been exchanged:
 
@@ -7,14 +7,11 @@ Data, of which "rows" grow (see `Observable.view`), a row for each look at which
      "members": {"stage 0, worker 0.0": {"steps": 117, "sent_bytes": 1, "received_bytes": 1, "header_bytes": 1,
                                          "dense_bytes": 5, "density": 0.2, "error_norm": 0.3,
                                          "seconds": {"encode": 0.1}, "layers": {"0.weight": 1},
-                                         "modes": {"sparse": 117}}},
-     "links": {"0.0 -> 1.0": {"total_bytes": 1000, "step_bytes": 10.0, "planned_step_bytes": 10.0}}}
+                                         "modes": {"sparse": 117}}}}
 
 "sent_step_bytes" are those of one step, over all members: after compression. "dense_step_bytes" are those that a dense
 ring all-reduce of the same gradients would have sent: before compression. "error_norm" is the Euclidean norm of what
-compression keeps back. "layers" has the 20 parameters that sent most. Without an exchange (`Trainer(exchange=None)`),
-"rows" and "members" stay empty, and sums are part of the bytes of "links". "step_bytes" is the mean since the plan was
-deployed, "planned_step_bytes" None if the plan has no prediction.
+compression keeps back, over all members. "layers" has the 20 parameters that sent most.
 """
 
 from __future__ import annotations
@@ -25,8 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ropewalk.exchange.exchange import ExchangeReport
-from ropewalk.pipeline.plans import Plan, PlanWorker
-from ropewalk.training.report import predicted_link_bytes
+from ropewalk.pipeline.plans import PlanWorker
 from ropewalk.training.worker_sample import WorkerSample
 
 _NUM_ROWS = 2000
@@ -41,30 +37,18 @@ class ExchangePanel:
         self._num_rows = 0
         self._reports: dict[tuple[PlanWorker, int], ExchangeReport] = {}
         self._epoch = -1
-        self._links: dict[str, dict[str, Any]] = {}
 
-    def take(self, plan: Plan, samples: Mapping[PlanWorker, WorkerSample], now: float) -> None:
+    def take(self, samples: Mapping[PlanWorker, WorkerSample], now: float) -> None:
         """Take the samples of all workers.
 
         Args:
-            plan: the plan that runs.
-            samples: of its workers, all of one epoch.
+            samples: of the workers, all of one epoch.
             now: Unix time in seconds.
         """
         epoch = max((sample.epoch for sample in samples.values()), default=self._epoch)
         if epoch != self._epoch:  # all counters begin again
             self._epoch, self._reports = epoch, {}
         self._take_reports(samples, now)
-        self._links = {
-            f"{worker} -> {other}": {
-                "total_bytes": total_bytes,
-                "step_bytes": total_bytes / max(1, sample.num_steps),
-                "planned_step_bytes": predicted_link_bytes(plan, plan.prediction, worker, other),
-            }
-            for worker, sample in sorted(samples.items())
-            for other, total_bytes in sorted(sample.sent_bytes.items())
-            if total_bytes
-        }
 
     def _take_reports(self, samples: Mapping[PlanWorker, WorkerSample], now: float) -> None:
         reports = {
@@ -93,7 +77,6 @@ class ExchangePanel:
                 f"stage {stage}, worker {worker}": _member(report)
                 for (worker, stage), report in sorted(self._reports.items(), key=lambda item: (item[0][1], item[0][0]))
             },
-            "links": self._links,
         }
 
 
