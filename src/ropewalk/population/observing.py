@@ -22,12 +22,13 @@ def observe(
         options: further settings.
         can_pause: whether checkpoints are written, from which it can go on.
     """
-
     if not track:
         return ObservedRun(None)  # one of its own, since it may be asked to stop
     settings = {name: value for name, value in vars(method).items() if _is_setting(name, value)}
     config = {"algorithm": type(method).__name__, **settings, **options}
-    return observed(track, "population", type(method).__name__.lower(), config, seed=seed, take=partial(take, can_pause=can_pause))
+    return observed(
+        track, "population", type(method).__name__.lower(), config, seed=seed, take=partial(take, can_pause=can_pause)
+    )
 
 
 def take(watched: ObservedRun, action: str, *, can_pause: bool) -> tuple[bool, str]:

@@ -1,7 +1,7 @@
 """What a population shows of itself while it is evaluated, and afterwards. Pure.
 
-    table of the run, figures ──▶ facts, progress          algorithm.panels() ──▶ "archive", "schedules", "lineage", "tree"
-                     rows ──▶ panel "fitness"
+table of the run, figures ──▶ facts, progress          algorithm.panels() ──▶ "archive", "schedules", "lineage", "tree"
+                 rows ──▶ panel "fitness"
 """
 
 from __future__ import annotations

@@ -56,7 +56,9 @@ class ArchivePanel:
                 {"name": f"behaviour {at}", "low": float(low), "high": float(high), "bins": num}
                 for at, (low, high, num) in enumerate(zip(archive.lows[:2], archive.highs[:2], bins, strict=False))
             ],
-            "values": [list(each) for each in zip(first.tolist(), second.tolist(), values[shown].tolist(), strict=True)],
+            "values": [
+                list(each) for each in zip(first.tolist(), second.tolist(), values[shown].tolist(), strict=True)
+            ],
             "elites": len(archive),
             "niches": archive.num_niches,
             "coverage": archive.coverage,

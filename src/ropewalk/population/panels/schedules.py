@@ -29,7 +29,9 @@ def schedules_panel(history: History, cursor: int = 0) -> dict[str, Any]:
     found = [history.stretch(place) for place in chosen]
     names = list(found[0].hyperparameters) if found else []
     parents = [history.parent(place) for place in chosen]
-    donors = [history.member(parent) if parent >= 0 else each.member for parent, each in zip(parents, found, strict=True)]
+    donors = [
+        history.member(parent) if parent >= 0 else each.member for parent, each in zip(parents, found, strict=True)
+    ]
     return {
         "cursor": chosen.stop if found else min(cursor, num),
         "left": num - chosen.stop if found else 0,
