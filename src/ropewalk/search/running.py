@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,7 +20,7 @@ from ropewalk.population.rows import RESERVED
 from ropewalk.population.view import time_left
 from ropewalk.search.book import Line, TrialFacts
 from ropewalk.search.results import TrialResult
-from ropewalk.search.view import Objective, RowChanges, event_of, facts_of, progress_of, states_of, trials_panel
+from ropewalk.search.view import Objective, event_of, facts_of, progress_of, state_of, trials_panel
 from ropewalk.tracking import records
 
 _MOST_EVENTS = 1000
@@ -63,8 +62,6 @@ class RunningSearch(ControlTarget):
         self._name, self._run, self._pool = name, run, pool
         self._objective, self._total = objective, total
         self._trials, self._ask, self._part = trials, ask, part
-        self._changes = RowChanges()
-        self._looking = threading.Lock()
         self._state = "running"
         self._started = time.time()
         self._events: deque[EventView] = deque(maxlen=_MOST_EVENTS)
@@ -118,15 +115,12 @@ class RunningSearch(ControlTarget):
 
     def view(self, panels: dict[str, int]) -> View:
         """See `Observable`."""
-        with self._looking:
-            trials, part = self._trials(), self._part()
-            states = states_of(trials)
-            facts = facts_of(trials, states, self._total, self._objective)
-            if self._pool:
-                facts["pool"] = self._pool
-            data: dict[str, Any] = {}
-            if "trials" in panels:
-                data["trials"] = trials_panel(trials, self._changes, panels["trials"], self._objective)
+        trials, part = list(self._trials()), self._part()
+        states = list(map(state_of, trials))
+        facts = facts_of(trials, states, self._total, self._objective)
+        if self._pool:
+            facts["pool"] = self._pool
+        data = {"trials": trials_panel(trials, self._objective)} if "trials" in panels else {}
         progress, now = progress_of(states, self._total), time.time()
         view = View(
             kind=self.kind,

@@ -6,8 +6,9 @@ lines of the book's log ──▶ events
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,39 +18,11 @@ from ropewalk.search.book import Line, Mode, TrialFacts, TrialState
 from ropewalk.search.results import TrialResult
 from ropewalk.search.schedulers.scheduler import Scheduler
 
-_MOST_POINTS = 200
+_MOST_TRIALS, _MOST_CURVES = 500, 40
+"""Trials in the panel, and those of them that have a curve."""
+_MOST_POINTS = 100
 """Points of the curve of one trial."""
 _STATES = ("running", "waiting", "paused", "done", "stopped", "failed")
-
-
-class RowChanges:
-    """Numbers the changes of rows, so that each viewer is given the rows that have changed since it looked last."""
-
-    def __init__(self) -> None:
-        self._keys: list[Hashable] = []
-        self._changed: list[int] = []
-        self._num = 0
-
-    def since(self, cursor: int, keys: Sequence[Hashable]) -> tuple[list[int], int]:
-        """Return the indices of the rows that have changed after a cursor, and the cursor for the next look.
-
-        Args:
-            cursor: that of the last look, or 0 for all rows.
-            keys: of each row, something that is another when the row has changed.
-        """
-        self._num += 1
-        new = len(keys) - len(self._keys)
-        self._keys += [None] * new
-        self._changed += [0] * new
-        for row, key in enumerate(keys):
-            if key != self._keys[row]:
-                self._keys[row], self._changed[row] = key, self._num
-        return [row for row, changed in enumerate(self._changed) if changed > cursor], self._num
-
-
-def _key_of(trial: TrialFacts | TrialResult) -> Hashable:
-    """Return what is another when something of a trial has changed that is shown."""
-    return trial.state, trial.step, trial.attempts, trial.best, trial.why, len(trial.hyperparameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +44,15 @@ class Objective:
         """1 if the metric is maximised, -1 if it is minimised."""
         return 1 if self.mode == "max" else -1
 
+    def rank(self, trial: TrialFacts | TrialResult) -> tuple[bool, float, int]:
+        """Return what sorts trials: those that run first, then the best ones."""
+        best = finite(trial.best)
+        return state_of(trial) != "running", math.inf if best is None else -self.sign * best, trial.number
 
-def states_of(trials: Sequence[TrialFacts | TrialResult]) -> list[str]:
-    """Return the state of each trial, as a word."""
-    return [trial.state.value if isinstance(trial.state, TrialState) else trial.state for trial in trials]
+
+def state_of(trial: TrialFacts | TrialResult) -> str:
+    """Return the state of a trial as a word."""
+    return trial.state.value if isinstance(trial.state, TrialState) else trial.state
 
 
 def facts_of(
@@ -110,31 +88,30 @@ def progress_of(states: Sequence[str], total: int | None) -> float | None:
     return min(1.0, sum(state not in ("running", "waiting") for state in states) / total)
 
 
-def trials_panel(
-    trials: Sequence[TrialFacts | TrialResult], changes: RowChanges, cursor: int, objective: Objective
-) -> dict[str, Any]:
-    """Return the trials that have changed after a cursor, and the rungs as they are now.
+def trials_panel(trials: Sequence[TrialFacts | TrialResult], objective: Objective) -> dict[str, Any]:
+    """Return the trials and the rungs as they are now.
 
-    The form is `{"cursor": number, "metric": text, "mode": "max" or "min", "trials": [{"number", "state", "step",
-    "budget", "bracket", "attempts", "value", "best", "why", "hyperparameters": {name: value}, "curve": [[step,
-    value]]}], "rungs": [{"bracket", "budget", "entered", "promotable", "promoted"}]}`. A trial replaces that of the
-    same number in earlier answers. `value` is the last one of the metric, `best` the best at any step; None if there is
-    none. A curve has at most 200 points. `budget` is None without a limit. Of a rung, `entered` trials have trained for
-    its budget, of which `promoted` went on, and `promotable` may still.
+    The form is `{"metric": text, "mode": "max" or "min", "trials": [{"number", "state", "step", "budget", "bracket",
+    "attempts", "value", "best", "why", "hyperparameters": {name: value}, "curve": [[step, value]]}], "rungs":
+    [{"bracket", "budget", "entered", "promotable", "promoted"}]}`. `value` is the last one of the metric, `best` the
+    best at any step; None if there is none. `budget` is None without a limit. Of a rung, `entered` trials have trained
+    for its budget, of which `promoted` went on, and `promotable` may still. Of more than 500 trials, those that run and
+    the best ones are given, by number; the 40 first of these have a curve, of at most 100 points, and the others none.
 
     Args:
         trials: by number.
-        changes: those of the search, for all viewers.
-        cursor: that of the last answer, or 0.
         objective: what decides.
     """
-    changed, end = changes.since(cursor, [_key_of(trial) for trial in trials])
+    ranked = sorted(trials, key=objective.rank)[:_MOST_TRIALS]
+    curves = {trial.number for trial in ranked[:_MOST_CURVES]}
     brackets = objective.scheduler.brackets if objective.scheduler else ()
     return {
-        "cursor": end,
         "metric": objective.metric,
         "mode": objective.mode,
-        "trials": [_row(trials[number], objective.sign) for number in changed],
+        "trials": [
+            _row(trial) | {"curve": _curve(trial, objective.sign) if trial.number in curves else []}
+            for trial in sorted(ranked, key=lambda trial: trial.number)
+        ],
         "rungs": [
             {
                 "bracket": number,
@@ -149,17 +126,14 @@ def trials_panel(
     }
 
 
-def _row(trial: TrialFacts | TrialResult, sign: int) -> dict[str, Any]:
+def _row(trial: TrialFacts | TrialResult) -> dict[str, Any]:
     if isinstance(trial, TrialFacts):
-        state, history, budget = trial.state.value, trial.history.copy(), trial.budget
-        value = trial.values[0] if trial.values else None
+        budget, value = trial.budget, trial.values[0] if trial.values else None
     else:
-        state, history, budget = trial.state, dict(trial.scores), None
-        value = next(iter(trial.values.values()), None)
-    points = sorted(history.items())
+        budget, value = None, next(iter(trial.values.values()), None)
     return {
         "number": trial.number,
-        "state": state,
+        "state": state_of(trial),
         "step": finite(trial.step),
         "budget": finite(budget),
         "bracket": trial.bracket,
@@ -168,11 +142,14 @@ def _row(trial: TrialFacts | TrialResult, sign: int) -> dict[str, Any]:
         "best": finite(trial.best),
         "why": trial.why,
         "hyperparameters": {name: shown(each) for name, each in dict(trial.hyperparameters).items()},
-        "curve": [
-            [points[at][0], None if (score := finite(points[at][1])) is None else sign * score]
-            for at in places(0, len(points), _MOST_POINTS)
-        ],
     }
+
+
+def _curve(trial: TrialFacts | TrialResult, sign: int) -> list[list[float | None]]:
+    history = trial.history if isinstance(trial, TrialFacts) else trial.scores
+    points = sorted(dict(history).items())
+    chosen = [points[at] for at in places(0, len(points), _MOST_POINTS)]
+    return [[step, None if (known := finite(score)) is None else sign * known] for step, score in chosen]
 
 
 def event_of(line: Line) -> tuple[str, str] | None:
@@ -197,4 +174,4 @@ def event_of(line: Line) -> tuple[str, str] | None:
             return None
 
 
-__all__ = ["Objective", "RowChanges", "event_of", "facts_of", "progress_of", "states_of", "trials_panel"]
+__all__ = ["Objective", "event_of", "facts_of", "progress_of", "state_of", "trials_panel"]

@@ -31,11 +31,12 @@ class PBTLineagePanel:
 
         The form is `{"cursor": number of copies so far, "left": number of copies after those, "copies": [{"member",
         "interval", "step", "score", "donor", "donor_step", "donor_score", "reason", "why", "after"}], "members":
-        [{"member", "step", "score", "intervals", "origin"}], "best_path": [[member, first step, step after the
-        last]]}`. A copy replaces the state of `member` after `step` steps, before its interval number `interval`, by
+        {number: {"step", "score", "intervals", "origin"}}, "best": {"path": [[member, first step, step after the
+        last]]}}`. A copy replaces the state of `member` after `step` steps, before its interval number `interval`, by
         that of `donor`, which has `donor_step`; `donor` is -1 if the member starts anew. `reason` is "exploit", "lost"
-        or "restart"; `after` has the new hyperparameters. `origin` is the member with whose first interval the state
-        of a member began. `best_path` is the way of the best state through the members.
+        or "restart"; `after` has the new hyperparameters. Numbers of members are texts there, as JSON has keys.
+        `origin` is the member with whose first interval the state of a member began. `path` is the way of the best
+        state through the members.
 
         Args:
             members: the members, by number.
@@ -64,17 +65,16 @@ class PBTLineagePanel:
                 }
                 for copy in chosen
             ],
-            "members": [
-                {
-                    "member": number,
+            "members": {
+                str(number): {
                     "step": each.steps,
                     "score": finite(each.score),
                     "intervals": each.number,
                     "origin": self._origins[each.last] if each.last >= 0 else number,
                 }
                 for number, each in enumerate(members)
-            ],
-            "best_path": _path(best),
+            },
+            "best": {"path": _path(best)},
         }
 
     def _follow(self) -> None:
