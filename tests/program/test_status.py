@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
-from ropewalk.program.status import NodeStatus
-from tests.program.pretend import status_of
+from ropewalk.program.status import NodeCall, NodeStatus, ProgramStatus
+
+
+def status_of(name: str) -> ProgramStatus:
+    """A program of three replicas, one of which was restarted and is in a call."""
+    return ProgramStatus(
+        name=name,
+        run_id="run",
+        pid=os.getpid(),
+        state="running",
+        mode="processes",
+        started=1_700_000_000.0,
+        nodes=(
+            NodeStatus(
+                name="replay",
+                replica=0,
+                kind="service",
+                state="running",
+                generation=1,
+                pid=4711,
+                host="here",
+                restarts=1,
+                uptime_s=75.0,
+                memory_bytes=3 << 30,
+                cpu_s=4.5,
+                calls_done=1234,
+                calls_waiting=7,
+                calls_running=(NodeCall("sample", 2.5),),
+                last_cause="killed by SIGKILL",
+            ),
+            NodeStatus(name="actor", replica=0, kind="worker", state="running"),
+            NodeStatus(name="actor", replica=1, kind="worker", state="completed"),
+        ),
+        events=("replay.0 was started again",),
+    )
 
 
 def test_a_status_is_plain_data_in_json() -> None:

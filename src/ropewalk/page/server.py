@@ -6,16 +6,26 @@ ropewalk page ─▶ serve ─▶ uvicorn ─▶ Gate ─▶ NiceGUI ─▶ page
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import secrets
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
+from ropewalk.page.actions import Actor
 from ropewalk.page.gate import Access, Gate, Role
 from ropewalk.page.watcher import Source, Watcher
 
+if TYPE_CHECKING:
+    from socket import socket
+
+    import uvicorn
+
 LOOPBACK = "127.0.0.1"
+USUAL_PORT = 8470
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +34,7 @@ class PageOptions:
 
     Attributes:
         host: address to listen on.
-        port: 0 for any that is free.
+        port: 0 for any that is free; None for the usual one, or any if that is taken.
         owner: token of those who may act.
         reader: token of those who may only look.
         certificate: file with a certificate chain, PEM; "" without TLS.
@@ -34,7 +44,7 @@ class PageOptions:
     """
 
     host: str = LOOPBACK
-    port: int = 0
+    port: int | None = 0
     owner: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     reader: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     certificate: str = ""
@@ -43,13 +53,14 @@ class PageOptions:
     store: str = ""
 
 
-def serve(options: PageOptions, source: Source, opened: Callable[[str, str], None]) -> None:
+def serve(options: PageOptions, source: Source, opened: Callable[[str, str], None], actor: Actor | None = None) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
     Args:
         options: how.
         source: what runs.
         opened: called once with the URLs of an owner and a reader, when the page answers.
+        actor: acts on what runs; without one, the page only shows it.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -57,10 +68,10 @@ def serve(options: PageOptions, source: Source, opened: Callable[[str, str], Non
     # NiceGUI reads and writes files in a folder, by default one of the current folder, where anybody may have put them.
     with tempfile.TemporaryDirectory(prefix="ropewalk-page-") as storage:
         os.environ["NICEGUI_STORAGE_PATH"] = storage
-        _serve(options, source, opened)
+        _serve(options, source, opened, actor)
 
 
-def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], None]) -> None:
+def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], None], actor: Actor | None) -> None:
     import uvicorn
     from fastapi import FastAPI
     from nicegui import ui
@@ -70,27 +81,48 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], No
 
     watcher = Watcher(source)
     add_now_page(watcher)
-    add_thing_page(watcher)
+    add_thing_page(watcher, actor)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
     )
     secure = bool(options.certificate)
+    port = USUAL_PORT if options.port is None else options.port
     config = uvicorn.Config(
-        app, options.host, options.port, log_level="warning", lifespan="on", ws_max_size=1 << 20,
+        app, options.host, port, log_level="warning", lifespan="on", ws_max_size=1 << 20,
         ssl_certfile=options.certificate or None, ssl_keyfile=options.key or None, server_header=False,
         timeout_graceful_shutdown=2,
     )  # fmt: skip
-    listener = config.bind_socket()
+    listener = _bound(config, or_any=options.port is None)
     port = listener.getsockname()[1]
-    names = dict.fromkeys([options.host, "localhost", LOOPBACK, *options.names])
+    names = frozenset(name.lower() for name in (options.host, "localhost", LOOPBACK, "[::1]", *options.names))
     tokens: dict[str, Role] = {options.owner: "owner", options.reader: "reader"}
-    access = Access(tokens, frozenset(f"{name.lower()}:{port}" for name in names), secure)
+    access = Access(tokens, names, f"ropewalk_{port}", secure)
     config.app = Gate(app, access)
-    watcher.start()
     base = f"{'https' if secure else 'http'}://{options.host}:{port}/?token="
-    opened(f"{base}{options.owner}", f"{base}{options.reader}")
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[Any] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                opened(f"{base}{options.owner}", f"{base}{options.reader}")
+
+    watcher.start()
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config).run(sockets=[listener])
     finally:
         watcher.close()
+
+
+def _bound(config: uvicorn.Config, *, or_any: bool) -> socket:
+    """Bind the socket; if its port is taken, at any port, or an error."""
+    logging.disable(logging.ERROR)  # uvicorn logs the reason, and ends the process
+    try:
+        return config.bind_socket()
+    except SystemExit:
+        if not or_any:
+            raise OSError(errno.EADDRINUSE, "the port is taken, or the address is not one of this host") from None
+    finally:
+        logging.disable(logging.NOTSET)
+    config.port = 0
+    return _bound(config, or_any=False)

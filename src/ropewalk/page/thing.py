@@ -5,6 +5,7 @@ from __future__ import annotations
 from nicegui import ui
 from starlette.requests import Request
 
+from ropewalk.page.actions import Actor
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import Visit, page_frame, panel
 from ropewalk.page.picture import Picture
@@ -12,11 +13,12 @@ from ropewalk.page.pictures import pictures_of
 from ropewalk.page.watcher import Seen, Watcher
 
 
-def add_thing_page(watcher: Watcher) -> None:
+def add_thing_page(watcher: Watcher, actor: Actor | None) -> None:
     """Serve `/now/ID`.
 
     Args:
         watcher: knows what runs.
+        actor: acts on it; None: nothing can be done here.
     """
 
     @ui.page("/now/{id}")

@@ -161,9 +161,9 @@ class Conductor:
             self.units.sizes[unit] = replicas
         self._do(instructions, patient=True)
 
-    def restart(self, unit: str) -> None:
-        """Restart all replicas of a unit."""
-        self._do(self.supervisor.restart(unit, time.monotonic()))
+    def restart(self, unit: str, replica: int | None = None) -> None:
+        """Restart all replicas of a unit, or one."""
+        self._do(self.supervisor.restart(unit, time.monotonic(), replica))
 
     # Messages of hosts (the target of the hosting)
 

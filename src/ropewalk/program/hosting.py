@@ -21,13 +21,13 @@ from typing import Any, Protocol
 import msgspec
 
 from ropewalk.calls.payloads import Handover
+from ropewalk.control.left_folders import FolderClaim, sweep
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Sample, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
-from ropewalk.program.left_folders import FolderClaim, sweep
 from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
