@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import signal
@@ -20,10 +21,8 @@ def terminal() -> Iterator[tuple[int, int]]:
     user, program = pty.openpty()
     yield user, program
     for descriptor in (user, program):
-        try:
+        with contextlib.suppress(OSError):  # the test has closed it
             os.close(descriptor)
-        except OSError:  # the test has closed it
-            pass
 
 
 @pytest.mark.parametrize(
@@ -72,9 +71,14 @@ def test_keys_are_read_without_echo_and_the_terminal_is_restored(terminal: tuple
 def test_the_terminal_is_restored_after_a_signal(terminal: tuple[int, int], number: int) -> None:
     _, program = terminal
     before, handler = termios.tcgetattr(program), signal.getsignal(number)
-    with pytest.raises(SystemExit) as ended, Keyboard(program) as keyboard:
-        os.kill(os.getpid(), number)
-        keyboard.read(10.0)
+
+    def read() -> None:
+        with Keyboard(program) as keyboard:
+            os.kill(os.getpid(), number)
+            keyboard.read(10.0)
+
+    with pytest.raises(SystemExit) as ended:
+        read()
     assert ended.value.code == 128 + number
     assert termios.tcgetattr(program) == before
     assert signal.getsignal(number) == handler
@@ -90,6 +94,7 @@ def test_another_size_of_the_window_is_told(terminal: tuple[int, int]) -> None:
 
 def test_a_terminal_that_is_gone_ends_the_reading(terminal: tuple[int, int]) -> None:
     user, program = terminal
-    with pytest.raises(EOFError), Keyboard(program) as keyboard:
+    with Keyboard(program) as keyboard:
         os.close(user)
-        keyboard.read(10.0)
+        with pytest.raises(EOFError):
+            keyboard.read(10.0)

@@ -6,43 +6,27 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Annotated, Protocol
+from collections.abc import Callable, Mapping
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
+from ropewalk.cli.choosing import telling_failures
 from ropewalk.cli.keyboard import Keyboard
 from ropewalk.cli.top_choice import Ask, Leave, TopChoice, sorted_things
-from ropewalk.cli.top_screen import listing, screen, to_json
-from ropewalk.errors import RopewalkError
-from ropewalk.page.watcher import Source, Watcher
+from ropewalk.cli.top_screen import NOTHING_RUNS, listing, screen, to_json
+from ropewalk.page.actions import ActionFailed, Actor
+from ropewalk.page.source import Launchers
+from ropewalk.page.watcher import Look, Seen, Source, Watcher
 
 _CLIENT = "top"
 _DRAW_S = 1.0
 _BETWEEN_LOOKS_S = 1.0
 """Seconds between the two looks of `--once`: one look has no rates."""
-
-
-class ActingSource(Source, Protocol):
-    """A source that can also ask a thing to do something."""
-
-    def act(self, id: str, action: str, process: str) -> str:
-        """Ask for an action.
-
-        Args:
-            id: of the thing.
-            action: of `View.actions` or `View.process_actions`.
-            process: its name; "" for the whole thing.
-
-        Returns:
-            What it has led to.
-
-        Raises:
-            RopewalkError: it was refused, or the launcher does not answer.
-        """
-        ...
+_MOST_LOOKS = 5
+"""Looks of `--once` at a launcher that is slow to answer."""
 
 
 def top(
@@ -56,14 +40,27 @@ def top(
 
     Exit code 1 if something does not answer, 130 after Ctrl-C.
     """
-    source = _source()
     console = Console(highlight=False)
-    if once or as_json or not console.is_terminal or console.is_dumb_terminal or not sys.stdin.isatty():
-        raise typer.Exit(print_once(source, as_json=as_json))
-    try:
-        show(source, console)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    with telling_failures(), Launchers() as launchers:
+        if once or as_json or not console.is_terminal or console.is_dumb_terminal or not sys.stdin.isatty():
+            raise typer.Exit(print_once(launchers, as_json=as_json))
+        try:
+            show(launchers, launchers, console)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+class _NotingSource:
+    """A source that notes how many things have not answered the last look yet."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.num_unanswered: int = 0
+
+    def look(self, panels: Mapping[str, dict[str, int]]) -> list[Look]:
+        looks = self._source.look(panels)
+        self.num_unanswered = sum(look.view is None and not look.problem for look in looks)
+        return looks
 
 
 def print_once(source: Source, *, as_json: bool, wait: Callable[[float], object] = time.sleep) -> int:
@@ -74,62 +71,73 @@ def print_once(source: Source, *, as_json: bool, wait: Callable[[float], object]
         as_json: print JSON.
         wait: waits between the looks.
     """
-    watcher = Watcher(source)
+    noting = _NotingSource(source)
+    watcher = Watcher(noting)
     watcher.look()
-    if watcher.things():
+    while (watcher.things() or noting.num_unanswered) and watcher.num_looks < _MOST_LOOKS:
         wait(_BETWEEN_LOOKS_S)
         watcher.look()
-    things = watcher.things()
-    if as_json:
-        typer.echo(json.dumps(to_json(things), indent=2))
-    else:
-        typer.echo(listing(things) or "nothing runs for this user on this machine")
-    return 1 if any(seen.problem for seen in things) else 0
+        if not noting.num_unanswered:
+            break
+    things = [seen for seen in watcher.things() if not seen.gone]
+    typer.echo(json.dumps(to_json(things), indent=2) if as_json else listing(things) or NOTHING_RUNS)
+    return 1 if noting.num_unanswered or any(seen.problem for seen in things) else 0
 
 
-def show(source: ActingSource, console: Console) -> None:
-    """Show what runs in a terminal until `q` or Ctrl-C."""
+def show(source: Source, actor: Actor, console: Console) -> None:
+    """Show what runs in a terminal until `q` or Ctrl-C.
+
+    Args:
+        source: what runs.
+        actor: acts on it.
+        console: of the terminal, whose keys are those of standard input.
+    """
     reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:  # a name that the terminal's encoding lacks must not end the command
+    if reconfigure is not None:  # a name with letters that the terminal's encoding lacks must not end the command
         reconfigure(errors="replace")
     watcher, choice = Watcher(source), TopChoice()
     watcher.start()
     watcher.want(_CLIENT)
     try:
         with Keyboard(sys.stdin.fileno()) as keyboard, Live(console=console, auto_refresh=False, screen=True) as live:
-            while True:
-                things = _settled(watcher, choice)
-                looked = watcher.num_looks > 0
-                live.update(screen(things, choice, console.size, time.time(), looked=looked), refresh=True)
-                for key in keyboard.read(_DRAW_S if looked else 0.1):
-                    match choice.pressed(key, _settled(watcher, choice)):
-                        case Leave():
-                            return
-                        case Ask() as ask:
-                            _begin(source, ask, choice)
-                        case None:
-                            pass
+            while _step(watcher, choice, actor, keyboard, live):
+                pass
     except EOFError:  # the terminal is gone, and with it whoever looked
-        return
+        pass
     finally:
         watcher.close()
 
 
-def _settled(watcher: Watcher, choice: TopChoice):
+def _step(watcher: Watcher, choice: TopChoice, actor: Actor, keyboard: Keyboard, live: Live) -> bool:
+    """Draw once, and take the keys of the next second; returns whether to go on."""
+    things, looked = _settled(watcher, choice), watcher.num_looks > 0
+    live.update(screen(things, choice, live.console.size, time.time(), looked=looked), refresh=True)
+    for key in keyboard.read(_DRAW_S if looked else 0.1):
+        match choice.pressed(key, _settled(watcher, choice)):
+            case Leave():
+                return False
+            case Ask() as ask:
+                _begin(actor, ask, choice)
+            case None:
+                pass
+    return True
+
+
+def _settled(watcher: Watcher, choice: TopChoice) -> list[Seen]:
     things = sorted_things(watcher.things(), choice.sort)
     choice.settle(things)
     return things
 
 
-def _begin(source: ActingSource, ask: Ask, choice: TopChoice) -> None:
-    """Ask for an action in a thread: a launcher may take seconds to answer, and keys go on working."""
+def _begin(actor: Actor, ask: Ask, choice: TopChoice) -> None:
+    """Act in a thread: a launcher may take seconds to answer, and keys go on working."""
     what = f"{ask.action} {ask.process}".strip()
     choice.message = f"{what}: asked"
 
     def act() -> None:
         try:
-            answer = source.act(ask.id, ask.action, ask.process)
-        except (RopewalkError, OSError, ValueError) as error:
+            answer = actor.act(ask.id, ask.action, ask.process) if ask.process else actor.stop(ask.id)
+        except ActionFailed as error:
             answer = f"not done: {error}"
         choice.message = f"{what}: {answer}"
 

@@ -132,9 +132,7 @@ class TopChoice:
         if not thing.is_live:
             self.message = f"{view.name} does not run, or does not answer"
         elif action not in offered:
-            self.message = (
-                f"{view.name} cannot be asked to {action} {'a process' if self.in_processes else 'from here'}"
-            )
+            self.message = f"{view.name} cannot be asked to {action}{' a process' if self.in_processes else ''}"
         else:
             self.question = Ask(view.id, action, self.process if self.in_processes else "")
 

@@ -28,6 +28,7 @@ from ropewalk.escaping import escaped
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import counted, shown_duration, shown_size
 
+NOTHING_RUNS = "nothing of this user runs on this machine"
 _STATES = {
     "running": "green", "completed": "green", "idle": "green", "starting": "cyan", "restarting": "yellow",
     "stopping": "yellow", "waiting": "yellow", "paused": "yellow", "failed": "bold red", "lost": "bold red",
@@ -37,8 +38,9 @@ _HEAD = "dim"
 _CHOSEN = "reverse"
 _FEWEST_THINGS = 3
 _CAUSE_LINES = 3
-_OTHER_LINES = 7
-"""Lines beside rows of things and of processes: two headings, the first, the last, and three on the chosen thing."""
+_FACT_LINES = 2
+_OTHER_LINES = 4
+"""The first line, the last one, and two headings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +88,18 @@ def screen(things: Sequence[Seen], choice: TopChoice, size: tuple[int, int], now
     thing = choice.thing(rows)
     lines = [_first_line(rows, choice, width, now)]
     if thing is None:
-        lines += [Text(""), Text("nothing runs for this user on this machine" if looked else "looking for what runs")]
+        lines += [Text(""), Text(NOTHING_RUNS if looked else "looking for what runs")]
         return _filled(lines, [_last_line(choice, None)], size)
     processes = sorted_processes(thing, choice.sort)
-    num_things, num_processes = _shares(len(rows), len(processes), height)
+    about, cause = [*_chosen_lines(thing, width), *_failure_lines(thing)], _cause_lines(processes, choice, width)
+    num_things, num_processes = _shares(len(rows), len(processes), height - _OTHER_LINES - len(about) - len(cause))
     at = next(index for index, one in enumerate(rows) if one is thing)
     lines.append(_line(_THINGS, [column.name for column in _THINGS], width, _HEAD))
     lines += [
         _thing_line(one, width, chosen=one is thing, held=not choice.in_processes)
         for one in _window(rows, at, num_things)
     ]
-    lines += [_chosen_line(thing, width), *_failure_lines(thing, width)]
+    lines += about
     if processes:
         names = [one.name for one in processes]
         at = names.index(choice.process) if choice.process in names else 0
@@ -105,7 +108,7 @@ def screen(things: Sequence[Seen], choice: TopChoice, size: tuple[int, int], now
             _process_line(thing, one, width, chosen=choice.in_processes and one.name == choice.process)
             for one in _window(processes, at, num_processes)
         ]
-    below = [*_cause_lines(processes, choice, width), *_event_lines(thing, width), _last_line(choice, thing)]
+    below = [*cause, *_event_lines(thing), _last_line(choice, thing)]
     return _filled(lines, below, size)
 
 
@@ -115,8 +118,7 @@ def listing(things: Sequence[Seen], sort: str = SORTS[0], width: int = 160) -> s
     for thing in sorted_things(things, sort):
         blocks.append(_line(_THINGS, [column.name for column in _THINGS], width, ""))
         blocks.append(_thing_line(thing, width, chosen=False, held=False))
-        blocks.append(_chosen_line(thing, width))
-        blocks += [Text(f"  {_one_line(thing.problem or thing.view.last_failure)}")]
+        blocks += [Text(f"  {_facts(thing)}"), *_failure_lines(thing)]
         processes = sorted_processes(thing, sort)
         if processes:
             blocks.append(_line(_PROCESSES, [column.name for column in _PROCESSES], width, ""))
@@ -146,9 +148,9 @@ def to_json(things: Sequence[Seen]) -> dict[str, Any]:
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-def _shares(num_things: int, num_processes: int, height: int) -> tuple[int, int]:
-    """Return how many rows of things and of processes are shown."""
-    free = max(2, height - _OTHER_LINES)
+def _shares(num_things: int, num_processes: int, free: int) -> tuple[int, int]:
+    """Return how many rows of things and of processes are shown, of those that are free."""
+    free = max(2, free)
     most = max(_FEWEST_THINGS, free // 3, free - num_processes)
     things = max(1, min(num_things, most, free - 1))
     return things, max(1, free - things)
@@ -178,11 +180,12 @@ def _thing_line(seen: Seen, width: int, *, chosen: bool, held: bool) -> Text:
 
 
 def _process_line(seen: Seen, one: ProcessView, width: int, *, chosen: bool) -> Text:
-    doing = f"{one.doing} for {shown_duration(round(one.doing_s, 1))}" if one.doing else ""
+    doing_s = round(one.doing_s, 1)
+    doing = f"{one.doing} for {shown_duration(doing_s)}" if one.doing and doing_s else one.doing
     slow = [("slow, ", "yellow")] if one.straggler else []
     cells = [
         escaped(one.name),
-        Text(escaped(one.state), style=_STATES.get(one.state, "")),
+        Text(escaped(one.state), style="dim" if seen.gone else _STATES.get(one.state, "")),
         escaped(one.host),
         str(one.pid or ""),
         _rate(seen.rate(one.name)),
@@ -233,17 +236,21 @@ def _first_line(things: Sequence[Seen], choice: TopChoice, width: int, now: floa
     return line.append(f" {clock}")
 
 
-def _chosen_line(seen: Seen, width: int) -> Text:
+def _chosen_lines(seen: Seen, width: int) -> list[Text]:
+    name = escaped(seen.view.name)
+    first, *more = textwrap.wrap(f"{name}  {_facts(seen)}", width, max_lines=_FACT_LINES, placeholder="…") or [name]
+    line = Text(first)
+    line.stylize("bold", 0, len(name))
+    return [line, *map(Text, more)]
+
+
+def _facts(seen: Seen) -> str:
     view = seen.view
     progress = [] if view.progress is None else [f"{100 * view.progress:.0f} % done"]
     left = [] if view.left_s is None else [f"{shown_duration(view.left_s)} left"]
     facts = [f"{escaped(name)} {_fact(name, value)}" for name, value in view.facts.items()]
-    words = ", ".join(
-        [*progress, *left, *facts, f"pid {view.pid}", *([f"run {escaped(view.run)}"] if view.run else [])]
-    )
-    line = Text.assemble((escaped(view.name), "bold"), f"  {words}")
-    line.truncate(width, overflow="ellipsis")
-    return line
+    run = [f"run {escaped(view.run)}"] if view.run else []
+    return ", ".join([*progress, *left, *facts, f"pid {view.pid}", *run])
 
 
 def _fact(name: str, value: float | int | str) -> str:
@@ -256,13 +263,9 @@ def _fact(name: str, value: float | int | str) -> str:
     return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
-def _failure_lines(seen: Seen, width: int) -> list[Text]:
-    said = f"does not answer: {seen.problem}" if seen.problem else seen.view.last_failure
-    if not said:
-        return []
-    line = Text(f"last failure: {_one_line(said)}" if not seen.problem else _one_line(said), style="red")
-    line.truncate(width, overflow="ellipsis")
-    return [line]
+def _failure_lines(seen: Seen) -> list[Text]:
+    said = seen.problem or (f"last failure: {seen.view.last_failure}" if seen.view.last_failure else "")
+    return [Text(_one_line(said), style="red")] if said else []
 
 
 def _cause_lines(processes: Sequence[ProcessView], choice: TopChoice, width: int) -> list[Text]:
@@ -275,13 +278,11 @@ def _cause_lines(processes: Sequence[ProcessView], choice: TopChoice, width: int
     return [Text(line, style="red") for line in lines]
 
 
-def _event_lines(seen: Seen, width: int) -> list[Text]:
+def _event_lines(seen: Seen) -> list[Text]:
     lines: list[Text] = []
     for event in seen.view.events[-3:]:
         at = time.strftime("%H:%M:%S  ", time.localtime(event.at)) if event.at else ""
-        line = Text(f"{at}{_one_line(event.text)}", style="dim")
-        line.truncate(width, overflow="ellipsis")
-        lines.append(line)
+        lines.append(Text(f"{at}{_one_line(event.text)}", style="dim"))
     return lines
 
 
@@ -302,10 +303,11 @@ def _filled(above: list[Text], below: list[Text], size: tuple[int, int]) -> Text
     width, height = size
     *optional, last = below
     room = max(0, height - 1)
+    for line in (*above, *below):
+        line.truncate(width, overflow="ellipsis")
     above = above[:room]
     optional = optional[: max(0, room - len(above))]
     gap = [Text("")] * (room - len(above) - len(optional))
-    last.truncate(width, overflow="ellipsis")
     return Text("\n").join([*above, *gap, *optional, last])
 
 
