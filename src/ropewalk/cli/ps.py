@@ -45,9 +45,7 @@ class LauncherReply:
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also submitted runs that have ended.")] = False,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again every second; in a terminal, as ropewalk top.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it every second; in a terminal: ropewalk top.")] = False,
 ) -> None:
     """Show the running programs, pools and others, their processes, and runs that were submitted from here.
 
