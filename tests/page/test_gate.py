@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.page.gate import ROLE, Access, Admitted, Enters, Gate, Refused, Scope
+from ropewalk.page.gate import ROLE, Access, Admitted, Denied, Enters, Gate, Scope
 
 ACCESS = Access({"own": "owner", "read": "reader"}, frozenset({"127.0.0.1", "localhost"}), "rw_1")
 HOST = (b"host", b"127.0.0.1:8470")
@@ -27,13 +27,13 @@ def test_cookie_says_the_role():
 def test_without_a_token_nobody_enters(cookie: bytes):
     for kind, method in (("http", "GET"), ("http", "POST"), ("websocket", "")):
         verdict = decide(HOST, ORIGIN, (b"cookie", cookie), kind=kind, method=method)
-        assert isinstance(verdict, Refused) and verdict.status == 403
+        assert isinstance(verdict, Denied) and verdict.status == 403
 
 
 def test_token_of_the_address_becomes_a_cookie_and_leaves_the_address():
     assert decide(HOST, query="token=own") == Enters("own", "/")
     assert decide(HOST, path="/runs", query="a=1&token=read&b=%2F") == Enters("read", "/runs?a=1&b=%2F")
-    assert isinstance(decide(HOST, OWNER, query="token=wrong"), Refused)
+    assert isinstance(decide(HOST, OWNER, query="token=wrong"), Denied)
 
 
 @pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example", "/\r\nset-cookie: a=b", "///evil.example"])
@@ -45,8 +45,8 @@ def test_redirects_stay_here(path: str):
 
 
 def test_posts_and_sockets_do_not_take_a_token_from_the_address():
-    assert isinstance(decide(HOST, ORIGIN, method="POST", query="token=own"), Refused)
-    assert isinstance(decide(HOST, ORIGIN, kind="websocket", query="token=own"), Refused)
+    assert isinstance(decide(HOST, ORIGIN, method="POST", query="token=own"), Denied)
+    assert isinstance(decide(HOST, ORIGIN, kind="websocket", query="token=own"), Denied)
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_posts_and_sockets_do_not_take_a_token_from_the_address():
 )
 def test_other_hosts_are_refused_so_that_no_name_can_be_rebound_to_us(host: bytes):
     verdict = decide((b"host", host), OWNER)
-    assert isinstance(verdict, Refused) and verdict.status == 421
+    assert isinstance(verdict, Denied) and verdict.status == 421
 
 
 def test_no_host_or_two_of_them_are_refused():
-    assert isinstance(decide(OWNER), Refused)
-    assert isinstance(decide(HOST, HOST, OWNER), Refused)
+    assert isinstance(decide(OWNER), Denied)
+    assert isinstance(decide(HOST, HOST, OWNER), Denied)
 
 
 def test_forwarded_port_may_be_another_one():
@@ -79,19 +79,19 @@ def test_forwarded_port_may_be_another_one():
 )
 def test_requests_of_other_sites_are_refused_though_they_bring_the_cookie(origin: bytes):
     for kind, method in (("http", "POST"), ("websocket", ""), ("http", "GET")):
-        assert isinstance(decide(HOST, OWNER, (b"origin", origin), kind=kind, method=method), Refused)
+        assert isinstance(decide(HOST, OWNER, (b"origin", origin), kind=kind, method=method), Denied)
 
 
 def test_what_changes_something_says_from_which_page_it_comes():
-    assert isinstance(decide(HOST, OWNER, method="POST"), Refused)
-    assert isinstance(decide(HOST, OWNER, kind="websocket"), Refused)
+    assert isinstance(decide(HOST, OWNER, method="POST"), Denied)
+    assert isinstance(decide(HOST, OWNER, kind="websocket"), Denied)
     assert decide(HOST, OWNER, ORIGIN, method="POST") == Admitted("owner")
     assert decide(HOST, OWNER, ORIGIN, kind="websocket") == Admitted("owner")
 
 
 def test_polling_by_another_site_is_refused():
     site = (b"sec-fetch-site", b"cross-site")
-    assert isinstance(decide(HOST, OWNER, site, path="/_nicegui_ws/socket.io"), Refused)
+    assert isinstance(decide(HOST, OWNER, site, path="/_nicegui_ws/socket.io"), Denied)
     assert decide(HOST, OWNER, (b"sec-fetch-site", b"same-origin"), path="/_nicegui_ws/socket.io") == Admitted("owner")
 
 

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 
 from ropewalk.control.view import ProcessView, View
-from ropewalk.page.watcher import Look, Watcher, merged
+from ropewalk.page.watcher import LookResult, Watcher, merged
 
 
 class Things:
     """A source that the test controls."""
 
     def __init__(self) -> None:
-        self.looks: list[Look] = []
+        self.looks: list[LookResult] = []
         self.asked: list[dict[str, dict[str, int]]] = []
 
-    def look(self, panels: Mapping[str, dict[str, int]]) -> list[Look]:
+    def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
         self.asked.append({id: dict(mine) for id, mine in panels.items()})
         return self.looks
 
@@ -41,9 +41,9 @@ def things() -> Things:
 
 def test_what_does_not_answer_keeps_its_last_view_and_says_why(things: Things):
     watcher = Watcher(things)
-    things.looks = [Look("p", view(facts={"done": 3}))]
+    things.looks = [LookResult("p", view(facts={"done": 3}))]
     watcher.look()
-    things.looks = [Look("p", None, "its process is stopped")]
+    things.looks = [LookResult("p", None, "its process is stopped")]
     watcher.look()
     (seen,) = watcher.things()
     assert (seen.view.facts, seen.problem, seen.gone, seen.is_live) == (
@@ -56,12 +56,12 @@ def test_what_does_not_answer_keeps_its_last_view_and_says_why(things: Things):
 
 def test_what_is_gone_keeps_its_last_view_and_comes_back(things: Things):
     watcher = Watcher(things)
-    things.looks = [Look("p", view())]
+    things.looks = [LookResult("p", view())]
     watcher.look()
     things.looks = []
     watcher.look()
     assert [(seen.gone, seen.is_live) for seen in watcher.things()] == [(True, False)]
-    things.looks = [Look("p", view())]
+    things.looks = [LookResult("p", view())]
     watcher.look()
     assert [(seen.gone, seen.is_live) for seen in watcher.things()] == [(False, True)]
 
@@ -69,7 +69,7 @@ def test_what_is_gone_keeps_its_last_view_and_comes_back(things: Things):
 def test_what_is_gone_for_an_hour_is_forgotten(things: Things):
     clock = Clock()
     watcher = Watcher(things, clock)
-    things.looks = [Look("p", view())]
+    things.looks = [LookResult("p", view())]
     watcher.look()
     things.looks = []
     clock.now += 3599.0
@@ -95,9 +95,9 @@ def test_panels_are_asked_for_only_while_somebody_looks_at_them(things: Things):
 def test_rows_after_the_cursor_follow_those_that_are_there(things: Things):
     watcher = Watcher(things)
     watcher.want("tab", "p", frozenset({"stream"}))
-    things.looks = [Look("p", view(panels={"stream": {"cursor": 2, "tasks": [1, 2], "now": 5.0}}))]
+    things.looks = [LookResult("p", view(panels={"stream": {"cursor": 2, "tasks": [1, 2], "now": 5.0}}))]
     watcher.look()
-    things.looks = [Look("p", view(panels={"stream": {"cursor": 3, "tasks": [3], "now": 6.0}}))]
+    things.looks = [LookResult("p", view(panels={"stream": {"cursor": 3, "tasks": [3], "now": 6.0}}))]
     watcher.look()
     seen = watcher.seen("p")
     assert seen and seen.panels == {"stream": {"cursor": 3, "tasks": [1, 2, 3], "now": 6.0}}
@@ -118,7 +118,7 @@ def test_rows_are_bounded():
 def test_rates_and_shares_of_cpu_follow_from_views(things: Things):
     watcher = Watcher(things)
     for at, done, cpu_s in ((10.0, 100, 1.0), (11.0, 150, 1.5), (12.0, 200, 2.5)):
-        things.looks = [Look("p", view(at, processes=(ProcessView(name="w", done=done, cpu_s=cpu_s),)))]
+        things.looks = [LookResult("p", view(at, processes=(ProcessView(name="w", done=done, cpu_s=cpu_s),)))]
         watcher.look()
         if at == 10.0:
             first = watcher.seen("p")
@@ -131,7 +131,7 @@ def test_rates_and_shares_of_cpu_follow_from_views(things: Things):
 def test_restart_does_not_make_a_negative_rate(things: Things):
     watcher = Watcher(things)
     for at, done in ((10.0, 100), (11.0, 2)):
-        things.looks = [Look("p", view(at, processes=(ProcessView(name="w", done=done),)))]
+        things.looks = [LookResult("p", view(at, processes=(ProcessView(name="w", done=done),)))]
         watcher.look()
     seen = watcher.seen("p")
     assert seen and seen.rate("w") == 0.0
@@ -141,7 +141,7 @@ def test_nothing_is_looked_at_while_no_page_is_open():
     looked = threading.Event()
 
     class Noted(Things):
-        def look(self, panels: Mapping[str, dict[str, int]]) -> list[Look]:
+        def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
             looked.set()
             return super().look(panels)
 
@@ -161,7 +161,7 @@ def test_nothing_is_looked_at_while_no_page_is_open():
 def test_live_things_come_first_and_new_ones_before_old_ones(things: Things):
     watcher = Watcher(things)
     old, new, gone = view(id="old", started=1.0), view(id="new", started=2.0), view(id="gone", started=3.0)
-    things.looks = [Look("old", old), Look("new", new), Look("gone", gone)]
+    things.looks = [LookResult("old", old), LookResult("new", new), LookResult("gone", gone)]
     watcher.look()
     things.looks = things.looks[:2]
     watcher.look()

@@ -51,7 +51,7 @@ class Enters:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Denied:
     """The request may not pass."""
 
     status: int
@@ -77,7 +77,7 @@ class Access:
 
     def decide(
         self, kind: str, method: str, path: str, query: str, headers: Iterable[tuple[bytes, bytes]]
-    ) -> Admitted | Enters | Refused:
+    ) -> Admitted | Enters | Denied:
         """Decide about a request.
 
         Args:
@@ -92,36 +92,36 @@ class Access:
             found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
         return self._of_elsewhere(kind, method, path, found) or self._by_token(kind, method, path, query, found)
 
-    def _of_elsewhere(self, kind: str, method: str, path: str, found: Mapping[str, list[str]]) -> Refused | None:
+    def _of_elsewhere(self, kind: str, method: str, path: str, found: Mapping[str, list[str]]) -> Denied | None:
         hosts = [host.lower() for host in found.get("host", [])]
         if len(hosts) != 1 or _without_port(hosts[0]) not in self.names:
             named = ", ".join(hosts) or "by no name"
-            return Refused(421, f"this page is not called {named}; it is {' or '.join(sorted(self.names))}")
+            return Denied(421, f"this page is not called {named}; it is {' or '.join(sorted(self.names))}")
         origins = [origin.lower() for origin in found.get("origin", [])]
         ours = f"{'https' if self.secure else 'http'}://{hosts[0]}"
         if any(origin != ours for origin in origins):
-            return Refused(403, "the request comes from another site")
+            return Denied(403, "the request comes from another site")
         if not origins and (kind == "websocket" or method not in _SAFE_METHODS):
-            return Refused(403, "the request does not say from which page it comes")
+            return Denied(403, "the request does not say from which page it comes")
         if path.startswith("/_") and found.get("sec-fetch-site", [""])[0] in ("cross-site", "same-site"):
-            return Refused(403, "the request comes from another site")
+            return Denied(403, "the request comes from another site")
         return None
 
     def _by_token(
         self, kind: str, method: str, path: str, query: str, found: Mapping[str, list[str]]
-    ) -> Admitted | Enters | Refused:
+    ) -> Admitted | Enters | Denied:
         pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
         given = [value for name, value in pairs if name == "token"]
         if given and kind == "http" and method in _SAFE_METHODS:
             if self._role(given[0]) is None:
-                return Refused(403, "the token is not that of this page, perhaps of one that ran before")
+                return Denied(403, "the token is not that of this page, perhaps of one that ran before")
             rest = urllib.parse.urlencode([pair for pair in pairs if pair[0] != "token"])
             # A location that begins with two slashes, or what browsers take for them, would be another host.
             place = "/" + urllib.parse.quote(path.lstrip("/"))
             return Enters(given[0], f"{place}{f'?{rest}' if rest else ''}")
         role = self._role(_cookie(found.get("cookie", []), self.cookie))
         if role is None:
-            return Refused(403, "this page needs the token of the address that was printed where it was started")
+            return Denied(403, "this page needs the token of the address that was printed where it was started")
         return Admitted(role)
 
     def _role(self, token: str) -> Role | None:
@@ -164,7 +164,7 @@ class Gate:
                 flags = "HttpOnly; SameSite=Strict; Path=/" + ("; Secure" if self._access.secure else "")
                 cookie = f"{self._access.cookie}={token}; {flags}".encode("latin-1")
                 await _answer(send, 303, b"", [(b"set-cookie", cookie), (b"location", location.encode("latin-1"))])
-            case Refused(status, why):
+            case Denied(status, why):
                 if scope["type"] == "websocket":
                     await receive()
                     await send({"type": "websocket.close", "code": 1008, "reason": why[:100]})

@@ -20,8 +20,6 @@ from ropewalk.page.gate import Access, Gate, Role
 from ropewalk.page.watcher import Source, Watcher
 
 if TYPE_CHECKING:
-    from socket import socket
-
     import uvicorn
 
 LOOPBACK = "127.0.0.1"
@@ -101,7 +99,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], No
     config.app = Gate(app, access)
     base = f"{'https' if secure else 'http'}://{options.host}:{port}/?token="
 
-    class Server(uvicorn.Server):
+    class PageServer(uvicorn.Server):
         async def startup(self, sockets: list[Any] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
@@ -109,20 +107,20 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], No
 
     watcher.start()
     try:
-        Server(config).run(sockets=[listener])
+        PageServer(config).run(sockets=[listener])
     finally:
         watcher.close()
 
 
-def _bound(config: uvicorn.Config, *, or_any: bool) -> socket:
-    """Bind the socket; if its port is taken, at any port, or an error."""
-    logging.disable(logging.ERROR)  # uvicorn logs the reason, and ends the process
-    try:
-        return config.bind_socket()
-    except SystemExit:
-        if not or_any:
-            raise OSError(errno.EADDRINUSE, "the port is taken, or the address is not one of this host") from None
-    finally:
-        logging.disable(logging.NOTSET)
-    config.port = 0
-    return _bound(config, or_any=False)
+def _bound(config: uvicorn.Config, *, or_any: bool) -> Any:
+    """Return a bound socket; if its port is taken, at any port, or an error."""
+    for port in [config.port, *([0] if or_any else [])]:
+        config.port = port
+        logging.disable(logging.ERROR)  # uvicorn logs the reason, and ends the process
+        try:
+            return config.bind_socket()
+        except SystemExit:
+            pass
+        finally:
+            logging.disable(logging.NOTSET)
+    raise OSError(errno.EADDRINUSE, "the port is taken, or the address is not one of this host")

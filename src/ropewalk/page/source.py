@@ -26,11 +26,10 @@ from ropewalk.control.launchers import (
     find_launchers,
     usual_parents,
 )
-from ropewalk.control.server import Act, ActionDone, LogFiles, LogFilesAre, Stacks, StacksAre, Stop, ViewIs
-from ropewalk.control.server import Look as LookRequest
+from ropewalk.control.server import Act, ActionDone, LogFiles, LogFilesAre, Look, Stacks, StacksAre, Stop, ViewIs
 from ropewalk.errors import TransportRefused
 from ropewalk.page.actions import ActionFailed
-from ropewalk.page.watcher import Look
+from ropewalk.page.watcher import LookResult
 
 _PATIENCE_S = 0.5
 """A look waits this long for answers; later ones are taken by the next look."""
@@ -60,7 +59,7 @@ class _Conversation:
         if self.connection is None:
             self.connection = self.stack.enter_context(self.launcher.connect())
         try:
-            return self.connection.ask(LookRequest(panels), ViewIs)
+            return self.connection.ask(Look(panels), ViewIs)
         except BaseException:
             self.close()  # a late answer would be taken for that of the next question
             raise
@@ -101,7 +100,7 @@ class Launchers:
 
     # As a source
 
-    def look(self, panels: Mapping[str, dict[str, int]]) -> list[Look]:
+    def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
         """Return a view of each, and why there is none; without those that have ended meanwhile."""
         found = {launcher.file: launcher for launcher in self._find()}
         for file in self._conversations.keys() - found.keys():
@@ -120,19 +119,19 @@ class Launchers:
         looks = (self._answer_of(self._conversations[file]) for file in found)
         return [look for look in looks if look]
 
-    def _answer_of(self, conversation: _Conversation) -> Look | None:
+    def _answer_of(self, conversation: _Conversation) -> LookResult | None:
         launcher, answer = conversation.launcher, conversation.answer
         assert answer
         if not answer.done():
             silent_s = self._clock() - conversation.asked_at
-            return Look(launcher.id, None, str(launcher.silent(round(silent_s))) if silent_s > _SILENT_S else "")
+            return LookResult(launcher.id, None, str(launcher.silent(round(silent_s))) if silent_s > _SILENT_S else "")
         conversation.answer = None
         try:
-            return Look(launcher.id, answer.result().view)
+            return LookResult(launcher.id, answer.result().view)
         except LauncherGone:
             return None
         except (LauncherSilent, RequestFailed, TransportRefused) as error:
-            return Look(launcher.id, None, str(error))
+            return LookResult(launcher.id, None, str(error))
 
     # As an actor
 
