@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ropewalk.control.view import ProcessView, View
-from ropewalk.page.watcher import Look, Watcher
+from ropewalk.page.watcher import LookResult, Watcher
 
 START = 1_700_000_000.0
 
@@ -18,9 +18,9 @@ class PretendSource:
         self.problems: dict[str, str] = {}
         self.asked: list[tuple[str, str, str]] = []
 
-    def look(self, panels: Mapping[str, dict[str, int]]) -> list[Look]:
-        looks = [Look(view.id, view) for view in self.views if view.id not in self.problems]
-        return looks + [Look(id, None, problem) for id, problem in self.problems.items()]
+    def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
+        looks = [LookResult(view.id, view) for view in self.views if view.id not in self.problems]
+        return looks + [LookResult(id, None, problem) for id, problem in self.problems.items()]
 
     def act(self, id: str, action: str, process: str) -> str:
         self.asked.append((id, action, process))

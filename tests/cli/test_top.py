@@ -17,7 +17,7 @@ from collections.abc import Generator
 import pytest
 
 from ropewalk.cli.top import print_once
-from ropewalk.page.watcher import Look
+from ropewalk.page.watcher import LookResult
 from tests.cli.command import environment, ropewalk
 from tests.cli.pretend_source import START, PretendSource, process, view
 from tests.control.pretend import Pretence, controlled
@@ -118,9 +118,9 @@ class _SlowSource(PretendSource):
 
     num_looks = 0
 
-    def look(self, panels: object) -> list[Look]:
+    def look(self, panels: object) -> list[LookResult]:
         self.num_looks += 1
-        return super().look({}) if self.num_looks > 2 else [Look("a", None)]
+        return super().look({}) if self.num_looks > 2 else [LookResult("a", None)]
 
 
 def test_once_looks_again_until_a_slow_launcher_has_answered(capsys: pytest.CaptureFixture[str]) -> None:

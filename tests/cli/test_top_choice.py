@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ropewalk.cli.top_choice import SORTS, Ask, Leave, TopChoice, sorted_processes, sorted_things
+from ropewalk.cli.top_choice import SORTS, AskedAction, Leave, TopChoice, sorted_processes, sorted_things
 from ropewalk.page.watcher import Seen
 from tests.cli.pretend_source import START, PretendSource, process, view, watched
 
@@ -54,9 +54,9 @@ def test_a_kill_is_asked_for_only_after_a_yes(things: list[Seen]) -> None:
     choice = TopChoice()
     assert press(choice, things, "enter", "down", "k", "n") == [None] * 4
     assert choice.message == "not done"
-    assert press(choice, things, "k", "y") == [None, Ask("a", "kill", "worker.2")]
+    assert press(choice, things, "k", "y") == [None, AskedAction("a", "kill", "worker.2")]
     assert choice.question is None
-    assert press(choice, things, "escape", "k", "y")[-1] == Ask("a", "stop")
+    assert press(choice, things, "escape", "k", "y")[-1] == AskedAction("a", "stop")
 
 
 def test_a_key_that_ends_other_things_only_answers_a_question(things: list[Seen]) -> None:

@@ -15,11 +15,11 @@ from rich.live import Live
 
 from ropewalk.cli.choosing import telling_failures
 from ropewalk.cli.keyboard import Keyboard
-from ropewalk.cli.top_choice import Ask, Leave, TopChoice, sorted_things
+from ropewalk.cli.top_choice import AskedAction, Leave, TopChoice, sorted_things
 from ropewalk.cli.top_screen import NOTHING_RUNS, listing, screen, to_json
 from ropewalk.page.actions import ActionFailed, Actor
 from ropewalk.page.source import Launchers
-from ropewalk.page.watcher import Look, Seen, Source, Watcher
+from ropewalk.page.watcher import LookResult, Seen, Source, Watcher
 
 _CLIENT = "top"
 _DRAW_S = 1.0
@@ -57,7 +57,7 @@ class _NotingSource:
         self._source = source
         self.num_unanswered: int = 0
 
-    def look(self, panels: Mapping[str, dict[str, int]]) -> list[Look]:
+    def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
         looks = self._source.look(panels)
         self.num_unanswered = sum(look.view is None and not look.problem for look in looks)
         return looks
@@ -116,7 +116,7 @@ def _step(watcher: Watcher, choice: TopChoice, actor: Actor, keyboard: Keyboard,
         match choice.pressed(key, _settled(watcher, choice)):
             case Leave():
                 return False
-            case Ask() as ask:
+            case AskedAction() as ask:
                 _begin(actor, ask, choice)
             case None:
                 pass
@@ -129,7 +129,7 @@ def _settled(watcher: Watcher, choice: TopChoice) -> list[Seen]:
     return things
 
 
-def _begin(actor: Actor, ask: Ask, choice: TopChoice) -> None:
+def _begin(actor: Actor, ask: AskedAction, choice: TopChoice) -> None:
     """Act in a thread: a launcher may take seconds to answer, and keys go on working."""
     what = f"{ask.action} {ask.process}".strip()
     choice.message = f"{what}: asked"

@@ -1,6 +1,6 @@
 """`TopChoice`: what a user of `ropewalk top` has chosen, and what follows from each key; pure.
 
-things ── enter ──▶ processes of the chosen thing ── k ──▶ "kill worker.3?" ── y ──▶ Ask
+things ── enter ──▶ processes of the chosen thing ── k ──▶ "kill worker.3?" ── y ──▶ AskedAction
        ◀── esc ──
 """
 
@@ -20,7 +20,7 @@ _PAGE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class AskedAction:
     """Ask a launcher for an action.
 
     Attributes:
@@ -56,7 +56,7 @@ class TopChoice:
     process: str = ""
     in_processes: bool = False
     sort: str = SORTS[0]
-    question: Ask | None = None
+    question: AskedAction | None = None
     message: str = ""
 
     def settle(self, things: Sequence[Seen]) -> None:
@@ -78,7 +78,7 @@ class TopChoice:
         """Return the chosen thing."""
         return next((one for one in things if one.view.id == self.id), None)
 
-    def pressed(self, key: str, things: Sequence[Seen]) -> Ask | Leave | None:
+    def pressed(self, key: str, things: Sequence[Seen]) -> AskedAction | Leave | None:
         """Take a key.
 
         Args:
@@ -134,7 +134,7 @@ class TopChoice:
         elif action not in offered:
             self.message = f"{view.name} cannot be asked to {action}{' a process' if self.in_processes else ''}"
         else:
-            self.question = Ask(view.id, action, self.process if self.in_processes else "")
+            self.question = AskedAction(view.id, action, self.process if self.in_processes else "")
 
 
 def _moved(key: str, names: Sequence[str], chosen: str) -> str:
