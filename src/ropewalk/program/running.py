@@ -125,6 +125,9 @@ class RunningProgram(ControlTarget):
     def __repr__(self) -> str:
         return f"<RunningProgram {self.name!r} {reporting.state_of(self._conductor)}>"
 
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
     # Waiting and ending
 
     def wait(self, timeout_s: float | None = None) -> bool:

@@ -26,6 +26,7 @@ from ropewalk.control.announcing import announced
 from ropewalk.control.view import Observable
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
+from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
 from ropewalk.quantities import counted
@@ -169,6 +170,13 @@ class Search:
 
     def __repr__(self) -> str:
         return f"<Search {self.name!r} of {', '.join(self.metrics)}>"
+
+    def _repr_html_(self) -> str:
+        if self._results is not None:
+            return self._results._repr_html_()  # pyright: ignore[reportPrivateUsage]
+        settings = [("metric", f"{name}, {mode}") for name, mode in zip(self.metrics, self.modes, strict=True)]
+        settings += [(name, str(one.distribution)) for name, one in self.space.parameters.items()]
+        return html_box(html_headline(self.name, "not run yet"), html_table(("setting", "value"), settings))
 
     # --- running it ---------------------------------------------------------------------------------------------------
 
