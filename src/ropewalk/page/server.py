@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ropewalk import tracking
 from ropewalk.page.gate import Access, Gate, Role
 from ropewalk.page.watcher import Source, Watcher
 
@@ -66,11 +67,13 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], No
     from nicegui import ui
 
     from ropewalk.page.now import add_now_page
+    from ropewalk.page.runs import add_runs_pages
     from ropewalk.page.thing import add_thing_page
 
     watcher = Watcher(source)
     add_now_page(watcher)
     add_thing_page(watcher)
+    reader = add_runs_pages(lambda: tracking.open_store(options.store or None, create=False))
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
@@ -94,3 +97,4 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], No
         uvicorn.Server(config).run(sockets=[listener])
     finally:
         watcher.close()
+        reader.close()
