@@ -158,6 +158,9 @@ def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed
         assert waiting.get(DEADLINE_S) == [gate]
         with pytest.raises(RequestFailed, match=r"pool seen has no worker 'seen\.9'"):
             conversation.ask(Act("kill", "seen.9"), ActionDone)
+    due = time.monotonic() + DEADLINE_S
+    while launcher.file.exists():  # the pool does not wait for its withdrawal
+        assert time.monotonic() < due
     with pytest.raises(LauncherGone), launcher.connect():
         pass
 
