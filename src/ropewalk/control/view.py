@@ -95,7 +95,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         last_failure: the last death or error with its cause; "".
         processes: of it; empty if it has none.
         events: oldest first, at most the last 1000.
-        panels: data of pictures by name of the panel; only those that were asked for.
+        panels: data of pictures, JSON objects by name of the panel; only those that were asked for.
         offers: names of the panels that it has.
         actions: that it can be asked for as a whole: of "stop", "pause".
         process_actions: that can be asked for of one process: of "kill", "restart", "stack".
@@ -115,7 +115,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     last_failure: str = ""
     processes: tuple[ProcessView, ...] = ()
     events: tuple[EventView, ...] = ()
-    panels: dict[str, Any] = {}
+    panels: dict[str, dict[str, Any]] = {}
     offers: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
     process_actions: tuple[str, ...] = ()

@@ -484,6 +484,9 @@ class Pool:
     def __repr__(self) -> str:
         return f"<ropewalk.Pool {self.name} {self._state} with {self._dispatcher.scaling.wanted} workers>"
 
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()  # pyright: ignore[reportPrivateUsage]
+
     def __reduce__(self) -> Any:
         raise NotImplementedError(
             "a pool cannot be sent to another process; make a pool inside the task instead (it joins the same session)"

@@ -88,10 +88,15 @@ class RunningProgram(ControlTarget):
         self._untold = UntoldFailure(self._launched)
         self._is_ending = False  # changed under the lock, so that no caller is made that would never be closed
 
-    def begin(self, hosting: Hosting) -> None:
-        """Start everything; called once."""
+    def begin(self, hosting: Hosting, shown_as: ControlTarget | None = None) -> None:
+        """Start everything; called once.
+
+        Args:
+            hosting: where its nodes run.
+            shown_as: what other terminals and the page see in its place; None: itself.
+        """
         self._hosting = hosting
-        self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, self)
+        self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, shown_as or self)
         self._control.open()
         atexit.unregister(_stop_all)
         atexit.register(_stop_all)  # registered after the session's handler, and so called before it
@@ -119,6 +124,9 @@ class RunningProgram(ControlTarget):
 
     def __repr__(self) -> str:
         return f"<RunningProgram {self.name!r} {reporting.state_of(self._conductor)}>"
+
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
     # Waiting and ending
 
