@@ -42,12 +42,24 @@ def counts(view: View) -> str:
 
 def shown_facts(view: View) -> list[str]:
     """The facts of what is not a program in a line, such as "queued 7, running 2"; a program's are in its table."""
-    facts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in _facts(view)]
+    facts = [] if view.kind == "program" else [shown_fact(name, value) for name, value in view.facts.items()]
     return [", ".join(facts)] if facts else []
 
 
-def _facts(view: View) -> list[tuple[str, float | int | str]]:
-    return [] if view.kind == "program" else list(view.facts.items())
+def shown_fact(name: str, value: float | int | str) -> str:
+    """A fact in words, such as "queued 1,200", "memory 31 MiB" or "tasks_per_s 3.5"; its name says the unit.
+
+    Example:
+        >>> shown_fact("queued", 1200), shown_fact("memory_bytes", 32 << 20), shown_fact("step_s", 0.25)
+        ('queued 1,200', 'memory 32 MiB', 'step 250 ms')
+    """
+    if isinstance(value, str):
+        return f"{name} {value}"
+    if name.endswith("_bytes"):
+        return f"{name.removesuffix('_bytes')} {shown_size(value)}"
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return f"{name.removesuffix('_s')} {shown_duration(value)}"
+    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value:,}"
 
 
 def shown_events(view: View) -> list[str]:
