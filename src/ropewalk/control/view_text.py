@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from ropewalk.control.view import EventView, ProcessView, View
+from ropewalk.control.view import EventView, Kind, ProcessView, View
 from ropewalk.quantities import counted, shown_duration, shown_size
 from ropewalk.text_table import text_table
 
@@ -21,7 +21,8 @@ _DONE = {"program": "calls", "pool": "tasks"}
 
 def described(view: View) -> str:
     """The whole in one line, each process in another, and the last events."""
-    processes = text_table([_cells(view, process) for process in view.processes], right={5, 6, 7, 8})
+    cells = [process_cells(view.kind, process) for process in view.processes]
+    processes = text_table(cells, right={5, 6, 7, 8})
     rows = [*processes, *shown_facts(view), *shown_events(view)]
     return "\n".join([headline(view), *(f"  {row}" for row in rows)])
 
@@ -41,8 +42,10 @@ def counts(view: View) -> str:
 
 
 def shown_facts(view: View) -> list[str]:
-    """The facts of what is not a program in a line, such as "queued 7, running 2"; a program's are in its table."""
-    facts = [] if view.kind == "program" else [shown_fact(name, value) for name, value in view.facts.items()]
+    """The facts in a line, such as "queued 7, running 2"; of a program, whose table has the others, only its relays."""
+    if view.kind == "program":
+        return [str(view.facts["relays"])] if "relays" in view.facts else []
+    facts = [shown_fact(name, value) for name, value in view.facts.items()]
     return [", ".join(facts)] if facts else []
 
 
@@ -88,7 +91,8 @@ def remarks(process: ProcessView) -> list[str]:
     return found
 
 
-def _cells(view: View, process: ProcessView) -> tuple[str, ...]:
+def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
+    """A process of a thing of some kind as a row of a table."""
     return (
         process.name,
         process.kind,
@@ -97,7 +101,7 @@ def _cells(view: View, process: ProcessView) -> tuple[str, ...]:
         process.host,
         shown_duration(process.uptime_s),
         shown_size(process.memory_bytes),
-        f"{process.done} {_DONE.get(view.kind, 'done')}",
+        f"{process.done} {_DONE.get(kind, 'done')}",
         f"{process.waiting} waiting",
         "; ".join(remarks(process)),
     )
