@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures.bands import SHADES
+from ropewalk.page.pictures.bands import shades
 from ropewalk.page.style import Option, Style
 
 
@@ -32,12 +32,13 @@ def archive(data: Mapping[str, Any], style: Style) -> Option:
         "type": "heatmap" if is_map else "bar",
         "data": [[x, y, value] if is_map else [x, value] for x, y, value in values],
     }
+    second = _bins(axes[1], style, "left") if is_map else [style.axis("fitness", scale=True, nameGap=48)]
     return {
         **style.base(),
-        "title": {"text": words, "left": "center", "top": 6, "textStyle": {"color": style.muted, "fontSize": 12}},
-        "grid": {"left": 64, "right": 96, "top": 36, "bottom": 52},
-        "xAxis": _bins(axes[0], style),
-        "yAxis": _bins(axes[1], style, nameGap=44) if is_map else style.axis("fitness", scale=True, nameGap=44),
+        "title": style.words(words),
+        "grid": {"left": 72, "right": 112, "top": 36, "bottom": 52},
+        "xAxis": _bins(axes[0], style, "bottom"),
+        "yAxis": second,
         "visualMap": {
             "min": low,
             "max": high if high > low else low + 1.0,
@@ -49,19 +50,23 @@ def archive(data: Mapping[str, Any], style: Style) -> Option:
             "top": "middle",
             "text": ["fitness", ""],
             "textStyle": {"color": style.muted},
-            "inRange": {"color": SHADES},
+            "inRange": {"color": shades(style)},
         },
         "series": [series],
     }
 
 
-def _bins(axis: Mapping[str, Any], style: Style, **more: Any) -> Option:
-    """Return an axis whose categories are the middles of bins."""
+def _bins(axis: Mapping[str, Any], style: Style, position: str) -> list[Option]:
+    """Return an axis of bins, which is not seen, and one with the numbers of behaviour beside it."""
     num, low, high = int(axis["bins"]), float(axis["low"]), float(axis["high"])
-    step = (high - low) / num
-    middles = [f"{low + (place + 0.5) * step:.3g}" for place in range(num)]
-    lines = {"splitLine": {"show": False}, "splitArea": {"show": False}}
-    return style.axis(str(axis["name"]), **{"type": "category", "data": middles, "nameGap": 30, **lines, **more})
+    middles = [f"{low + (place + 0.5) * (high - low) / num:.3g}" for place in range(num)]
+    ends = {"min": low, "max": high, "splitLine": {"show": False}}
+    line = {"onZero": False, "lineStyle": {"color": style.muted}}
+    numbers = style.axis(str(axis["name"]), position=position, axisLine=line, **ends)
+    return [
+        {"type": "category", "data": middles, "show": False},
+        {**numbers, "nameGap": 30 if position == "bottom" else 44},
+    ]
 
 
 def _digits(low: float, high: float) -> int:

@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ropewalk.page.style import Option
+from ropewalk.page.style import Option, Style
 
-SHADES = ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"]
+_SHADES = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 """Viridis, from low to high: its brightness rises evenly, so that it reads without colours as well.
 
 Source: S. van der Walt, N. Smith, A Better Default Colormap for Matplotlib, 2015.
 """
+_ON_DARK = ("#75559b", "#5a6bb0", "#4079ab", *_SHADES[3:])
+"""The same with a lighter low end, which would not be seen on a dark background."""
 
 
-def band(name: str, xs: Sequence[Any], lows: Sequence[Any], highs: Sequence[Any], color: str, opacity: float) -> list[Option]:
+def shades(style: Style) -> list[str]:
+    """Return the colours of a scale, from low to high."""
+    return list(_ON_DARK if style.dark else _SHADES)
+
+
+def band(
+    name: str, xs: Sequence[Any], lows: Sequence[Any], highs: Sequence[Any], color: str, opacity: float
+) -> list[Option]:
     """Return the series of an area between two lines, which no tooltip shows.
 
     Args:
@@ -35,6 +44,7 @@ def band(name: str, xs: Sequence[Any], lows: Sequence[Any], highs: Sequence[Any]
         "stackStrategy": "all",
         "symbol": "none",
         "silent": True,
+        "itemStyle": {"color": color, "opacity": opacity},
         "lineStyle": {"opacity": 0},
         "tooltip": {"show": False},
     }
@@ -51,19 +61,18 @@ def band(name: str, xs: Sequence[Any], lows: Sequence[Any], highs: Sequence[Any]
 
 def rows_of_grids(num: int, *, top: int = 44, height: int, gap: int, left: int = 72, right: int = 24) -> list[Option]:
     """Return grids below each other, all of one height in pixels."""
-    return [
-        {"left": left, "right": right, "top": top + row * (height + gap), "height": height} for row in range(num)
-    ]
+    return [{"left": left, "right": right, "top": top + row * (height + gap), "height": height} for row in range(num)]
 
 
-def shade(value: float | None, low: float, high: float, unknown: str) -> str:
-    """Return the colour of a value on the scale from `low` to `high`; `unknown` for None."""
+def shade(value: float | None, low: float, high: float, style: Style) -> str:
+    """Return the colour of a value on the scale from `low` to `high`; that of muted text for None."""
     if value is None:
-        return unknown
+        return style.muted
+    scale = shades(style)
     share = (value - low) / (high - low) if high > low else 1.0
-    at = min(max(share, 0.0), 1.0) * (len(SHADES) - 1)
-    first = min(int(at), len(SHADES) - 2)
-    one, other = (_channels(SHADES[place]) for place in (first, first + 1))
+    at = min(max(share, 0.0), 1.0) * (len(scale) - 1)
+    first = min(int(at), len(scale) - 2)
+    one, other = (_channels(scale[place]) for place in (first, first + 1))
     mixed = [round(a + (b - a) * (at - first)) for a, b in zip(one, other, strict=True)]
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
@@ -72,4 +81,4 @@ def _channels(color: str) -> list[int]:
     return [int(color[place : place + 2], 16) for place in (1, 3, 5)]
 
 
-__all__ = ["SHADES", "band", "rows_of_grids", "shade"]
+__all__ = ["band", "rows_of_grids", "shade", "shades"]

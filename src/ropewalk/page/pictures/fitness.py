@@ -40,12 +40,19 @@ def fitness(data: Mapping[str, Any], style: Style) -> Option:
                     "lineStyle": {"color": color, "type": kind, "width": width},
                 }
             )
-    names = list(dict.fromkeys(str(each["name"]) for each in series))
+    names = list(dict.fromkeys(str(each["name"]) for each in reversed(series)))
     return {
         **style.base(),
         "tooltip": {**style.base()["tooltip"], "trigger": "axis"},
         "legend": style.legend(data=names),
-        "xAxis": style.axis("generation", minInterval=1, min="dataMin", max="dataMax", splitLine={"show": False}),
+        "xAxis": style.axis(
+            "generation",
+            minInterval=1,
+            min="dataMin",
+            max="dataMax",
+            splitLine={"show": False},
+            axisLine={"onZero": False, "lineStyle": {"color": style.muted}},
+        ),
         "yAxis": style.axis("fitness", scale=True, nameGap=46),
         "dataZoom": [{"type": "inside"}],
         "series": series,

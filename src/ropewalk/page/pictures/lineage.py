@@ -24,18 +24,17 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
     left = {int(members[str(number)]["origin"]) for number in numbers}
     exploits = [copy for copy in copies if copy["donor"] >= 0 and copy["reason"] == "exploit"]
     lost = [copy for copy in copies if copy["reason"] != "exploit"]
+    end = max([facts["step"] for facts in members.values()] + [copy["step"] for copy in copies])
     names = ["trained", "copied a better member", "way of the best state", "state lost"]
     return {
         **style.base(),
         "title": {
-            "text": f"{len(left)} of {len(numbers)} members at the beginning have descendants now",
-            "left": "center",
+            **style.words(f"{len(left)} of {len(numbers)} members at the beginning have descendants now"),
             "top": 26,
-            "textStyle": {"color": style.muted, "fontSize": 12, "fontWeight": "normal"},
         },
         "legend": style.legend(data=names if lost else names[:-1]),
         "grid": {"left": 64, "right": 24, "top": 52, "bottom": 48},
-        "xAxis": style.axis("steps", min=0, splitLine={"show": False}),
+        "xAxis": style.axis("steps", min=0, max=end, splitLine={"show": False}),
         "yAxis": style.axis(
             "member",
             type="category",
@@ -49,7 +48,10 @@ def lineage(data: Mapping[str, Any], style: Style) -> Option:
             {
                 **_lines("trained", style.line if not style.dark else style.muted, 3, 0.9 if not style.dark else 0.45),
                 "data": [
-                    {"name": f"member {number}", "coords": [[0, str(number)], [members[str(number)]["step"], str(number)]]}
+                    {
+                        "name": f"member {number}",
+                        "coords": [[0, str(number)], [members[str(number)]["step"], str(number)]],
+                    }
                     for number in numbers
                     if members[str(number)]["step"]
                 ],

@@ -5,6 +5,7 @@ Data: see `ropewalk.rl.view.replay_panel`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,20 +32,23 @@ def replay(data: Mapping[str, Any], style: Style) -> Option:
         series.append({**_line(name, 0, color), "data": sizes, **_level(facts.get("max_size"), "capacity", color)})
         series.append({**_line(name, 1, color), "data": ratios, **_level(facts.get("target"), "target", color)})
     seconds = {"min": "dataMin", "max": "dataMax", "splitLine": {"show": False}}
+    labels = {"color": style.muted, "showMinLabel": False, "showMaxLabel": False}
     return {
         **style.base(),
         "tooltip": {**style.base()["tooltip"], "trigger": "axis"},
         "legend": style.legend(data=names),
         "axisPointer": {"link": [{"xAxisIndex": "all"}]},
-        "grid": rows_of_grids(2, top=52, height=_HEIGHT, gap=_GAP, left=84, right=84),
+        "grid": rows_of_grids(2, top=52, height=_HEIGHT, gap=_GAP, left=84),
         "xAxis": [
-            style.axis(words, gridIndex=row, nameGap=26, **seconds)
+            style.axis(words, gridIndex=row, nameGap=26, axisLabel=labels, **seconds)
             for row, words in enumerate(("", "time since the start (s)"))
         ],
         "yAxis": [
-            style.axis("items", gridIndex=0, min=0, max=_top(points, tables, "size", "max_size"), nameGap=58, splitNumber=3),
             style.axis(
-                "samples\nper insert",
+                "items", gridIndex=0, min=0, max=_top(points, tables, "size", "max_size"), nameGap=58, splitNumber=3
+            ),
+            style.axis(
+                "samples per insert",
                 gridIndex=1,
                 min=0,
                 max=_top(points, tables, "samples_per_insert", "target"),
@@ -78,7 +82,7 @@ def _level(value: float | None, words: str, color: str) -> Option:
             "silent": True,
             "symbol": "none",
             "lineStyle": {"color": color, "type": "dashed", "opacity": 0.8},
-            "label": {"formatter": f"{words}\n{value:,g}", "position": "end", "color": color},
+            "label": {"formatter": f"{words} {value:,g}", "position": "insideStartTop", "color": color},
             "data": [{"yAxis": value}],
         }
     }
@@ -90,7 +94,10 @@ def _top(
     """Return the end of an axis that has the levels as well as the values."""
     known = [point[value] for point in points if point[value] is not None]
     known += [facts[level] for facts in tables.values() if facts.get(level) is not None]
-    return 1.1 * max(known) if known and max(known) > 0 else None
+    if not known or max(known) <= 0:
+        return None
+    step = 10.0 ** (math.floor(math.log10(max(known))) - 1)
+    return float(f"{math.ceil(1.15 * max(known) / step) * step:.3g}")
 
 
 PICTURE = Picture(

@@ -36,7 +36,7 @@ def schedules(data: Mapping[str, Any], style: Style) -> Option:
     for row, name in enumerate(rows):
         series += _row(row, name, spans, best, style)
     last = len(rows) - 1
-    axis = {"min": "dataMin", "max": "dataMax", "splitLine": {"show": False}}
+    axis = {"min": 0, "max": "dataMax", "splitLine": {"show": False}}
     return {
         **style.base(),
         "legend": style.legend(data=["all members", "way of the best state", "copied another member"]),
@@ -116,7 +116,7 @@ def _values(row: int, name: str, spans: Sequence[Span], style: Style) -> Option:
     if any(isinstance(value, str) for value in values):
         kinds = sorted({str(value) for value in values})
         return {**axis, "type": "category", "data": kinds}
-    if values and min(values) > 0 and max(values) > _LOG_FROM * min(values):
+    if name != "score" and values and min(values) > 0 and max(values) > _LOG_FROM * min(values):
         return {**axis, "type": "log"}
     return axis
 
@@ -136,14 +136,18 @@ def _best_way(spans: Sequence[Span]) -> list[Span]:
     place = next(at for at in reversed(range(len(spans))) if spans[at] is span)
     while span["start"] > 0:
         owner = span["donor"] if span["donor"] >= 0 else span["member"]
-        found = next(
-            (
-                at
-                for at in reversed(range(place))
-                if spans[at]["member"] == owner and spans[at]["end"] == span["start"]
-            ),
-            None,
-        ) if (owner, span["start"]) in ends else None
+        found = (
+            next(
+                (
+                    at
+                    for at in reversed(range(place))
+                    if spans[at]["member"] == owner and spans[at]["end"] == span["start"]
+                ),
+                None,
+            )
+            if (owner, span["start"]) in ends
+            else None
+        )
         if found is None:
             break
         place, span = found, spans[found]

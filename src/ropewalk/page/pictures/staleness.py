@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures.bands import SHADES
+from ropewalk.page.pictures.bands import shades
 from ropewalk.page.style import Option, Style
+
+_MOST_LABELS, _MOST_LEVEL = 120, 6
+"""Cells that have their share as text, and bins whose words are written level."""
 
 
 def staleness(data: Mapping[str, Any], style: Style) -> Option:
@@ -19,7 +22,7 @@ def staleness(data: Mapping[str, Any], style: Style) -> Option:
     unit, batches = str(data["unit"]), data["batches"]
     words = ""
     if batches["mean"] is not None:
-        words = f"items of the last batch: {batches['mean']:.3g} {unit} on average, {batches['max']:g} at most"
+        words = f"items of the last batch: {batches['mean']:,.1f} {unit} on average, {batches['max']:,.0f} at most"
     if not actors or not data["edges"]:
         return _batches(batches, unit, style) if batches["mean"] is not None else {}
     totals = [max(1, sum(actor["counts"])) for actor in actors]
@@ -31,16 +34,14 @@ def staleness(data: Mapping[str, Any], style: Style) -> Option:
     ]
     dropped = sum(actor["dropped"] for actor in actors)
     words += f"; {dropped:,} blocks dropped" if dropped else ""
+    labels = {"color": style.muted, "interval": 0, "rotate": 45 if len(data["edges"]) > _MOST_LEVEL else 0}
     return {
         **style.base(),
-        "title": {
-            "text": words,
-            "left": "center",
-            "top": 6,
-            "textStyle": {"color": style.muted, "fontSize": 12, "fontWeight": "normal"},
-        },
-        "grid": {"left": 64, "right": 100, "top": 36, "bottom": 52},
-        "xAxis": style.axis(f"lag of a block ({unit})", type="category", data=_bins(data["edges"]), nameGap=30),
+        "title": style.words(words),
+        "grid": {"left": 64, "right": 100, "top": 36, "bottom": 64},
+        "xAxis": style.axis(
+            f"lag of a block ({unit})", type="category", data=_bins(data["edges"]), nameGap=44, axisLabel=labels
+        ),
         "yAxis": style.axis(
             "actor",
             type="category",
@@ -56,7 +57,7 @@ def staleness(data: Mapping[str, Any], style: Style) -> Option:
             "top": "middle",
             "text": ["% of blocks", ""],
             "textStyle": {"color": style.muted},
-            "inRange": {"color": SHADES},
+            "inRange": {"color": shades(style)},
         },
         "series": [
             {
@@ -68,9 +69,6 @@ def staleness(data: Mapping[str, Any], style: Style) -> Option:
             }
         ],
     }
-
-
-_MOST_LABELS = 120
 
 
 def _bins(edges: Sequence[int]) -> list[str]:

@@ -13,7 +13,7 @@ from ropewalk.page.pictures.bands import rows_of_grids
 from ropewalk.page.style import Option, Style
 
 _ROWS = {
-    "env_steps_per_s": "environment\nsteps/s",
+    "env_steps_per_s": "env steps/s",
     "updates_per_s": "updates/s",
     "samples_per_s": "samples/s",
 }
@@ -25,30 +25,32 @@ def throughput(data: Mapping[str, Any], style: Style) -> Option:
     """Three rows over one time axis, each from 0."""
     if not data["seconds"]:
         return {}
-    last = len(_ROWS) - 1
     seconds = {"min": "dataMin", "max": "dataMax", "splitLine": {"show": False}}
+    labels = {"color": style.muted, "showMinLabel": False, "showMaxLabel": False}
     return {
         **style.base(),
-        "title": {
-            "text": str(data["bound"])[:_MOST_CHARACTERS],
-            "left": "center",
-            "top": 6,
-            "textStyle": {"color": style.muted, "fontSize": 12, "fontWeight": "normal"},
-        },
+        "title": {**style.words(str(data["bound"])[:_MOST_CHARACTERS])},
         "tooltip": {**style.base()["tooltip"], "trigger": "axis"},
         "axisPointer": {"link": [{"xAxisIndex": "all"}]},
         "grid": rows_of_grids(len(_ROWS), top=36, height=_HEIGHT, gap=_GAP, left=96),
         "xAxis": [
-            style.axis("time since the start (s)" if row == last else "", gridIndex=row, nameGap=26, **seconds)
+            style.axis(
+                "time since the start (s)" if row == last else "",
+                gridIndex=row,
+                nameGap=26,
+                axisLabel=labels,
+                **seconds,
+            )
             for row in range(len(_ROWS))
         ],
         "yAxis": [
-            style.axis(words, gridIndex=row, min=0, splitNumber=2, nameGap=54) for row, words in enumerate(_ROWS.values())
+            style.axis(words, gridIndex=row, min=0, splitNumber=2, nameGap=54)
+            for row, words in enumerate(_ROWS.values())
         ],
         "dataZoom": [{"type": "inside", "xAxisIndex": list(range(len(_ROWS)))}],
         "series": [
             {
-                "name": words.replace("\n", " "),
+                "name": words,
                 "type": "line",
                 "xAxisIndex": row,
                 "yAxisIndex": row,

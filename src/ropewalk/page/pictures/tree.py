@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures.bands import SHADES, shade
+from ropewalk.page.pictures.bands import shade, shades
 from ropewalk.page.style import Option, Style
 
 _MOST_LABELS, _MOST_CHARACTERS, _MOST_TRANSFERS = 30, 24, 200
@@ -30,7 +30,7 @@ def tree(data: Mapping[str, Any], style: Style) -> Option:
         {
             "name": str(node["label"]),
             "coords": [[node["born"], rows[node["number"]]], [_end(node, now), rows[node["number"]]]],
-            "lineStyle": {"color": shade(node["best"], low, high, style.muted)},
+            "lineStyle": {"color": shade(node["best"], low, high, style)},
         }
         for node in nodes
     ]
@@ -45,11 +45,13 @@ def tree(data: Mapping[str, Any], style: Style) -> Option:
         **style.base(),
         "legend": style.legend(data=["environment", "agent moved as it was", "agent moved after a step", "archived"]),
         "grid": {"left": 24, "right": 92, "top": 44, "bottom": 48, "containLabel": True},
-        "xAxis": style.axis("generation", min=0, minInterval=1, splitLine={"show": False}),
+        "xAxis": style.axis("generation", min=0, max=max(now, 1), minInterval=1, splitLine={"show": False}),
         "yAxis": style.axis(
             "",
             type="category",
-            data=[labels[row] for row in range(len(rows))] if len(rows) <= _MOST_LABELS else list(map(str, range(len(rows)))),
+            data=[labels[row] for row in range(len(rows))]
+            if len(rows) <= _MOST_LABELS
+            else list(map(str, range(len(rows)))),
             inverse=True,
             axisLabel={"show": len(rows) <= _MOST_LABELS, "color": style.muted, "interval": 0},
             axisTick={"show": False},
@@ -64,7 +66,7 @@ def tree(data: Mapping[str, Any], style: Style) -> Option:
             "top": "middle",
             "text": ["best score", ""],
             "textStyle": {"color": style.muted},
-            "inRange": {"color": SHADES},
+            "inRange": {"color": shades(style)},
         },
         "dataZoom": [{"type": "inside"}],
         "series": [

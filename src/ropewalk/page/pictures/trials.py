@@ -69,9 +69,9 @@ def _rungs(rungs: Sequence[Mapping[str, Any]], style: Style) -> Option:
         "silent": True,
         "symbol": "none",
         "lineStyle": {"color": style.line if not style.dark else style.muted, "type": "dashed"},
-        "label": {"color": style.muted, "position": "end", "fontSize": 11},
+        "label": {"color": style.muted, "position": "end", "align": "left", "fontSize": 11},
         "data": [
-            {"xAxis": budget, "label": {"formatter": f"{entered} came, {promoted} went on"}}
+            {"xAxis": budget, "label": {"formatter": f"{entered} → {promoted}"}}
             for budget, (entered, promoted) in sorted(budgets.items())
             if entered
         ],
@@ -83,6 +83,7 @@ PICTURE = Picture(
     "Trials",
     trials,
     height=320,
-    help="Curves of the trials that run and of the best ones; dashed lines are the budgets at which trials are compared.",
+    help="Curves of the trials that run and the best ones; dashed lines are the budgets at which trials are compared, "
+    "with the number of trials that came there, and of those that went on.",
     wide=True,
 )
