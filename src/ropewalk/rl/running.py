@@ -28,6 +28,7 @@ from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.view import (
     NumberedRow,
+    environment_name,
     facts_of,
     replay_panel,
     replay_point,
@@ -54,8 +55,6 @@ _GRACE_S = 4.0
 """Seconds that a learner gets to write a last checkpoint."""
 _MOST_POINTS = 3600
 _MOST_EVENTS = 1000
-_MOST_CHARACTERS = 80
-"""Of the name of an environment."""
 
 
 class RunningExperiment(ControlTarget):
@@ -210,8 +209,7 @@ class RunningExperiment(ControlTarget):
 
     def _facts(self) -> dict[str, float | int | str]:
         experiment = self._experiment
-        environment = str(getattr(experiment.environment, "id", experiment.environment))[:_MOST_CHARACTERS]
-        settings = {"environment": environment, "env_steps_in_all": experiment.steps}
+        settings = {"environment": environment_name(experiment.environment), "env_steps_in_all": experiment.steps}
         return facts_of(self._last_rows(), self._progress.numbered_evaluations, settings)
 
     def _last_rows(self) -> list[NumberedRow]:

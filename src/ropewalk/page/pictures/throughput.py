@@ -34,14 +34,8 @@ def throughput(data: Mapping[str, Any], style: Style) -> Option:
         "axisPointer": {"link": [{"xAxisIndex": "all"}]},
         "grid": rows_of_grids(len(_ROWS), top=36, height=_HEIGHT, gap=_GAP, left=96),
         "xAxis": [
-            style.axis(
-                "time since the start (s)" if row == last else "",
-                gridIndex=row,
-                nameGap=26,
-                axisLabel=labels,
-                **seconds,
-            )
-            for row in range(len(_ROWS))
+            style.axis(words, gridIndex=row, nameGap=26, axisLabel=labels, **seconds)
+            for row, words in enumerate(["", "", "time since the start (s)"])
         ],
         "yAxis": [
             style.axis(words, gridIndex=row, min=0, splitNumber=2, nameGap=54)
