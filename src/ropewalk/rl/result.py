@@ -191,7 +191,9 @@ class ExperimentResult:
             at=now,
             progress=min(1.0, self.counters.steps / experiment.steps),
             left_s=0.0,
-            facts=facts_of(rows[-2:], evaluations, {"environment": environment_name(experiment.environment)}),
+            facts=facts_of(
+                [*rows[:1], *rows[-1:]], evaluations, {"environment": environment_name(experiment.environment)}
+            ),
             panels={name: make() for name, make in made.items() if panels is None or name in panels},
             offers=tuple(made),
         )
@@ -201,13 +203,9 @@ class ExperimentResult:
         facts = [("", f"{counters.steps:,} steps"), ("", f"{counters.episodes:,} episodes")]
         facts += [("", f"{counters.updates:,} updates"), ("", f"{self.seconds:.0f} s")]
         facts += [] if self.score is None else [("score", f"{self.score:.5g}")]
-        head = ("steps", "mean", "worst", "best", "episodes")
+        head = ("evaluation at step", "mean", "worst", "best")
         rows = [
-            [
-                f"{each.steps:,}",
-                *(f"{value:.5g}" for value in (each.mean, min(each.scores), max(each.scores))),
-                f"{len(each.scores)}",
-            ]
+            [f"{each.steps:,}", f"{each.mean:.5g}", f"{min(each.scores):.5g}", f"{max(each.scores):.5g}"]
             for each in self.evaluations[-_SHOWN_EVALUATIONS:]
         ]
         table = html_table(head, rows, right=range(len(head))) if rows else ""
