@@ -180,6 +180,7 @@ class ExperimentResult:
             ),
             "throughput": partial(throughput_panel, chosen, None, 0, self.assembly.batch_size),
         }
+        settings: dict[str, float | int | str] = {"environment": environment_name(experiment.environment)}
         now = time.time()
         return View(
             kind="experiment",
@@ -191,9 +192,7 @@ class ExperimentResult:
             at=now,
             progress=min(1.0, self.counters.steps / experiment.steps),
             left_s=0.0,
-            facts=facts_of(
-                [*rows[:1], *rows[-1:]], evaluations, {"environment": environment_name(experiment.environment)}
-            ),
+            facts=facts_of([*rows[:1], *rows[-1:]], evaluations, settings),
             panels={name: make() for name, make in made.items() if panels is None or name in panels},
             offers=tuple(made),
         )
