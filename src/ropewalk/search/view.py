@@ -27,6 +27,8 @@ _MOST_TRIALS, _MOST_CURVES = 500, 40
 """Trials in the panel, and those of them that have a curve."""
 _MOST_POINTS = 100
 """Points of the curve of one trial."""
+_DIED = "died: "
+"""Beginning of the class of a failure that is the death of a process; see `PoolPlaces`."""
 _STATES = ("running", "waiting", "paused", "done", "stopped", "failed")
 
 
@@ -197,8 +199,10 @@ def event_of(line: Line) -> tuple[str, str] | None:
             return "", f"trial {trial} is promoted" + ("" if budget is None else f", until step {budget:g}")
         case ["retry", trial]:
             return "retry", f"trial {trial} is begun again"
-        case ["fail", trial, str(failure_class), why, _]:
-            return "death" if failure_class.startswith("died") else "", f"trial {trial} failed: {why}"
+        case ["fail", trial, str(failure_class), why, _] if failure_class.startswith(_DIED):
+            return "death", f"trial {trial} {failure_class.removeprefix(_DIED)}: {why}"
+        case ["fail", trial, _, why, _]:
+            return "", f"trial {trial} failed: {why}"
         case ["end", trial]:
             return "", f"trial {trial} has ended"
         case ["drop", trial, why]:
