@@ -14,8 +14,8 @@ from ropewalk.quantities import shown_size
 
 _PARTS = {"weights": 0, "gradients": 1, "optimizer": 2, "stashed": 4, "buffers": 6, "activations": 5}
 """By part, the number of its colour."""
-_REST = "gradients, activations and cache"
-_NAMES = {"optimizer": "state of the optimizer", "stashed": "older versions"}
+_REST = "others"
+_NAMES = {"stashed": "older versions"}
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 _LIMIT_IS_NEAR = 4.0
 """A limit is drawn if it is at most this many times the longest bar; else it is only written."""
@@ -101,5 +101,5 @@ PICTURE = Picture(
     "Memory of stages",
     memory,
     height=340,
-    help="Planned above held; gradients and activations are not counted on a CPU.",
+    help="Planned above held. Others: gradients, activations and cache, which are not known on a CPU.",
 )
