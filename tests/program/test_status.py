@@ -66,3 +66,12 @@ def test_a_long_cause_stays_in_one_line() -> None:
 
 def test_a_node_that_never_ran_has_no_remarks() -> None:
     assert NodeStatus(name="a", replica=0, kind="worker", state="waiting").remarks() == []
+
+
+def test_a_notebook_shows_a_program_as_a_table() -> None:
+    status = replace(status_of("train<script>"), events=("it was <b>killed</b>",))
+    shown = status._repr_html_()
+    for words in ("train&lt;script&gt;", "replay.0", "1,234", "3.0 GiB", "in sample for 2.5 s; 1 restart", "&lt;b&gt;"):
+        assert words in shown
+    assert "<script" not in shown and "<b>" not in shown
+    assert shown.count("<tr>") == 4

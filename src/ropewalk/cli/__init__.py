@@ -23,6 +23,8 @@ COMMANDS = (
     "runs",
     "page",
     "ps",
+    "top",
+    "report",
     "logs",
     "attach",
     "stop",

@@ -7,10 +7,8 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import threading
 import webbrowser
-from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +16,7 @@ import typer
 
 from ropewalk.errors import SettingsError
 from ropewalk.escaping import escaped_lines
+from ropewalk.page.server import PageAddress
 
 _NOT_INSTALLED = "the page needs NiceGUI; install it with: pip install 'ropewalk[page]'"
 
@@ -62,36 +61,35 @@ def page(
     if with_parent:
         _end_with_parent()
     signal.signal(signal.SIGTERM, _exit)
-    with _certificate(listen, certificate, key) as (chain, private):
-        options = PageOptions(
-            host=listen or LOOPBACK,
-            port=port,
-            certificate=chain,
-            key=private,
-            names=tuple(name or ()),
-            store=store or "",
-        )
+    options = PageOptions(
+        host=listen or LOOPBACK, port=port, certificate=str(certificate or ""), key=str(key or ""),
+        names=tuple(name or ()), store=store or "",
+    )  # fmt: skip
 
-        def opened(url: str, reader_url: str) -> None:
-            _tell(url, reader_url, as_json)
-            if browser:
-                webbrowser.open(url)
+    def opened(address: PageAddress) -> None:
+        _tell(address, as_json)
+        if browser:
+            webbrowser.open(address.url)
 
-        try:
-            with Launchers() as launchers:
-                serve(options, launchers, opened)
-        except ModuleNotFoundError as error:
-            raise _failed(_NOT_INSTALLED if error.name in ("nicegui", "uvicorn") else str(error), as_json) from None
-        except (OSError, SettingsError) as error:
-            raise _failed(f"the page cannot be served at {options.host}:{port}: {error}", as_json) from None
+    try:
+        with Launchers() as launchers:
+            serve(options, launchers, opened, launchers)
+    except ModuleNotFoundError as error:
+        raise _failed(_NOT_INSTALLED if error.name in ("nicegui", "uvicorn") else str(error), as_json) from None
+    except (OSError, SettingsError) as error:
+        raise _failed(f"the page cannot be served at {options.host}: {error}", as_json) from None
 
 
-def _tell(url: str, reader_url: str, as_json: bool) -> None:
+def _tell(address: PageAddress, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"url": url, "reader_url": reader_url}))
+        typer.echo(json.dumps({"url": address.url, "reader_url": address.reader_url}))
     else:
-        typer.echo(f"the page:      {url}")
-        typer.echo(f"to look only:  {reader_url}")
+        typer.echo(f"the page:      {address.url}")
+        typer.echo(f"to look only:  {address.reader_url}")
+        if address.fingerprint:
+            typer.echo(
+                f"its certificate was made now; your browser shows this SHA-256 fingerprint: {address.fingerprint}"
+            )
         typer.echo("Ctrl-C ends it; what runs goes on")
     sys.stdout.flush()
 
@@ -118,22 +116,3 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, name="ropewalk-parent", daemon=True).start()
-
-
-@contextlib.contextmanager
-def _certificate(listen: str | None, certificate: Path | None, key: Path | None) -> Generator[tuple[str, str]]:
-    """The files of the certificate: those that were given, or of one that is made for this address."""
-    if not listen:
-        yield "", ""
-    elif certificate and key:
-        yield str(certificate), str(key)
-    else:
-        from ropewalk.transport.authority import RunAuthority
-
-        issued = RunAuthority.create("page").issue("ropewalk page", names=(listen,))
-        with tempfile.TemporaryDirectory(prefix="ropewalk-page-") as folder:  # only this user can enter it
-            chain, private = Path(folder, "chain.pem"), Path(folder, "key.pem")
-            chain.write_text(issued.cert_pem + issued.ca_pem)
-            private.write_text(issued.key_pem)
-            typer.echo(f"made a certificate with the SHA-256 fingerprint {issued.fingerprint}", err=True)
-            yield str(chain), str(private)

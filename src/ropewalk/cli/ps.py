@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ropewalk.cli.choosing import running_launchers
 from ropewalk.cli.submissions import RunState, states, submissions
+from ropewalk.cli.top import top
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.control.server import Look, ViewIs
 from ropewalk.control.view import View
@@ -45,7 +45,7 @@ class LauncherReply:
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also submitted runs that have ended.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it every second; in a terminal: ropewalk top.")] = False,
 ) -> None:
     """Show the running programs, pools and others, their processes, and runs that were submitted from here.
 
@@ -53,10 +53,8 @@ def ps(
     """
     console = Console(highlight=False)
     if watch and console.is_terminal and not as_json:
-        with Live(console=console, auto_refresh=False, screen=True) as live:
-            while True:
-                live.update(render(survey(running_launchers()), survey_submitted(everything=everything)), refresh=True)
-                time.sleep(_REFRESH_S)
+        top()
+        return
     while True:
         findings, submitted = survey(running_launchers()), survey_submitted(everything=everything)
         if as_json:

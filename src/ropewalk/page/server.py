@@ -10,11 +10,13 @@ import errno
 import logging
 import os
 import secrets
-import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ropewalk import settings
+from ropewalk.control.left_folders import claimed_folder
 from ropewalk.page.actions import Actor
 from ropewalk.page.gate import Access, Gate, Role
 from ropewalk.page.watcher import Source, Watcher
@@ -35,8 +37,9 @@ class PageOptions:
         port: 0 for any that is free; None for the usual one, or any if that is taken.
         owner: token of those who may act.
         reader: token of those who may only look.
-        certificate: file with a certificate chain, PEM; "" without TLS.
+        certificate: file with a certificate chain, PEM; "": none for 127.0.0.1, elsewhere one that is made.
         key: file with its private key, PEM.
+        fingerprint: SHA-256 of a certificate that was made; "".
         names: names by which browsers may call the host, beside the address.
         store: of runs; "" for that of the settings.
     """
@@ -47,29 +50,61 @@ class PageOptions:
     reader: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
     certificate: str = ""
     key: str = ""
+    fingerprint: str = ""
     names: tuple[str, ...] = ()
     store: str = ""
 
 
-def serve(options: PageOptions, source: Source, opened: Callable[[str, str], None], actor: Actor | None = None) -> None:
+@dataclass(frozen=True, slots=True)
+class PageAddress:
+    """Where the page is.
+
+    Attributes:
+        url: for owners, who may act.
+        reader_url: for readers.
+        fingerprint: SHA-256 of a certificate that was made; "".
+    """
+
+    url: str = field(repr=False)
+    reader_url: str = field(repr=False)
+    fingerprint: str = ""
+
+
+def serve(
+    options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None = None
+) -> None:
     """Serve the page until SIGINT or SIGTERM.
 
     Args:
         options: how.
         source: what runs.
-        opened: called once with the URLs of an owner and a reader, when the page answers.
+        opened: called once, when the page answers.
         actor: acts on what runs; without one, the page only shows it.
 
     Raises:
         OSError: the address cannot be listened on.
     """
     # NiceGUI reads and writes files in a folder, by default one of the current folder, where anybody may have put them.
-    with tempfile.TemporaryDirectory(prefix="ropewalk-page-") as storage:
-        os.environ["NICEGUI_STORAGE_PATH"] = storage
+    with claimed_folder(settings.current().run_folder) as folder:
+        os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
+        if options.host != LOOPBACK and not options.certificate:
+            options = _certified(options, folder)
         _serve(options, source, opened, actor)
 
 
-def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], None], actor: Actor | None) -> None:
+def _certified(options: PageOptions, folder: Path) -> PageOptions:
+    """Make a certificate for the address; it cannot be verified, but compared by its fingerprint."""
+    from ropewalk.transport.authority import RunAuthority
+
+    names = [options.host, *options.names]
+    issued = RunAuthority.create("page").issue("ropewalk page", names=names)
+    chain, key = folder / "chain.pem", folder / "key.pem"
+    chain.write_text(issued.cert_pem + issued.ca_pem)
+    key.write_text(issued.key_pem)
+    return replace(options, certificate=str(chain), key=str(key), fingerprint=issued.fingerprint)
+
+
+def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None) -> None:
     import uvicorn
     from fastapi import FastAPI
     from nicegui import ui
@@ -103,7 +138,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[str, str], No
         async def startup(self, sockets: list[Any] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                opened(f"{base}{options.owner}", f"{base}{options.reader}")
+                opened(PageAddress(f"{base}{options.owner}", f"{base}{options.reader}", options.fingerprint))
 
     watcher.start()
     try:

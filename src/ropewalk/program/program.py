@@ -27,7 +27,7 @@ from ropewalk.processes.session import Session
 from ropewalk.program import drawing, picture
 from ropewalk.program.drawing import DrawnEdge
 from ropewalk.program.forgotten import Unlaunched
-from ropewalk.program.handle import Handle, Vertex, handles_in
+from ropewalk.program.handle import Handle, Vertex
 from ropewalk.program.launch import launch
 from ropewalk.program.node import Node, NodeSpec
 from ropewalk.program.nodes.colocate import Colocate
@@ -278,12 +278,7 @@ class Program:
 
     def edges(self) -> list[DrawnEdge]:
         """The calls that are possible: caller, callee and argument, in the order in which nodes were added."""
-        return [
-            DrawnEdge(spec.name, handle.name, path + step)
-            for spec in self._specs
-            for path, value in spec.node.arguments().items()
-            for step, handle in handles_in(value)
-        ]
+        return drawing.edges_of(self._specs)
 
     def graph(self, format: Literal["dot", "json", "svg"] = "dot") -> str:
         """Draw the program: Graphviz text ("dot"), JSON ("json"), or a picture for a browser ("svg").

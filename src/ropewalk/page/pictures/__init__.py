@@ -8,10 +8,25 @@ PICTURE = Picture("loss", "Loss", losses)
 from __future__ import annotations
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures import exchange, links, losses, memory, pipeline, snapshots, task_counts, versions
+from ropewalk.page.pictures import (
+    exchange,
+    graph,
+    links,
+    losses,
+    memory,
+    pipeline,
+    snapshots,
+    stream,
+    task_counts,
+    timeline,
+    versions,
+)
 
 PICTURES: tuple[Picture, ...] = (
+    graph.PICTURE,
     task_counts.PICTURE,
+    stream.PICTURE,
+    timeline.PICTURE,
     pipeline.PICTURE,
     losses.PICTURE,
     memory.PICTURE,
