@@ -141,7 +141,9 @@ class TrainerTarget(ControlTarget):
         samples = {worker: one.sample for worker, one in timed.items()}
         measured = self._last_step(run, plan, samples)
         self._collect(run, plan, samples, at)
-        data = {name: data for name in panels if (data := self._data(name, panels[name], run)) is not None}
+        offers = _offers(run)
+        wanted = [name for name in offers if name in panels]
+        data = {name: data for name in wanted if (data := self._data(name, panels[name], run)) is not None}
         return TrainerMoment(
             self.name,
             self.id,
@@ -161,7 +163,7 @@ class TrainerTarget(ControlTarget):
             seats=run.seats,
             run=self._tracked,
             panels=data,
-            offers=_offers(run),
+            offers=offers,
         )
 
     def _last_step(
