@@ -83,7 +83,8 @@ def test_a_worker_that_hangs_keeps_its_last_sample_and_the_others_go_on(workers:
     workers.hanging[SECOND] = Future()
     for half in range(1, 5):
         workers.now, workers.answers[FIRST] = half / 2, WorkerSample(FIRST, step=half)
-        found = samples.look()
+        samples.look()
+    found = samples.look()
     assert (found[FIRST].sample.step, found[FIRST].at_s) == (4, 2.0)
     assert (found[SECOND].sample.step, found[SECOND].at_s) == (1, 0.0)
     workers.hanging[SECOND].set_result(WorkerSample(SECOND, step=9))

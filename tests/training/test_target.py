@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions
 from tests.training.faulty_training import Job, batch, pids
 
-ALL = dict.fromkeys(("pipeline", "loss", "memory", "versions", "links", "exchange", "snapshots"), 0)
+ALL: dict[str, int] = dict.fromkeys(("pipeline", "loss", "memory", "versions", "links", "exchange", "snapshots"), 0)
 
 
 def launcher(session: rw.Session) -> Launcher:
@@ -39,12 +39,11 @@ def looked_at(found: Launcher, panels: dict[str, int] | None = None) -> View:
 
 def seen(look: Callable[[], View], done: Callable[[View], bool]) -> View:
     """Look until it is so; samples are some tenths of a second old."""
-    for _ in range(200):
-        view = look()
-        if done(view):
-            return view
-        threading.Event().wait(0.05)
-    raise AssertionError(f"never seen; the last look: {view.facts}, {view.processes}")
+    due = time.monotonic() + 30
+    while not done(view := look()):
+        assert time.monotonic() < due, f"never seen; the last look: {view.facts}, {view.processes}"
+        time.sleep(0.05)
+    return view
 
 
 @pytest.fixture
