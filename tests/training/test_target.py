@@ -16,8 +16,9 @@ pytest.importorskip("torch")
 
 import ropewalk as rw
 from ropewalk.control.launchers import Launcher, find_launchers
-from ropewalk.control.server import Look, ViewIs
+from ropewalk.control.server import Look, Stop, ViewIs
 from ropewalk.control.view import View
+from ropewalk.errors import StageLost
 from ropewalk.training.panels.pipeline import bubble_of
 from ropewalk.training.trainer import Trainer
 from ropewalk.training.trainer_options import ProcessOptions
@@ -134,6 +135,14 @@ def test_a_process_can_be_killed_from_outside_and_training_goes_on(training: Tra
     assert view.processes[0].name in words
     training.step(*batch(8)).metrics()
     assert training.view().facts["restarts"] == 1
+
+
+def test_it_can_be_stopped_from_outside(training: Trainer, trainings: rw.Session) -> None:
+    with launcher(trainings).connect() as connection:
+        assert connection.ask(Stop(None), ViewIs, 30.0).view.state == "stopped"
+    with pytest.raises(StageLost):
+        training.step(*batch(8)).metrics()
+    assert training.view().state == "stopped"
 
 
 def test_after_the_end_the_last_state_is_shown(trainings: rw.Session, tmp_path: Path) -> None:

@@ -104,9 +104,10 @@ class TrainerTarget(ControlTarget):
         Raises:
             ValueError: it has no processes.
         """
-        self._processes("stopped").stop(grace_s)
+        processes = self._processes("stopped")
         if self._state == "running":
             self._state = "stopped"
+        processes.stop(grace_s)
 
     def act(self, action: str, process: str) -> str:
         """Kill or restart a stage process; see `ControlTarget.act`."""
