@@ -65,6 +65,16 @@ def test_actions_and_exchanges_are_asked_for_less_often_than_the_rest(workers: W
     assert [index for index, (_, exchanges) in enumerate(workers.asked) if exchanges] == [0, 10]
 
 
+def test_actions_that_cost_much_are_asked_for_rarely(workers: Workers) -> None:
+    samples = StageSamples(workers.ask, workers.clock)
+    samples.look()
+    samples.pay(0.05)
+    for half in range(1, 40):
+        workers.now = half / 2
+        samples.look()
+    assert [index / 2 for index, (actions, _) in enumerate(workers.asked) if actions] == [0.0, 10.0]
+
+
 def test_actions_stay_until_there_are_newer_ones_of_the_same_deployment(workers: Workers) -> None:
     samples = StageSamples(workers.ask, workers.clock)
     workers.answers[FIRST] = WorkerSample(FIRST, step=1, record=RECORD, exchanges={0: ExchangeReport(steps=3)})

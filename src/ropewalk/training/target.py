@@ -174,10 +174,13 @@ class TrainerTarget(ControlTarget):
         key = plan, [id(sample.record) for sample in samples.values()]
         if self._measured is not None and self._measured[0] == key:
             return self._measured[1]
+        began_s = time.thread_time()
         measured = last_step(plan, run.schedule, samples, run.clock_offsets(samples))
         if measured is not None:
             self._measured = key, measured
             self._panels["pipeline"] = pipeline_panel(plan, run.schedule, measured, samples)
+        if self._samples is not None:
+            self._samples.pay(time.thread_time() - began_s)
         return None if self._measured is None or self._measured[1].plan is not plan else self._measured[1]
 
     def _collect(
