@@ -62,7 +62,7 @@ def test_what_others_see_is_what_the_trainer_reports(training: Trainer, training
     view = looked_at(found, ALL)
     report, timeline = training.report(), training.timeline()
     assert (view.kind, view.name, view.state, view.facts["step"]) == ("trainer", "unet", "running", 8)
-    assert view.facts["step_s"] == pytest.approx(timeline.step_s) and view.facts["bubble"] == bubble_of(timeline)
+    assert view.facts["step_time_s"] == pytest.approx(timeline.step_s) and view.facts["bubble"] == bubble_of(timeline)
     assert [(one.pid, one.group, one.done) for one in view.processes] == [
         (worker.pid, f"stage {number}", 7) for number, worker in enumerate(report.workers)
     ]
@@ -176,7 +176,7 @@ def test_a_trainer_in_this_thread_shows_the_same(job: Job) -> None:
         trainer.drain()
         view = trainer.view(ALL)
         assert view.facts["step"] == 3 and view.processes == () and view.panels["loss"]["step"] == [0, 1, 2]
-        assert view.facts["step_s"] == pytest.approx(trainer.timeline().step_s)
+        assert view.facts["step_time_s"] == pytest.approx(trainer.timeline().step_s)
         assert ("exchange" in view.offers) is (job.replicas == 2) and "snapshots" not in view.offers
         if job.replicas == 2:
             (row,) = view.panels["exchange"]["rows"]

@@ -87,7 +87,7 @@ def test_the_header_has_the_numbers_of_the_training() -> None:
     assert known.measured is not None
     facts = trainer_view(known).facts
     assert facts["loss"] == 0.25 and facts["samples_per_s"] == 64.0 and facts["step"] == 9
-    assert facts["step_s"] == known.measured.step_s and facts["restarts"] == 0
+    assert facts["step_time_s"] == known.measured.step_s and facts["restarts"] == 0
     assert str(facts["bottleneck"]).startswith("stage ") and str(facts["plan"]).startswith("2 stages on 2 workers")
     assert "goodput" not in facts, "it is not known before a step is done"
 

@@ -59,5 +59,11 @@ def test_a_limit_far_away_is_written_and_not_drawn() -> None:
     assert "limit" not in bars(option) and "of 100.0 GiB" in option["yAxis"]["data"][1]
 
 
+def test_without_a_plan_of_memory_each_worker_has_one_bar() -> None:
+    option = memory({"workers": [worker(0, planned=None), worker(1, planned=None)]}, Style())
+    assert option["yAxis"]["data"] == ["stage 0 (0.0)  process 4.0 GiB", "stage 1 (1.0)  process 4.0 GiB"]
+    assert bars(option)["optimizer"] == [2, 2]
+
+
 def test_without_workers_there_is_nothing_to_show() -> None:
     assert memory({}, Style()) == memory({"workers": []}, Style()) == {}

@@ -24,7 +24,7 @@ def snapshots(data: Mapping[str, Any], style: Style) -> Option:
         "title": _title(data, style),
         "legend": style.legend(top=26, left=8),
         "grid": {"left": 72, "right": 24, "top": 60, "bottom": 44},
-        "xAxis": style.axis("time", type="time", nameGap=26),
+        "xAxis": style.axis("time", type="time", nameGap=26, axisLabel={"color": style.muted, "hideOverlap": True}),
         "yAxis": style.axis("steps held", scale=True, minInterval=1, nameGap=46),
         "series": [
             {
