@@ -15,7 +15,7 @@ from ropewalk.text_table import text_table
 _SHOWN_CHARACTERS = 120
 """Maximum length of the cause of the last end in the line of a process; the view has the whole text."""
 _SHOWN_EVENTS = 5
-_DONE = {"program": "calls", "pool": "tasks"}
+_DONE = {"program": "calls", "pool": "tasks", "trainer": "steps"}
 """What `ProcessView.done` counts, by kind of thing."""
 
 
