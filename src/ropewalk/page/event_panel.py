@@ -76,7 +76,7 @@ class EventPanel:
         ui.run_javascript(f"ropewalk.filter({self._grid.id}, {json.dumps(text)})")
 
     def _save(self) -> None:
-        self._grid.run_grid_method("exportDataAsCsv", {"fileName": "events.csv"})
+        ui.run_javascript(f"ropewalk.save({self._grid.id}, 'events.csv')")
 
 
 def new_events(old: tuple[EventView, ...], new: tuple[EventView, ...]) -> tuple[EventView, ...]:

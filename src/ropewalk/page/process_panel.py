@@ -63,7 +63,7 @@ class ProcessPanel:
         ui.run_javascript(f"ropewalk.filter({self._grid.id}, {json.dumps(text)})")
 
     def _save(self) -> None:
-        self._grid.run_grid_method("exportDataAsCsv", {"fileName": "processes.csv"})
+        ui.run_javascript(f"ropewalk.save({self._grid.id}, 'processes.csv')")
 
 
 def _counts(rows: dict[str, Row]) -> str:

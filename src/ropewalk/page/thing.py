@@ -44,7 +44,7 @@ def add_thing_page(watcher: Watcher, actor: Actor | None) -> None:
             add_now_head(visit.style)
             visit.when_gone(lambda: watcher.unwant(visit.client))
             page = _ThingPage(watcher, actions, visit, id)
-            page.refresh()
+            page.show()
             visit.every(page.refresh)
 
 
@@ -64,6 +64,12 @@ class _ThingPage:
         visit.when_gone(self._close)
 
     async def refresh(self) -> None:
+        """Show what is known now, and what was written since to the log that is open."""
+        self.show()
+        if self._parts:
+            await self._parts.dialog.follow()
+
+    def show(self) -> None:
         """Show what is known now."""
         seen = self._watcher.seen(self._id)
         if seen is None:
@@ -80,7 +86,7 @@ class _ThingPage:
             with self._content:
                 self._parts = _Parts(seen, self._actions, self._visit)
         if self._parts:
-            await self._parts.show(seen, self._watcher.age_s(seen))
+            self._parts.show(seen, self._watcher.age_s(seen))
 
     def _close(self) -> None:
         if self._parts:
@@ -113,7 +119,7 @@ class _Parts:
         ui.on("rw_process", self._open)
         ui.timer(0.5, lambda: ui.run_javascript("if (location.hash.length > 1) ropewalk.openHash()"), once=True)
 
-    async def show(self, seen: Seen, age_s: float) -> None:
+    def show(self, seen: Seen, age_s: float) -> None:
         """Show what is known now."""
         self._seen = seen
         self._header.show(seen, age_s)
@@ -124,7 +130,6 @@ class _Parts:
             self._stream.show(seen)
         self._events.show(seen)
         self.dialog.show(seen)
-        await self.dialog.follow()
 
     async def _open(self, event: GenericEventArguments) -> None:
         await self.dialog.open(str(event.args))

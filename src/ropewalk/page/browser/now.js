@@ -145,6 +145,15 @@ window.ropewalk = (function () {
     if (grid && grid.api) grid.api.setGridOption("quickFilterText", text);
   }
 
+  function save(gridId, fileName) {
+    getElement(gridId).api.exportDataAsCsv({ fileName, processCellCallback: (cell) => plain(cell.value) });
+  }
+
+  // No spreadsheet takes it for a formula (OWASP, CSV injection).
+  function plain(value) {
+    return typeof value === "string" && /^[=+@\t\r-]/.test(value) ? `'${value}` : value;
+  }
+
   function rows(gridId, added) {
     const grid = getElement(gridId);
     if (!grid || !grid.api) return void setTimeout(() => rows(gridId, added), 50);
@@ -201,5 +210,5 @@ window.ropewalk = (function () {
     chart.setOption(option);
   }
 
-  return { cells, open, openHash, onKey, processes, filter, rows, log, stream };
+  return { cells, open, openHash, onKey, processes, filter, save, rows, log, stream };
 })();
