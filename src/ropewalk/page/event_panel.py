@@ -11,7 +11,7 @@ from ropewalk.control.view import EventView, View
 from ropewalk.escaping import escaped
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import panel
-from ropewalk.page.pictures.timeline import PICTURE, timeline
+from ropewalk.page.pictures.timeline import PICTURE, timeline, timeline_height
 from ropewalk.page.style import Style
 from ropewalk.page.watcher import Seen
 
@@ -39,7 +39,7 @@ class EventPanel:
             with ui.row().classes("w-full justify-end"):
                 ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
                     'dense outlined clearable type=search aria-label="filter events"'
-                ).style("width:180px")
+                ).classes("filter").style("width:180px")
                 ui.button(icon="table_view", on_click=self._save).props(
                     'flat round dense size="sm" title="save as CSV" aria-label="save as CSV"'
                 )
@@ -59,7 +59,11 @@ class EventPanel:
             )
         if fresh or view.at - self._drawn_at >= _REDRAW_S:
             self._drawn_at = view.at
-            self._chart.show(timeline(timeline_data(view), self._style))
+            data = timeline_data(view)
+            height = f"{timeline_height(data)}px"
+            if self._chart.element.style.get("height") != height:
+                self._chart.element.style(f"height:{height}")
+            self._chart.show(timeline(data, self._style))
 
     def _row(self, event: EventView) -> dict[str, Any]:
         self._number += 1
@@ -102,7 +106,7 @@ def _options() -> dict[str, Any]:
             {"headerName": "time", "field": "at", "width": 150, ":valueFormatter": "ropewalk.cells.time"},
             {"headerName": "kind", "field": "kind", "width": 120, ":cellRenderer": "ropewalk.cells.event"},
             {"headerName": "process", "field": "process", "width": 120},
-            {"headerName": "what", "field": "text", "flex": 1, "minWidth": 300, "tooltipField": "text"},
+            {"headerName": "what", "field": "text", "flex": 1, "minWidth": 300, ":cellRenderer": "ropewalk.cells.text"},
         ],
         "rowData": [],
         "defaultColDef": {"sortable": True, "resizable": True, "suppressHeaderMenuButton": True},

@@ -34,8 +34,6 @@ class ProcessPanel:
             with ui.row().classes("items-center w-full"):
                 self._counts = ui.label().classes("rw-small")
                 ui.space()
-                if len(seen.view.processes) > 1:
-                    _key()
                 ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
                     'dense outlined clearable type=search aria-label="filter processes"'
                 ).classes("filter").style("width:180px")
@@ -44,6 +42,8 @@ class ProcessPanel:
                 )
             if len(seen.view.processes) > 1:
                 self._map = ui.element("div").classes("rw-map")
+                with ui.element("div").classes("rw-keys"):
+                    _key()
             height = _ROW_PX * (2 + min(_MOST_ROWS, max(1, len(seen.view.processes))))
             self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
             self._grid.style(f"height:{height}px").classes("w-full")
@@ -96,22 +96,22 @@ def _options(seen: Seen) -> dict[str, Any]:
     groups = {process.group for process in seen.view.processes}
     done = _DONE.get(seen.view.kind, "done")
     columns = [
-        {"headerName": "name", "field": "name", "width": 120, "pinned": "left", "cellClass": "text-bold"},
-        {"headerName": "host", "field": "host", "width": 110},
+        {"headerName": "name", "field": "name", "width": 112, "pinned": "left", "cellClass": "text-bold"},
+        {"headerName": "host", "field": "host", "width": 96},
         {"headerName": "group", "field": "group", "width": 110, "hide": len(groups) < 2},
-        {"headerName": "pid", "field": "pid", "width": 78, "type": "rightAligned", "hide": len(groups) > 1},
-        {"headerName": "state", "field": "state", "width": 128, ":cellRenderer": "ropewalk.cells.state"},
-        {"headerName": "doing", "field": "doing", "minWidth": 110, "flex": 1},
-        _number("for", "doing_s", 70, formatter="duration"),
-        _number("CPU", "cpu", 88, renderer="cpu"),
-        _number("memory", "memory", 100, renderer="memory"),
-        _number("silent", "silent_s", 70, renderer="silent"),
-        _number(done, "done", 84, formatter="count"),
-        _number(f"{done}/s", "rate", 76, formatter="rate"),
-        _number("waiting", "waiting", 76, formatter="count", hide=seen.view.kind not in ("program",)),
-        _number("restarts", "restarts", 78, renderer="restarts"),
-        {"headerName": "last end", "field": "cause", "minWidth": 140, "flex": 2, "tooltipField": "cause",
+        {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
+        {"headerName": "doing", "field": "doing", "minWidth": 100, "flex": 1},
+        _number("for", "doing_s", 66, formatter="duration"),
+        _number("CPU", "cpu", 84, renderer="cpu"),
+        _number("memory", "memory", 92, renderer="memory"),
+        _number("restarts", "restarts", 74, renderer="restarts"),
+        {"headerName": "last end", "field": "cause", "minWidth": 130, "flex": 2,
          ":cellRenderer": "ropewalk.cells.cause"},
+        _number("silent", "silent_s", 64, renderer="silent"),
+        _number("waiting", "waiting", 74, formatter="count", hide=seen.view.kind != "program"),
+        _number(done, "done", 80, formatter="count"),
+        _number(f"{done}/s", "rate", 76, formatter="rate"),
+        _number("pid", "pid", 76, hide=len(groups) > 1),
     ]  # fmt: skip
     return {
         "columnDefs": columns,

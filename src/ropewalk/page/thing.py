@@ -18,6 +18,7 @@ from ropewalk.page.event_panel import EventPanel
 from ropewalk.page.frame import Visit, page_frame, panel
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures import pictures_of
+from ropewalk.page.pictures.graph import graph_height
 from ropewalk.page.process_dialog import ProcessDialog
 from ropewalk.page.process_panel import ProcessPanel
 from ropewalk.page.stream_panel import StreamPanel
@@ -108,8 +109,11 @@ class _Parts:
         self._charts: list[_LiveChart] = []
         self._stream: StreamPanel | None = None
         with ui.element("div").classes("rw-pictures"):
-            for picture in pictures_of(seen.view.offers):
-                with ui.element("div").classes("rw-wide" if picture.wide else ""):
+            pictures = pictures_of(seen.view.offers)
+            halves = [picture for picture in pictures if not picture.wide]
+            alone = halves[-1:] if len(halves) % 2 else []
+            for picture in pictures:
+                with ui.element("div").classes("rw-wide" if picture.wide or picture in alone else ""):
                     if picture.panel == "stream":
                         self._stream = StreamPanel(seen, visit.style)
                     else:
@@ -164,4 +168,7 @@ class _LiveChart:
         self._last = data
         if self._rates:
             data = self._rates.add(data, seen.view.at)
+            height = f"{graph_height(data)}px"
+            if self._chart.element.style.get("height") != height:
+                self._chart.element.style(f"height:{height}")
         self._chart.show(self._picture.option(data, self._visit.style))

@@ -33,6 +33,11 @@ window.ropewalk = (function () {
     return cell;
   }
 
+  function titled(element) {
+    element.title = element.textContent;
+    return element;
+  }
+
   const known = (value) => value !== null && value !== undefined;
   const cells = {
     state(params) {
@@ -47,9 +52,10 @@ window.ropewalk = (function () {
       return bar(params.value / Math.max(1, params.context.most), size(params.value));
     },
     silent(params) {
-      return make("span", params.value >= 5 ? "rw-text-warn" : "", params.value >= 1 ? duration(params.value) : "");
+      return make("span", params.value >= 5 ? "rw-text-warn" : "", params.value >= 2 ? duration(params.value) : "");
     },
-    cause: (params) => make("span", "rw-text-bad", params.value || ""),
+    cause: (params) => titled(make("span", "rw-text-bad", params.value || "")),
+    text: (params) => titled(make("span", "", params.value)),
     restarts: (params) => make("span", params.value ? "rw-text-warn" : "", params.value || ""),
     duration: (params) => duration(params.value),
     count: (params) => (known(params.value) ? params.value.toLocaleString("en-US") : ""),
@@ -96,7 +102,7 @@ window.ropewalk = (function () {
       label.title = host;
       tiles = make("div", "rw-tiles");
       line.append(label, tiles);
-      const after = [...store.hosts.keys()].filter((other) => other > host && host !== "this host").sort()[0];
+      const after = [...store.hosts.keys()].filter((other) => other > host && other !== "this host").sort()[0];
       map.insertBefore(line, host === "this host" ? map.firstChild : after ? store.hosts.get(after).parentNode : null);
       store.hosts.set(host, tiles);
     }
@@ -200,8 +206,9 @@ window.ropewalk = (function () {
       const added = change.items[one.name] || [];
       if (change.whole.includes(one.name)) one.data = added;
       else {
-        const ends = (item) => (item.coords ? item.coords[1][0] : item.value[0]);
-        const kept = one.data.filter((item) => ends(item) >= 1000 * change.begin);
+        const begin = 1000 * change.begin;
+        const kept = one.data.filter((item) => (item.coords ? item.coords[1][0] : item.value[0]) >= begin);
+        for (const item of kept) if (item.coords) item.coords[0][0] = Math.max(begin, item.coords[0][0]);
         one.data = added.length ? kept.concat(added) : kept;
       }
     }

@@ -135,10 +135,8 @@ class Stream:
             if row is None:
                 continue
             words = _words(bar)
-            end = max(bar.end, bar.begin + 0.7 * self.narrow_s)
-            items.setdefault(bar.function if bar.function in own else OTHERS, []).append(
-                _item(words, bar.begin, end, row)
-            )
+            begin, end = max(bar.begin, self.begin), max(bar.end, bar.begin + 0.7 * self.narrow_s)
+            items.setdefault(bar.function if bar.function in own else OTHERS, []).append(_item(words, begin, end, row))
             for name, number in ((FAILED, bar.failed), (DIED, bar.died)):
                 if number:
                     items.setdefault(name, []).append({"name": words, "value": [round(bar.end * 1e3), row]})
@@ -185,6 +183,7 @@ def _lines(name: str, items: list[dict[str, Any]], color: str, width: float) -> 
         "name": name,
         "coordinateSystem": "cartesian2d",
         "clip": True,
+        "progressive": 0,  # in parts, what is drawn last would be missing whenever new tasks come before it is drawn
         "lineStyle": {"color": color, "width": width, "opacity": 1, "cap": "butt"},
         "itemStyle": {"color": color},
         "data": items,
