@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from nicegui import ui
 
 from ropewalk.control.view import EventView, View
 from ropewalk.escaping import escaped
+from ropewalk.page.browser import call_browser
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import panel
 from ropewalk.page.pictures.timeline import PICTURE, timeline, timeline_height
@@ -54,15 +54,11 @@ class EventPanel:
             self._card.set_visibility(bool(view.events))
         if fresh:
             self._last = view.events
-            ui.run_javascript(
-                f"ropewalk.rows({self._grid.id}, {json.dumps([self._row(event) for event in fresh[::-1]])})"
-            )
+            call_browser("rows", self._grid.id, [self._row(event) for event in reversed(fresh)])
         if fresh or view.at - self._drawn_at >= _REDRAW_S:
             self._drawn_at = view.at
             data = timeline_data(view)
-            height = f"{timeline_height(data)}px"
-            if self._chart.element.style.get("height") != height:
-                self._chart.element.style(f"height:{height}")
+            self._chart.set_height(timeline_height(data))
             self._chart.show(timeline(data, self._style))
 
     def _row(self, event: EventView) -> dict[str, Any]:
@@ -77,10 +73,10 @@ class EventPanel:
         }
 
     def _filter(self, text: str) -> None:
-        ui.run_javascript(f"ropewalk.filter({self._grid.id}, {json.dumps(text)})")
+        call_browser("filter", self._grid.id, text)
 
     def _save(self) -> None:
-        ui.run_javascript(f"ropewalk.save({self._grid.id}, 'events.csv')")
+        call_browser("save", self._grid.id, "events.csv")
 
 
 def new_events(old: tuple[EventView, ...], new: tuple[EventView, ...]) -> tuple[EventView, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
 from nicegui import ui
 
+from ropewalk.page.browser import call_browser
 from ropewalk.page.frame import panel
 from ropewalk.page.process_rows import Row, changes, process_rows
 from ropewalk.page.watcher import Seen
@@ -53,17 +53,16 @@ class ProcessPanel:
         rows = process_rows(seen)
         found, gone = changes(self._rows, rows)
         if found or gone:
-            change = json.dumps({"all": not self._rows, "rows": found, "gone": gone})
-            target = json.dumps(self._map.id if self._map else None)
-            ui.run_javascript(f"ropewalk.processes({self._grid.id}, {target}, {change})")
+            change = {"all": not self._rows, "rows": found, "gone": gone}
+            call_browser("processes", self._grid.id, self._map.id if self._map else None, change)
         self._rows = rows
         self._counts.set_text(_counts(rows))
 
     def _filter(self, text: str) -> None:
-        ui.run_javascript(f"ropewalk.filter({self._grid.id}, {json.dumps(text)})")
+        call_browser("filter", self._grid.id, text)
 
     def _save(self) -> None:
-        ui.run_javascript(f"ropewalk.save({self._grid.id}, 'processes.csv')")
+        call_browser("save", self._grid.id, "processes.csv")
 
 
 def _counts(rows: dict[str, Row]) -> str:

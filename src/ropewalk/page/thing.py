@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from ropewalk.escaping import escaped
 from ropewalk.page.actions import ActionOutcome, Actions, Actor
-from ropewalk.page.browser import add_now_head
+from ropewalk.page.browser import add_now_head, call_browser
 from ropewalk.page.call_rates import CallRates
 from ropewalk.page.chart import Chart
 from ropewalk.page.event_panel import EventPanel
@@ -121,7 +121,7 @@ class _Parts:
                             self._charts.append(_LiveChart(seen, picture, visit))
         self._events = EventPanel(seen, visit.style)
         ui.on("rw_process", self._open)
-        ui.timer(0.5, lambda: ui.run_javascript("if (location.hash.length > 1) ropewalk.openHash()"), once=True)
+        ui.timer(0.5, lambda: call_browser("openHash"), once=True)
 
     def show(self, seen: Seen, age_s: float) -> None:
         """Show what is known now."""
@@ -168,7 +168,5 @@ class _LiveChart:
         self._last = data
         if self._rates:
             data = self._rates.add(data, seen.view.at)
-            height = f"{graph_height(data)}px"
-            if self._chart.element.style.get("height") != height:
-                self._chart.element.style(f"height:{height}")
+            self._chart.set_height(graph_height(data))
         self._chart.show(self._picture.option(data, self._visit.style))

@@ -77,7 +77,11 @@ window.ropewalk = (function () {
   }
 
   function openHash() {
-    open(decodeURIComponent(location.hash.slice(1)));
+    if (location.hash.length > 1) open(decodeURIComponent(location.hash.slice(1)));
+  }
+
+  function setHash(name) {
+    history.replaceState(null, "", location.pathname + (name ? `#${encodeURIComponent(name)}` : ""));
   }
 
   function onKey(params) {
@@ -192,30 +196,60 @@ window.ropewalk = (function () {
 
   // --- the task stream: the whole option once, then what is new ---
 
+  const SHARE = 5; // it is drawn for at most a fifth of the time
+
   function stream(id, change) {
     const element = getElement(id), chart = element && element.chart;
     if (!chart) return void setTimeout(() => stream(id, change), 50);
+    let store = stores[id];
+    if (!store || store.chart !== chart) store = stores[id] = { chart, series: [], next: 0, seen: true, timer: 0 };
+    if (!store.watch) {
+      store.watch = new IntersectionObserver((entries) => {
+        store.seen = entries[entries.length - 1].isIntersecting;
+        if (store.seen) draw(store);
+      });
+      store.watch.observe(element.$el);
+    }
     if (change.option) {
-      stores[id] = change.option.series;
-      chart.setOption(change.option, { notMerge: true });
-      return;
+      store.series = change.option.series;
+      store.pending = { option: change.option };
+    } else {
+      for (const one of store.series) take(one, change);
+      store.pending = store.pending || {};
+      if (change.end) store.pending.xAxis = { min: 1000 * change.begin, max: 1000 * change.end };
     }
-    const series = stores[id];
-    if (!series) return;
-    for (const one of series) {
-      const added = change.items[one.name] || [];
-      if (change.whole.includes(one.name)) one.data = added;
-      else {
-        const begin = 1000 * change.begin;
-        const kept = one.data.filter((item) => (item.coords ? item.coords[1][0] : item.value[0]) >= begin);
-        for (const item of kept) if (item.coords) item.coords[0][0] = Math.max(begin, item.coords[0][0]);
-        one.data = added.length ? kept.concat(added) : kept;
-      }
-    }
-    const option = { series: series.map((one) => ({ data: one.data })) };
-    if (change.end) option.xAxis = { min: 1000 * change.begin, max: 1000 * change.end };
-    chart.setOption(option);
+    draw(store);
   }
 
-  return { cells, open, openHash, onKey, processes, filter, save, rows, log, stream };
+  function take(one, change) {
+    const added = change.items[one.name] || [], begin = 1000 * change.begin;
+    if (change.whole.includes(one.name)) {
+      one.data = added;
+      return;
+    }
+    const kept = one.data.filter((item) => (item.coords ? item.coords[1][0] : item.value[0]) >= begin);
+    for (const item of kept) if (item.coords) item.coords[0][0] = Math.max(begin, item.coords[0][0]);
+    one.data = added.length ? kept.concat(added) : kept;
+  }
+
+  function draw(store) {
+    if (!store.pending || !store.seen || document.hidden || store.timer) return;
+    const wait = store.next - performance.now();
+    if (wait > 0) {
+      store.timer = setTimeout(() => { store.timer = 0; draw(store); }, wait);
+      return;
+    }
+    const begun = performance.now(), { option, xAxis } = store.pending;
+    store.pending = null;
+    if (option) {
+      if (xAxis) Object.assign(option.xAxis, xAxis);
+      store.chart.setOption(option, { notMerge: true });
+    } else {
+      const series = store.series.map((one) => ({ data: one.data }));
+      store.chart.setOption(xAxis ? { series, xAxis } : { series });
+    }
+    store.next = begun + SHARE * (performance.now() - begun);
+  }
+
+  return { cells, open, openHash, setHash, onKey, processes, filter, save, rows, log, stream };
 })();

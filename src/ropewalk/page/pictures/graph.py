@@ -151,7 +151,8 @@ def _node(node: Node, place: tuple[float, float], kinds: Sequence[str], num: int
         "itemStyle": {"color": style.background, "borderColor": color, "borderWidth": 3,
                       "borderType": "solid" if running >= replicas else "dashed"},
         "label": {
-            "show": True, "position": "bottom", "distance": 6, "align": "center", "lineHeight": 15,
+            "show": True, "backgroundColor": style.background, "padding": [0, 3], "position": "bottom",
+            "distance": 6, "align": "center", "lineHeight": 15,
             "formatter": "\n".join(line for line in lines if line),
             "rich": {
                 "name": {"color": style.text, "fontWeight": "bold", "fontSize": 13},

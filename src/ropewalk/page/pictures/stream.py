@@ -52,6 +52,11 @@ class Stream:
     narrow_s: float = 0.0
 
     @property
+    def has_room(self) -> bool:
+        """Whether another function can have a colour of its own."""
+        return len(self.functions) < _MOST_FUNCTIONS
+
+    @property
     def names(self) -> list[str]:
         """Of the series that hold tasks which have ended."""
         return [*self.functions, OTHERS, FAILED, DIED]
@@ -165,12 +170,12 @@ def _words(bar: Bar) -> str:
     function, worker = escaped(bar.function), escaped(bar.worker)
     if bar.tasks == 1:
         ended = "; failed" if bar.failed else "; the worker died" if bar.died else ""
-        return f"{function} on {worker}: {shown_duration(bar.end - bar.begin)}{ended}"
+        return f"{function}, {worker}: {shown_duration(bar.end - bar.begin)}{ended}"
     bad = f"; {bar.failed} failed" if bar.failed else ""
     bad += f"; {bar.died} lost with the worker" if bar.died else ""
     span = bar.end - bar.begin
     busy = f", {100 * min(1.0, bar.busy_s / span):.0f} % busy" if span > 0 else ""
-    return f"{function} on {worker}: {counted(bar.tasks, 'task')} in {shown_duration(span)}{busy}{bad}"
+    return f"{function}, {worker}: {counted(bar.tasks, 'task')} in {shown_duration(span)}{busy}{bad}"
 
 
 def _item(words: str, begin: float, end: float, row: int) -> dict[str, Any]:
@@ -183,7 +188,9 @@ def _lines(name: str, items: list[dict[str, Any]], color: str, width: float) -> 
         "name": name,
         "coordinateSystem": "cartesian2d",
         "clip": True,
-        "progressive": 0,  # in parts, what is drawn last would be missing whenever new tasks come before it is drawn
+        "progressive": 0,
+        "large": True,
+        "largeThreshold": 1,
         "lineStyle": {"color": color, "width": width, "opacity": 1, "cap": "butt"},
         "itemStyle": {"color": color},
         "data": items,
