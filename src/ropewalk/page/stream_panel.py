@@ -48,7 +48,7 @@ class StreamPanel:
         self._last: Task | None = None
         self._seen = seen
         height = max(_LEAST_PX, min(_MOST_PX, 100 + _ROW_PX * len(seen.view.processes)))
-        self._stream = Stream(0.0, 0.0, height)
+        self._stream = Stream(0.0, 0.0, height, live=True)
         with panel(PICTURE.title, help=PICTURE.help):
             with ui.row().classes("items-center q-gutter-x-sm"):
                 self._choice = ui.toggle(_WINDOWS, value=int(WINDOW_S), on_change=lambda e: self._choose(e.value))

@@ -204,6 +204,7 @@ window.ropewalk = (function () {
     let store = stores[id];
     if (!store || store.chart !== chart) store = stores[id] = { chart, series: [], next: 0, seen: true, timer: 0 };
     if (!store.watch) {
+      showTips(element, store);
       store.watch = new IntersectionObserver((entries) => {
         store.seen = entries[entries.length - 1].isIntersecting;
         if (store.seen) draw(store);
@@ -221,8 +222,35 @@ window.ropewalk = (function () {
     draw(store);
   }
 
+  function showTips(element, store) {
+    const tip = make("div", "rw-tip"), hidden = {};
+    element.$el.parentNode.append(tip);
+    store.chart.on("legendselectchanged", (event) => Object.assign(hidden, event.selected));
+    store.chart.getZr().on("globalout", () => { tip.style.display = "none"; });
+    store.chart.getZr().on("mousemove", (event) => {
+      const at = [event.offsetX, event.offsetY];
+      const item = store.chart.containPixel("grid", at) && itemAt(store, hidden, store.chart.convertFromPixel("grid", at));
+      tip.style.display = item ? "block" : "none";
+      if (!item) return;
+      tip.textContent = item.name;
+      tip.style.left = `${Math.max(0, Math.min(at[0] + 12, element.$el.clientWidth - tip.offsetWidth - 4))}px`;
+      tip.style.top = `${at[1] + 14}px`;
+    });
+  }
+
+  function itemAt(store, hidden, [time, row]) {
+    for (const one of store.series) {
+      if (one.type !== "lines" || hidden[one.name] === false) continue;
+      for (const item of one.data) {
+        const [from, to] = item.coords;
+        if (from[1] === Math.round(row) && from[0] <= time && time <= to[0]) return item;
+      }
+    }
+    return null;
+  }
+
   function take(one, change) {
-    const added = change.items[one.name] || [], begin = 1000 * change.begin;
+    const added = change.items[one.name] || [], begin = 1000 * (change.begin || 0);
     if (change.whole.includes(one.name)) {
       one.data = added;
       return;
