@@ -1,7 +1,7 @@
 """The picture of configurations: parallel coordinates, in which parts of axes can be brushed.
 
-Data: `{"metric": name, "names": [hyperparameter, ...], "rows": [[value, ..., metric], ...]}`; rows as long as the names,
-and the metric last.
+Data: `{"metric": name, "names": [hyperparameter, ...], "rows": [[value, ..., metric], ...]}`; each row has a value
+for each name, and the metric last.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The picture of the rungs of successive halving: who stands on them, and who was promoted.
 
-Data: `{"metric": name, "rungs": [{"bracket": b, "budget": steps, "trials": [[number, value, was promoted], ...]}, ...]}`.
+Data: `{"metric": name, "rungs": [{"bracket": b, "budget": steps, "trials": [[number, value, was_promoted], ...]},
+...]}`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from ropewalk.page.runs.curve_data import CurveReader
+from ropewalk.page.runs.run_files import add_file_routes
+from ropewalk.page.runs.run_page import add_run_page
 from ropewalk.page.runs.run_table import RunTable
 from ropewalk.page.runs.store_reader import StoreOpener, StoreReader
 from ropewalk.page.runs.table_data import add_table_routes
@@ -17,9 +20,11 @@ def add_runs_pages(opener: StoreOpener) -> StoreReader:
     Returns:
         What reads the store; close it at the end.
     """
-    reader, table = StoreReader(opener), RunTable()
+    reader, table, points = StoreReader(opener), RunTable(), CurveReader()
     add_table_routes(reader, table)
     add_table_page(reader, table)
+    add_file_routes(reader)
+    add_run_page(reader, table, points)
     return reader
 
 

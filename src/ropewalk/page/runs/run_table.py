@@ -44,20 +44,22 @@ class RunColumn:
     is_usual: bool = True
 
 
-BASE_COLUMNS = (
+FIRST_COLUMNS = (
     RunColumn("name", "Name"),
     RunColumn("state", "State"),
     RunColumn("project", "Project"),
-    RunColumn("kind", "Kind"),
-    RunColumn("labels", "Labels"),
     RunColumn("created", "Started", is_number=True),
     RunColumn("took", "Duration", is_number=True),
+)
+"""The first columns; those of metrics and settings follow."""
+LAST_COLUMNS = (
+    RunColumn("labels", "Labels"),
+    RunColumn("kind", "Kind"),
     RunColumn("why", "Why it ended", is_usual=False),
     RunColumn("host", "Host", is_usual=False),
     RunColumn("parent", "Parent", is_usual=False),
     RunColumn("id", "Id", is_usual=False),
 )
-"""The columns of each table; those of metrics and settings follow."""
 
 
 class RunTable:
@@ -68,7 +70,7 @@ class RunTable:
 
     Attributes:
         version: another number whenever a row has changed.
-        columns: first those of `BASE_COLUMNS`, then metrics, then settings, the most frequent ones first.
+        columns: `FIRST_COLUMNS`, metrics and settings with the most frequent ones first, and `LAST_COLUMNS`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -78,7 +80,7 @@ class RunTable:
         self._pulse: tuple[float, ...] = ()
         self._read_at = 0.0
         self._selected: tuple[tuple[TableQuery, int], list[Row]] | None = None
-        self.columns: tuple[RunColumn, ...] = BASE_COLUMNS
+        self.columns: tuple[RunColumn, ...] = (*FIRST_COLUMNS, *LAST_COLUMNS)
         self.version: int = 0
 
     def refresh(self, store: RunStore) -> int:
@@ -178,10 +180,11 @@ def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
     settings = [name for name in found if name.startswith(CONFIG)]
     usual = {*metrics[:_USUAL], *[name for name in settings if name in varied][:_USUAL]}
     return (
-        *BASE_COLUMNS,
+        *FIRST_COLUMNS,
         *(RunColumn(name, name.removeprefix(METRIC), True, name in usual) for name in metrics),
         *(RunColumn(name, name.removeprefix(CONFIG), numeric[name], name in usual) for name in settings),
+        *LAST_COLUMNS,
     )
 
 
-__all__ = ["BASE_COLUMNS", "RunColumn", "RunTable", "columns_of", "row_of"]
+__all__ = ["FIRST_COLUMNS", "LAST_COLUMNS", "RunColumn", "RunTable", "columns_of", "row_of"]

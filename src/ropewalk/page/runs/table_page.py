@@ -77,7 +77,7 @@ class _TableView:
         with ui.row().classes("items-center w-full q-gutter-x-sm no-wrap"):
             filter_box = ui.input(placeholder="Filter: words in name, config, labels, cause   ( / )")
             filter_box.props('dense outlined clearable debounce=250 type=search aria-label="filter"')
-            filter_box.classes("filter").style("width: 340px").value = given.get("q", "")
+            filter_box.classes("filter").style("flex: 0 1 340px; min-width: 150px").value = given.get("q", "")
             filter_box.on("update:model-value", js_handler='(v) => ropewalkTable.set({q: v || ""})')
             groups = _GROUPS | {c.id: f"config: {escaped(c.name)}" for c in self._columns if c.id.startswith(CONFIG)}
             group = given.get("group", "")

@@ -12,7 +12,9 @@ STATES = ("running", "queued", "paused", "done", "stopped", "failed", "lost")
 SCRIPT = """<script>
 (function () {
   var at = new URLSearchParams(location.search);
-  function parsed(name, otherwise) { try { return JSON.parse(at.get(name)) || otherwise; } catch (e) { return otherwise; } }
+  function parsed(name, otherwise) {
+    try { return JSON.parse(at.get(name)) || otherwise; } catch (e) { return otherwise; }
+  }
   var T = window.ropewalkTable = {
     api: null,
     q: at.get("q") || "", group: at.get("group") || "", open: parsed("open", []),
@@ -33,7 +35,9 @@ SCRIPT = """<script>
     return T.api.getColumnState().filter(c => c.sort).sort((a, b) => a.sortIndex - b.sortIndex)
       .map(c => ({colId: c.colId, sort: c.sort}));
   }
-  function shown() { return T.api.getColumnState().filter(c => !c.hide && c.colId.indexOf("ag-Grid") < 0).map(c => c.colId); }
+  function shown() {
+    return T.api.getColumnState().filter(c => !c.hide && c.colId.indexOf("ag-Grid") < 0).map(c => c.colId);
+  }
   T.remember = function () {
     if (!T.api) return;
     var u = T.query(sorts(), T.api.getFilterModel());
@@ -62,7 +66,9 @@ SCRIPT = """<script>
     u.set("columns", shown().join(","));
     location.href = "/data/runs.csv?" + u.toString();
   };
-  T.selected = function () { return T.api ? T.api.getSelectedRows().filter(r => r.group === undefined).map(r => r.id) : []; };
+  T.selected = function () {
+    return T.api ? T.api.getSelectedRows().filter(r => r.group === undefined).map(r => r.id) : [];
+  };
   T.getRows = function (p) {
     var u = T.query(p.sortModel, p.filterModel);
     u.set("start", p.startRow); u.set("end", p.endRow);
@@ -118,7 +124,8 @@ SCRIPT = """<script>
     var s = p.value;
     if (typeof s !== "number") return "";
     if (s < 60) return s.toPrecision(3).replace(/\\.?0+$/, "") + " s";
-    var d = Math.floor(s / 86400), h = Math.floor(s % 86400 / 3600), m = Math.floor(s % 3600 / 60), pad = x => String(x).padStart(2, "0");
+    var d = Math.floor(s / 86400), h = Math.floor(s % 86400 / 3600), m = Math.floor(s % 3600 / 60);
+    var pad = x => String(x).padStart(2, "0");
     return d ? d + "d" + pad(h) + "h" : h ? h + "h" + pad(m) + "m" : m + "m" + pad(Math.floor(s % 60)) + "s";
   };
   T.moment = function (p) {
@@ -140,9 +147,11 @@ def style_sheet(style: Style) -> str:
 .rw-link {{ color: {style.colors[0]}; text-decoration: none; }}
 .rw-link:hover, .rw-link:focus {{ text-decoration: underline; }}
 .rw-group {{ font-weight: 600; cursor: pointer; }}
-.nicegui-aggrid {{ --ag-font-size: 13px; --ag-cell-horizontal-padding: 8px; --ag-background-color: {style.background};
-  --ag-border-color: {style.line}; --ag-foreground-color: {style.text}; --ag-header-background-color: {style.background};
-  --ag-wrapper-border-radius: 6px; }}
+.nicegui-aggrid {{ --ag-font-size: 13px; --ag-cell-horizontal-padding: 8px;
+  --ag-background-color: {style.background};
+  --ag-border-color: {style.line}; --ag-foreground-color: {style.text};
+  --ag-header-background-color: {style.background}; --ag-wrapper-border-radius: 6px; }}
+.nicegui-aggrid .ag-header-cell:not(:hover):not(.ag-header-cell-filtered) .ag-header-cell-filter-button {{ opacity: 0; }}
 </style>"""
 
 
