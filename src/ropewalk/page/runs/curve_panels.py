@@ -28,6 +28,8 @@ _HEIGHT, _LARGE_HEIGHT = 230, 560
 _POINTS, _LARGE_POINTS = 1000, 3000
 """Points of each run in a chart: about two for each pixel."""
 _MOST_CHARTS = 60
+_SECTIONS_FROM = 12
+"""More metrics than these are shown in a section for each group."""
 _SYSTEM = "system"
 
 # A drag zooms into a part of the x axis, and a double click shows the whole again.
@@ -48,6 +50,11 @@ _ZOOMED = """() => {
   const [first, last] = axis.scale.getExtent();
   emit(zoom.start < 0.001 && zoom.end > 99.999 ? null : [first, last]);
 }"""
+
+_CSS = """
+.curve-card .absolute-top-right { top: -24px; }
+.curve-card .curve-larger { position: absolute; right: 72px; top: 9px; z-index: 2; }
+"""
 
 
 @dataclass(eq=False)
@@ -96,6 +103,8 @@ class CurvePanels:
         self._view = view or CurveView()
         self._charts: dict[SeriesName, _MetricChart] = {}
         self._sections: dict[str, ui.element] = {}
+        self._is_sectioned = False
+        ui.add_css(_CSS)
         self._controls()
         self._nothing = ui.label("No metric was logged yet.").classes("muted")
         self._area = ui.column().classes("w-full q-gutter-y-sm")
@@ -151,6 +160,8 @@ class CurvePanels:
             for one in series:
                 if self._shows(one.group):
                     by_key.setdefault((one.group, one.name), []).append((run, one))
+        if not self._charts:
+            self._is_sectioned = len(by_key) > _SECTIONS_FROM
         for key in sorted(by_key, key=lambda key: (key[0] == _SYSTEM, key[0] != "", key)):
             if key not in self._charts and len(self._charts) < _MOST_CHARTS:
                 self._charts[key] = self._make(key)
@@ -163,7 +174,7 @@ class CurvePanels:
             await self._draw(one)
 
     def _make(self, key: SeriesName) -> _MetricChart:
-        group = key[0]
+        group = key[0] if self._is_sectioned else ""
         if group not in self._sections:
             with self._area:
                 if group or self._sections:
@@ -179,15 +190,16 @@ class CurvePanels:
             return self._card(key, _HEIGHT, _POINTS)
 
     def _card(self, key: SeriesName, height: int, max_points: int) -> _MetricChart:
-        card = ui.card().classes("panel q-pa-sm").props("flat").style("min-width: 0; gap: 2px")
+        card = ui.card().classes("panel q-pa-sm curve-card").props("flat").style("min-width: 0; gap: 0")
         with card:
             with ui.row().classes("items-baseline no-wrap w-full q-gutter-x-sm").style("padding-right: 76px"):
-                ui.label(escaped(key[1])).classes("text-bold ellipsis")
+                words = key[1] if self._is_sectioned or not key[0] else f"{key[0]}/{key[1]}"
+                ui.label(escaped(words)).classes("text-bold ellipsis").props["title"] = escaped(words)
                 note = ui.label("").classes("text-caption muted ellipsis")
             if height == _HEIGHT:
                 ui.button(icon="open_in_full", on_click=lambda: self._enlarge(key)).props(
                     'flat round dense size="xs" title="larger" aria-label="larger"'
-                ).classes("muted absolute-top-right").style("right: 56px; top: 6px; z-index: 2")
+                ).classes("muted curve-larger")
             chart = Chart(escaped(key[1]), height)
         one = _MetricChart(key, card, chart, note, max_points)
         chart.element.on("chart:finished", js_handler=_PREPARE % chart.element.id)

@@ -56,6 +56,7 @@ class LogView:
             self._earlier = ui.button("earlier lines", on_click=self._more).props("flat dense no-caps")
             self._save = ui.link("save", "").classes("q-mr-sm")
         self._area = ui.scroll_area().classes("w-full panel").style("height: calc(100vh - 330px); min-height: 260px")
+        self._area.set_visibility(False)
         visit.when_gone(self._close)
 
     async def refresh(self) -> None:
@@ -102,6 +103,7 @@ class LogView:
             self._count.set_text(f"it cannot be read: {scan}")
             return
         self._scan = scan
+        self._area.set_visibility(True)
         self._save.set_visibility(True)
         self._save.props["href"] = f"/output/{quote(self._run, safe='')}/{number}"
         self._show(scan)

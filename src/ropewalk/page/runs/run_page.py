@@ -65,7 +65,7 @@ class _RunView:
         self._given = request.query_params
         self._drawn: set[str] = set()
         self._refreshers: dict[str, Callable[[], Awaitable[None]]] = {}
-        self._header = ui.column().classes("w-full q-gutter-y-xs")
+        self._header = ui.column().classes("w-full").style("gap: 2px")
         self._draw_header()
         self._tabs = ui.tabs(on_change=lambda e: self.show(str(e.value))).props(
             "dense no-caps align=left inline-label outside-arrows mobile-arrows"

@@ -102,6 +102,12 @@ SCRIPT = """<script>
     a.textContent = p.value; a.className = "rw-link";
     return a;
   };
+  T.trial = function (p) {
+    var a = document.createElement("a");
+    a.href = "/runs/" + encodeURIComponent(p.data.run);
+    a.textContent = p.value; a.className = "rw-link";
+    return a;
+  };
   T.state = function (p) {
     var e = document.createElement("span");
     if (!p.data) return e;
