@@ -17,7 +17,7 @@ from ropewalk.page.runs.curve_data import CurveReader, CurveRun
 from ropewalk.page.runs.curve_panels import CurvePanels, remember, view_of
 from ropewalk.page.runs.notices import show_unreadable
 from ropewalk.page.runs.run_panels import plain_table
-from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
+from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.runs.table_page import MOST_COMPARED
 from ropewalk.tracking.run_reports import Comparison
 from ropewalk.tracking.store.rows import RunRow, SeriesRow
@@ -45,7 +45,7 @@ def add_compare_page(reader: StoreReader, points: CurveReader) -> None:
         points: reads points, and keeps them.
     """
 
-    @ui.page("/compare")
+    @ui.page("/compare", response_timeout=RESPONSE_S)
     async def compare(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
         asked = [one for one in request.query_params.get("runs", "").split(",") if one]
         with page_frame(request, "Compare") as visit:

@@ -102,9 +102,17 @@ def _draw(report: DoctorReport, visit: Visit) -> None:
         with panel("What to look at"):
             _table(troubles, visit)
     subjects = dict.fromkeys(one["subject"] for one in report.findings)
-    for subject in sorted(subjects, key=lambda subject: subject == "settings"):
-        with panel(subject.capitalize()):
-            _table([one for one in report.findings if one["subject"] == subject], visit)
+    with (
+        ui.element("div")
+        .classes("w-full")
+        .style(
+            "display: grid; gap: 10px; align-items: start; "
+            "grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr))"
+        )
+    ):
+        for subject in sorted(subjects, key=lambda subject: subject == "settings"):
+            with panel(subject.capitalize()):
+                _table([one for one in report.findings if one["subject"] == subject], visit)
 
 
 def _table(findings: Sequence[dict[str, str]], visit: Visit) -> None:

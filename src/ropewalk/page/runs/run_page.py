@@ -17,7 +17,7 @@ from ropewalk.page.runs.notices import show_unreadable, tell
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import draw_header
 from ropewalk.page.runs.run_table import RunTable
-from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
+from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.tracking.run_reports import RunReport
 
 _REFRESH_S = 2.0
@@ -34,7 +34,7 @@ def add_run_page(reader: StoreReader, table: RunTable, points: CurveReader) -> N
         points: reads points, and keeps them.
     """
 
-    @ui.page("/runs/{id}")
+    @ui.page("/runs/{id}", response_timeout=RESPONSE_S)
     async def run(request: Request, id: str) -> None:  # pyright: ignore[reportUnusedFunction]
         try:
             report = await reader.read(lambda store: RunReport.of(store, store.run(id)))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -35,7 +36,7 @@ from ropewalk.page.runs.search_data import (
     state_counts,
     trial_rows,
 )
-from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
+from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.runs.table_script import SCRIPT, style_sheet
 from ropewalk.page.style import state_color
 from ropewalk.search.importance import importances
@@ -53,6 +54,8 @@ _MOST_SEARCHES = 100
 _IMPORTANCE_EVERY = 8
 """Importances are computed again after this number of further trials, and when the search has ended."""
 
+_OBJECT = re.compile(r"<(?:\w+\.)*(\w+) object[^>]*>")
+
 # The rows of the lines that are brushed; none are if nothing is.
 _BRUSHED = """() => {
   const s = getElement(%d)?.chart?.getModel()?.getSeries()?.[0];
@@ -67,7 +70,7 @@ class _Read:
     report: RunReport
     results: SearchResults
     rungs: Mapping[str, Any]
-    shares: Mapping[str, float]
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 class SearchReader:
@@ -88,8 +91,8 @@ class SearchReader:
         results = read_results(store, report.run.id)
         with contextlib.suppress(SearchInvalid):
             found = rungs_data(results, lines_of(store, report.run.id))
-            return _Read(report, results, found, self._importances(report.run, results))
-        return _Read(report, results, {}, {})
+            return _Read(report, results, found)
+        return _Read(report, results, {})
 
     def best(self, store: RunStore, run: RunRow) -> str:
         """Return the best value of a search as text; "" if there is none."""
@@ -107,7 +110,9 @@ class SearchReader:
             self._best[run.id] = key, words
         return words
 
-    def _importances(self, run: RunRow, results: SearchResults) -> dict[str, float]:
+    def importances(self, read: _Read) -> dict[str, float]:
+        """Return the importance of each hyperparameter; the first time, it imports what computes it for a second."""
+        run, results = read.report.run, read.results
         ended = sum(trial.best is not None for trial in results)
         key = (ended // _IMPORTANCE_EVERY if run.state == "running" else ended, run.state)
         with self._lock:
@@ -127,7 +132,7 @@ def add_search_pages(reader: StoreReader) -> None:
     """
     searches = SearchReader()
 
-    @ui.page("/searches")
+    @ui.page("/searches", response_timeout=RESPONSE_S)
     async def all_searches(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
         with page_frame(request, "Searches") as visit:
             place = ui.column().classes("w-full")
@@ -148,7 +153,7 @@ def add_search_pages(reader: StoreReader) -> None:
                 return
             visit.every(_quietly(refresh), _REFRESH_S)
 
-    @ui.page("/search/{id}")
+    @ui.page("/search/{id}", response_timeout=RESPONSE_S)
     async def one_search(request: Request, id: str) -> None:  # pyright: ignore[reportUnusedFunction]
         try:
             read = await reader.read(lambda store: _or_invalid(lambda: searches.read(store, id)))
@@ -164,6 +169,7 @@ def add_search_pages(reader: StoreReader) -> None:
         with page_frame(request, read.report.run.name) as visit:
             view = _SearchView(reader, searches, visit, read)
             visit.every(_quietly(view.refresh), _REFRESH_S)
+            ui.timer(0.1, _quietly(view.weigh), once=True)  # shown before what computes it is imported
 
 
 def _or_invalid(call: Callable[[], _Read]) -> _Read | str:
@@ -204,8 +210,10 @@ def _list(store: RunStore, searches: SearchReader) -> list[tuple[Any, ...]]:
 
 
 def _kind(value: Any) -> str:
+    """Return the name of a class, from the text of an object of it."""
     text = str(value or "")
-    return text if len(text) <= 28 else f"{text[:27]}…"
+    found = _OBJECT.fullmatch(text)
+    return found[1] if found else text if len(text) <= 28 else f"{text[:27]}…"
 
 
 def _draw_list(found: list[tuple[Any, ...]], visit: Visit) -> None:
@@ -307,12 +315,21 @@ class _SearchView:
         if isinstance(read, str):
             return
         if read.report.run != self._read.report.run or read.results.to_records() != self._read.results.to_records():
-            self._read = read
+            self._read = replace(read, shares=self._read.shares)
             self._draw()
             self._show_rows()
+            await self.weigh()
+
+    async def weigh(self) -> None:
+        """Compute the importances, and draw what shows them."""
+        read = self._read
+        shares = await self._reader.read(lambda store: self._searches.importances(read))
+        if shares != self._read.shares:
+            self._read = replace(self._read, shares=shares)
+            self._draw_charts()
 
     def _draw(self) -> None:
-        read, style = self._read, self._visit.style
+        read = self._read
         self._header.clear()
         with self._header:
             draw_header(read.report, self._visit, self._act)
@@ -324,6 +341,10 @@ class _SearchView:
             values = ", ".join(f"{name}={_short(value)}" for name, value in best.hyperparameters.items())
             counts += f" · best {read.results.metrics[0]} {best.best:.5g}: trial {best.number} ({values})"
         self._summary.set_text(escaped(counts))
+        self._draw_charts()
+
+    def _draw_charts(self) -> None:
+        read, style = self._read, self._visit.style
         self._history.show(history(history_data(read.results), style))
         self._importance.show(importance({"shares": read.shares}, style))
         self._rungs.show(rungs(read.rungs, style) if read.rungs else {})

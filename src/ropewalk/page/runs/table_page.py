@@ -15,7 +15,7 @@ from ropewalk.page.frame import Visit, page_frame
 from ropewalk.page.runs.notices import show_unreadable, tell
 from ropewalk.page.runs.row_selection import CONFIG
 from ropewalk.page.runs.run_table import RunColumn, RunTable
-from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
+from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.runs.table_script import SCRIPT, style_sheet
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import LabelsAre, RunRecord
@@ -46,7 +46,7 @@ def add_table_page(reader: StoreReader, table: RunTable) -> None:
         table: its table of runs.
     """
 
-    @ui.page("/runs")
+    @ui.page("/runs", response_timeout=RESPONSE_S)
     async def runs(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
         with page_frame(request, "Runs") as visit:
             try:
