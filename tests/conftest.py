@@ -35,6 +35,7 @@ pytest_plugins = [
     "tests.lab.docker",
     "tests.lab.postgresql",
     "tests.lab.small_disk",
+    "tests.lab.browser",
 ]
 
 #: Where the fixtures are that make machines and clusters: tests that use one of them are of the lab.

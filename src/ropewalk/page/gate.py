@@ -51,7 +51,7 @@ class Enters:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class Denied:
     """The request may not pass."""
 
     status: int
@@ -64,57 +64,64 @@ class Access:
 
     Args:
         tokens: role by token.
-        hosts: what the `Host` header may be, such as "127.0.0.1:8470", in lower case.
+        names: what the `Host` header may name, such as "127.0.0.1", in lower case, without the port: a port may be
+            another one here than at the browser (`ssh -L`).
+        cookie: the name of the cookie; browsers do not tell ports apart, so it differs from page to page.
         secure: whether it is served by TLS.
     """
 
     tokens: Mapping[str, Role] = field(repr=False)
-    hosts: frozenset[str]
+    names: frozenset[str]
+    cookie: str
     secure: bool = False
-
-    @property
-    def cookie(self) -> str:
-        """The name of the cookie: browsers do not tell ports apart, so it holds the port."""
-        port = next(iter(sorted(self.hosts)), "").rpartition(":")[2]
-        return f"ropewalk_{port}"
 
     def decide(
         self, kind: str, method: str, path: str, query: str, headers: Iterable[tuple[bytes, bytes]]
-    ) -> Admitted | Enters | Refused:
+    ) -> Admitted | Enters | Denied:
         """Decide about a request.
 
         Args:
             kind: "http" or "websocket".
             method: of HTTP.
-            path: that is requested.
+            path: that is requested, decoded.
             query: what follows the "?".
             headers: names in lower case, and values.
         """
         found: dict[str, list[str]] = {}
         for name, value in headers:
             found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        hosts = found.get("host", [])
-        if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
+        return self._of_elsewhere(kind, method, path, found) or self._by_token(kind, method, path, query, found)
+
+    def _of_elsewhere(self, kind: str, method: str, path: str, found: Mapping[str, list[str]]) -> Denied | None:
+        hosts = [host.lower() for host in found.get("host", [])]
+        if len(hosts) != 1 or _without_port(hosts[0]) not in self.names:
             named = ", ".join(hosts) or "by no name"
-            return Refused(421, f"this page is not called {named}; it is {' or '.join(sorted(self.hosts))}")
-        origins = found.get("origin", [])
-        ours = {f"{'https' if self.secure else 'http'}://{host}" for host in self.hosts}
-        if any(origin.lower() not in ours for origin in origins):
-            return Refused(403, "the request comes from another site")
+            return Denied(421, f"this page is not called {named}; it is {' or '.join(sorted(self.names))}")
+        origins = [origin.lower() for origin in found.get("origin", [])]
+        ours = f"{'https' if self.secure else 'http'}://{hosts[0]}"
+        if any(origin != ours for origin in origins):
+            return Denied(403, "the request comes from another site")
         if not origins and (kind == "websocket" or method not in _SAFE_METHODS):
-            return Refused(403, "the request does not say from which page it comes")
-        if found.get("sec-fetch-site", ["same-origin"])[0] in ("cross-site", "same-site") and path.startswith("/_"):
-            return Refused(403, "the request comes from another site")
-        role = self._role(_cookie(found.get("cookie", []), self.cookie))
+            return Denied(403, "the request does not say from which page it comes")
+        if path.startswith("/_") and found.get("sec-fetch-site", [""])[0] in ("cross-site", "same-site"):
+            return Denied(403, "the request comes from another site")
+        return None
+
+    def _by_token(
+        self, kind: str, method: str, path: str, query: str, found: Mapping[str, list[str]]
+    ) -> Admitted | Enters | Denied:
         pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
         given = [value for name, value in pairs if name == "token"]
         if given and kind == "http" and method in _SAFE_METHODS:
             if self._role(given[0]) is None:
-                return Refused(403, "the token is not that of this page, perhaps of one that ran before")
+                return Denied(403, "the token is not that of this page, perhaps of one that ran before")
             rest = urllib.parse.urlencode([pair for pair in pairs if pair[0] != "token"])
-            return Enters(given[0], f"/{path.lstrip('/')}{f'?{rest}' if rest else ''}")
+            # A location that begins with two slashes, or what browsers take for them, would be another host.
+            place = "/" + urllib.parse.quote(path.lstrip("/"))
+            return Enters(given[0], f"{place}{f'?{rest}' if rest else ''}")
+        role = self._role(_cookie(found.get("cookie", []), self.cookie))
         if role is None:
-            return Refused(403, "this page needs the token of the address that was printed where it was started")
+            return Denied(403, "this page needs the token of the address that was printed where it was started")
         return Admitted(role)
 
     def _role(self, token: str) -> Role | None:
@@ -157,12 +164,16 @@ class Gate:
                 flags = "HttpOnly; SameSite=Strict; Path=/" + ("; Secure" if self._access.secure else "")
                 cookie = f"{self._access.cookie}={token}; {flags}".encode("latin-1")
                 await _answer(send, 303, b"", [(b"set-cookie", cookie), (b"location", location.encode("latin-1"))])
-            case Refused(status, why):
+            case Denied(status, why):
                 if scope["type"] == "websocket":
                     await receive()
                     await send({"type": "websocket.close", "code": 1008, "reason": why[:100]})
                 else:
                     await _answer(send, status, f"Refused: {why}.\n".encode(), [])
+
+
+def _without_port(host: str) -> str:
+    return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and host[-1:] != "]" else host
 
 
 def _cookie(headers: list[str], name: str) -> str:

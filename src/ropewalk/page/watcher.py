@@ -27,7 +27,7 @@ _FORGET_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookResult:
     """What a look at one thing brought: a view, or the reason why there is none."""
 
     id: str
@@ -38,8 +38,8 @@ class Look:
 class Source(Protocol):
     """Where views come from."""
 
-    def look(self, panels: Mapping[str, dict[str, int]]) -> list[Look]:
-        """Look at everything that runs now.
+    def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
+        """LookResult at everything that runs now.
 
         Args:
             panels: of each thing that somebody looks at closely, by id: names of panels with their cursors.
@@ -48,7 +48,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class ViewSample:
     """Numbers of one view, for rates and small curves.
 
     Attributes:
@@ -80,7 +80,7 @@ class Seen:
     problem: str = ""
     gone: bool = False
     seen_at: float = 0.0
-    samples: deque[Sample] = field(default_factory=lambda: deque[Sample](maxlen=_NUM_SAMPLES))
+    samples: deque[ViewSample] = field(default_factory=lambda: deque[ViewSample](maxlen=_NUM_SAMPLES))
 
     @property
     def is_live(self) -> bool:
@@ -149,6 +149,10 @@ class Watcher:
         with self._lock:
             return self._seen.get(id)
 
+    def age_s(self, seen: Seen) -> float:
+        """Return the seconds since a thing was seen."""
+        return max(0.0, self._clock() - seen.seen_at)
+
     def start(self) -> None:
         """Begin."""
         self._thread = threading.Thread(target=self._run, name="ropewalk-watcher", daemon=True)
@@ -162,7 +166,7 @@ class Watcher:
             self._thread.join(10.0)
 
     def look(self) -> None:
-        """Look once."""
+        """LookResult once."""
         looks = self._source.look(self._cursors())
         now = self._clock()
         with self._lock:
@@ -187,7 +191,7 @@ class Watcher:
                         mine[name] = int(known.get(name, {}).get("cursor", 0))
             return wanted
 
-    def _take(self, look: Look, now: float) -> None:
+    def _take(self, look: LookResult, now: float) -> None:
         seen = self._seen.get(look.id)
         if look.view is None:
             if seen:
@@ -201,7 +205,7 @@ class Watcher:
         seen.problem, seen.gone, seen.seen_at = "", False, now
         facts = {name: float(value) for name, value in look.view.facts.items() if isinstance(value, int | float)}
         processes = {one.name: (one.done, one.cpu_s, one.memory_bytes) for one in look.view.processes}
-        seen.samples.append(Sample(look.view.at, facts, processes))
+        seen.samples.append(ViewSample(look.view.at, facts, processes))
 
     def _run(self) -> None:
         while not self._ended.is_set():

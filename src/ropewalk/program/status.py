@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ropewalk.html_table import StateCell, html_box, html_headline, html_table, html_text
 from ropewalk.quantities import counted, shown_duration, shown_size
 from ropewalk.text_table import text_table
 
@@ -151,3 +152,17 @@ class ProgramStatus:
 
     def __str__(self) -> str:
         return self.describe()
+
+    def _repr_html_(self) -> str:
+        facts = [("", self.count_nodes()), ("", f"{self.mode}, pid {self.pid}"), ("up", shown_duration(self.uptime_s))]
+        rows = [
+            (node.label, node.kind, StateCell(node.state), f"{node.calls_done:,}", str(node.calls_waiting or ""),
+             shown_duration(round(node.uptime_s, 1)) if node.uptime_s else "",
+             shown_size(node.memory_bytes) if node.memory_bytes else "", node.host, str(node.pid or ""),
+             "; ".join(node.remarks()))
+            for node in self.nodes
+        ]  # fmt: skip
+        head = ("node", "kind", "state", "calls", "waiting", "up", "memory", "host", "pid", "")
+        events = [f"<div>{html_text(event)}</div>" for event in (*self.ways, *self.last_events())]
+        table = html_table(head, rows, right={3, 4, 5, 6, 8})
+        return html_box(html_headline(self.name, self.state, facts), table, *events)

@@ -27,6 +27,7 @@ from ropewalk.tracking.store.rows import (
     RequestRow,
     RunRow,
     SeriesRow,
+    html_of_runs,
 )
 from ropewalk.tracking.store.schema import (
     ARTIFACTS,
@@ -41,6 +42,8 @@ from ropewalk.tracking.store.schema import (
     SERIES,
 )
 
+_SHOWN_RUNS = 20
+"""The latest runs, which a notebook shows of a store."""
 _FEW = 500
 """Up to this number of runs, a query names them; above, it reads the rows of all runs, which is faster."""
 
@@ -242,9 +245,15 @@ class StoredRuns:
 
     def describe(self) -> str:
         """Describe the store in one line: where it is, and how many runs it has."""
+        return f"{self.where}: {counted(self._num_runs(), 'run')}"
+
+    def _num_runs(self) -> int:
         with reading(self._engine, self.where) as connection:
-            num = connection.execute(text(f"SELECT count(*) FROM {RUNS.name}")).scalar_one()
-        return f"{self.where}: {counted(num, 'run')}"
+            return connection.execute(text(f"SELECT count(*) FROM {RUNS.name}")).scalar_one()
+
+    def _repr_html_(self) -> str:
+        latest = self.runs(order="-created", archived=None, limit=_SHOWN_RUNS)
+        return html_of_runs(latest, self.where, self._num_runs())
 
     def _rows(self, query: Executable) -> Sequence[Any]:
         with reading(self._engine, self.where) as connection:

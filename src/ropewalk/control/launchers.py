@@ -1,6 +1,6 @@
-"""The programs of this user that run on this machine: finding their launchers, and sending them requests.
+"""What of this user runs on this machine: finding their launchers, and sending them requests.
 
-The other end is `program/control.py`. Everything here has a timeout, because a launcher may be stopped or hang at any
+The other end is `control/server.py`. Everything here has a timeout, because a launcher may be stopped or hang at any
 point.
 """
 
@@ -20,9 +20,9 @@ from typing import TypeVar
 import msgspec
 import psutil
 
+from ropewalk.control.left_folders import is_ours, sweep
+from ropewalk.control.server import ASKER, CONTROL_CODEC, Announcement, Answer, ControlProblem, Request
 from ropewalk.errors import LinkClosed, RopewalkError
-from ropewalk.program.control import ASKER, CONTROL_CODEC, Announcement, Answer, ControlProblem, Request
-from ropewalk.program.left_folders import is_ours, sweep
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
@@ -36,7 +36,7 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 
 
 class LauncherGone(RopewalkError):
-    """The program has ended, perhaps while it was asked."""
+    """The target has ended, perhaps while it was asked."""
 
 
 class LauncherSilent(RopewalkError, TimeoutError):
@@ -49,16 +49,30 @@ class RequestFailed(RopewalkError):
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """A process of this user that runs a program."""
+    """A program, pool, or other target in a process of this user.
+
+    Attributes:
+        file: that announces the target.
+        announcement: its content.
+    """
 
     file: Path
-    """The file that announces the program."""
     announcement: Announcement
 
     @property
-    def program(self) -> str:
-        """The program's name."""
-        return self.announcement.program
+    def name(self) -> str:
+        """The target's name."""
+        return self.announcement.name
+
+    @property
+    def kind(self) -> str:
+        """The target's kind, as in `View`."""
+        return self.announcement.kind
+
+    @property
+    def id(self) -> str:
+        """The target's id, as in `View`; "" for another version's."""
+        return self.announcement.id
 
     @property
     def pid(self) -> int:
@@ -66,7 +80,8 @@ class Launcher:
         return self.announcement.pid
 
     def __str__(self) -> str:
-        return f"{self.program} (pid {self.pid})"
+        kind = "" if self.kind == "program" else f"{self.kind}, "
+        return f"{self.name} ({kind}pid {self.pid})"
 
     @contextlib.contextmanager
     def connect(self, timeout_s: float = ANSWER_S) -> Generator[LauncherConnection]:
@@ -76,7 +91,7 @@ class Launcher:
             timeout_s: seconds to wait for the launcher.
 
         Raises:
-            LauncherGone: the program has ended.
+            LauncherGone: the target has ended.
             LauncherSilent: the launcher did not answer in time.
             TransportRefused: it runs another Python or another version of Ropewalk; the message says which.
         """
@@ -124,7 +139,7 @@ class LauncherConnection:
             The answer.
 
         Raises:
-            LauncherGone: the program ended before it answered.
+            LauncherGone: the target ended before it answered.
             LauncherSilent: there was no answer in time.
             RequestFailed: the launcher cannot carry out the request; the message says why.
         """
@@ -170,7 +185,7 @@ def usual_parents(run_folder: Path) -> list[Path]:
 
 
 def find_launchers(parents: Iterable[Path]) -> list[Launcher]:
-    """The launchers that announce a program in a run folder below `parents`, by name and process ID.
+    """The targets that are announced in a run folder below `parents`, by name and process ID.
 
     Folders of other users are skipped, because anybody may write to `/tmp`; files of processes that are certainly gone
     are removed.
@@ -182,11 +197,11 @@ def find_launchers(parents: Iterable[Path]) -> list[Launcher]:
         for folder in parent.glob("ropewalk-*"):
             if is_ours(folder):
                 found += filter(None, map(_read, folder.glob("control-*.json")))
-    return sorted(found, key=lambda launcher: (launcher.program, launcher.pid, launcher.file))
+    return sorted(found, key=lambda launcher: (launcher.name, launcher.pid, launcher.file))
 
 
 def _read(file: Path) -> Launcher | None:
-    """The launcher that a file announces; None if it is not this user's, is incomplete, or its process is gone."""
+    """The target that a file announces; None if it is not this user's, is incomplete, or its process is gone."""
     try:
         with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             facts = os.fstat(opened.fileno())

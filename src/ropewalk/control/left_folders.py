@@ -16,10 +16,11 @@ import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
 from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
+from ropewalk.transport.credentials import create_run_folder
 
 _CLAIM = "threads.claim"
 
@@ -36,6 +37,19 @@ class FolderClaim:
         """Release the claim: the folder is gone, or may be removed; may be called twice."""
         if self._file:
             self._file.close()
+
+
+@contextlib.contextmanager
+def claimed_folder(parent: Path) -> Generator[Path]:
+    """Make a folder that only this user can enter, for the block; if this process is killed, another one removes it."""
+    folder = create_run_folder(parent)
+    claim = FolderClaim(folder)
+    sweep([parent])
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        claim.close()
 
 
 def sweep(parents: Iterable[Path]) -> None:

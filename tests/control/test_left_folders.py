@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import ropewalk as rw
-from ropewalk.program.launchers import find_launchers
-from ropewalk.program.left_folders import FolderClaim, sweep
+from ropewalk.control.launchers import find_launchers
+from ropewalk.control.left_folders import FolderClaim, sweep
 from ropewalk.transport.credentials import create_run_folder
 
 SCRIPT = """
@@ -49,7 +49,7 @@ def test_the_folder_of_a_killed_launcher_is_removed_and_not_before(parent: Path,
         assert script.stdout.readline() == b"ready\n"
         (folder,) = folders(parent) - before
         (found,) = find_launchers([parent])
-        assert found.program == "left" and folder.exists()
+        assert found.name == "left" and folder.exists()
     finally:
         script.send_signal(signal.SIGKILL)
         script.wait()

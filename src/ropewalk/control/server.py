@@ -1,12 +1,12 @@
-"""The launcher's control socket, by which another terminal of the same user inspects and stops a running program.
+"""The launcher's control socket, by which other terminals and the page of the same user see what runs, and end it.
 
-    ropewalk ps / logs / stop / stack                    launcher
+    ropewalk ps / logs / stop / stack, the page          launcher
       1. reads <run folder>/control-*.json ◀──writes──── ControlServer
       2. dials the socket named in it ─────handshake───▶ its loop; uid and secret are checked
-      3. Status Stop LogFiles Stacks ──────────────────▶ a thread of its own for each ──▶ ControlTarget
-         StatusIs LogFilesAre StacksAre ControlProblem ◀── its answer
+      3. Look Stop Act LogFiles Stacks ────────────────▶ a thread of its own for each ──▶ ControlTarget
+         ViewIs ActionDone LogFilesAre StacksAre ControlProblem ◀── its answer
 
-The target may block: the loop, and other requests, go on. The other end is `program/launchers.py`.
+The target may block: the loop, and other requests, go on. The other end is `control/launchers.py`.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from ropewalk.atomic_files import write_new_file
+from ropewalk.control.target import ControlTarget
+from ropewalk.control.view import View
 from ropewalk.errors import LinkClosed
-from ropewalk.program.status import ProgramStatus
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Codec, Link, Received
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.server import UnixListener
 
 logger = logging.getLogger(__name__)
@@ -43,79 +43,60 @@ _CLOSE_S = 2.0
 """Seconds for which `close` waits until the last answers are sent."""
 _LOOK_S = 0.05
 
-_numbers = itertools.count(1)  # programs of one process may share a run folder
-
-
-class ControlTarget(Protocol):
-    """A running program, as seen by `ControlServer`, which calls it from several threads at once."""
-
-    @property
-    def name(self) -> str:
-        """The program's name."""
-        ...
-
-    def status(self) -> ProgramStatus:
-        """The program's state."""
-        ...
-
-    def stop(self, grace_s: float | None) -> None:
-        """Stop the program, and return when it has ended; may be called twice.
-
-        Args:
-            grace_s: seconds between the request to end and the kill; None for the program's own default.
-        """
-        ...
-
-    def log_files(self) -> Mapping[str, Path]:
-        """The output file of each replica, by replica name such as "actor.3"; empty if output is not kept."""
-        ...
-
-    def stacks(self, node: str | None, timeout_s: float) -> Mapping[str, str]:
-        """The Python stacks of each replica of a node, or of all nodes, by replica name.
-
-        A replica that does not answer in time has a sentence that says so in place of its stack.
-        """
-        ...
+_numbers = itertools.count(1)  # several targets of one process may share a run folder
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-class Status(msgspec.Struct, tag=1, array_like=True, frozen=True):
-    """Asks for the program's state; answered by `StatusIs`."""
+class Look(msgspec.Struct, tag=1, array_like=True, frozen=True):
+    """Asks what the target shows now; answered by `ViewIs`.
+
+    Attributes:
+        panels: as for `Observable.view`.
+    """
+
+    panels: dict[str, int] = {}
 
 
 class Stop(msgspec.Struct, tag=2, array_like=True, frozen=True):
-    """Asks the program to stop; answered by `StatusIs` when it has ended."""
+    """Asks the target to stop; answered by `ViewIs` when it has ended."""
 
     grace_s: float | None
 
 
 class LogFiles(msgspec.Struct, tag=3, array_like=True, frozen=True):
-    """Asks for the output files of its nodes; answered by `LogFilesAre`."""
+    """Asks for the output files of its processes; answered by `LogFilesAre`."""
 
 
 class Stacks(msgspec.Struct, tag=4, array_like=True, frozen=True):
-    """Asks for the stacks of its nodes; answered by `StacksAre`."""
+    """Asks for the stacks of its processes; answered by `StacksAre`."""
 
     node: str | None
     timeout_s: float
 
 
-class StatusIs(msgspec.Struct, tag=20, array_like=True, frozen=True):
-    """The program's state, or its final state."""
+class Act(msgspec.Struct, tag=5, array_like=True, frozen=True):
+    """Asks for one of `View.actions`, or of `View.process_actions` for one process; answered by `ActionDone`."""
 
-    status: ProgramStatus
+    action: str
+    process: str = ""
+
+
+class ViewIs(msgspec.Struct, tag=20, array_like=True, frozen=True):
+    """What the target shows now, or showed last."""
+
+    view: View
 
 
 class LogFilesAre(msgspec.Struct, tag=21, array_like=True, frozen=True):
-    """Paths by replica name."""
+    """Paths by process name."""
 
     paths: dict[str, str]
 
 
 class StacksAre(msgspec.Struct, tag=22, array_like=True, frozen=True):
-    """Stacks by replica name."""
+    """Stacks by process name."""
 
     stacks: dict[str, str]
 
@@ -126,33 +107,56 @@ class ControlProblem(msgspec.Struct, tag=23, array_like=True, frozen=True):
     text: str
 
 
-Request = Status | Stop | LogFiles | Stacks
-Answer = StatusIs | LogFilesAre | StacksAre | ControlProblem
+class ActionDone(msgspec.Struct, tag=24, array_like=True, frozen=True):
+    """What an action has led to, in words."""
+
+    text: str
+
+
+Request = Look | Stop | LogFiles | Stacks | Act
+Answer = ViewIs | LogFilesAre | StacksAre | ControlProblem | ActionDone
 CONTROL_CODEC = Codec(Request | Answer)
 
 
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """The content of `control-*.json`: how to reach a program of this user."""
+class Announcement(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """The content of `control-*.json`: how to reach something of this user that runs.
 
-    program: str
+    Other versions read it too, to say that they differ: the first five fields keep their names in the file, and the
+    others have defaults.
+
+    Attributes:
+        name: of the program, pool, or other.
+        pid: of the launcher.
+        address: of its socket.
+        run_id: of the session.
+        secret: that a client has to prove.
+        kind: as in `View`; a plain text, as other versions may know other kinds.
+        id: as in `View`.
+    """
+
+    name: str = msgspec.field(name="program")
     pid: int
     address: str
     run_id: str
-    secret: str = field(repr=False)
+    secret: str
+    kind: str = "program"
+    id: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Announcement of {self.kind} {self.name!r}, pid {self.pid}, at {self.address}>"
 
 
 # --- the server -------------------------------------------------------------------------------------------------------
 
 
 class ControlServer:
-    """Answers requests about one running program on a Unix socket in its run folder.
+    """Answers requests about one target on a Unix socket in its run folder.
 
     Args:
         loop: a running loop; it should still run when the server is closed, so that clients learn of the end.
-        folder: the run folder, as made by `create_run_folder`; several programs may share it.
+        folder: the run folder, as made by `create_run_folder`; several servers may share it.
         run_id: the run's identifier.
-        target: the program.
+        target: what is looked at.
     """
 
     def __init__(self, loop: Loop, folder: Path, run_id: str, target: ControlTarget) -> None:
@@ -166,14 +170,16 @@ class ControlServer:
         self._lock = threading.Lock()
         self._links: set[Link] = set()
         self._unanswered: dict[int, tuple[float, Request]] = {}
-        self._stoppers: list[Link] = []  # clients that wait to learn how the program ended
+        self._stoppers: list[Link] = []  # clients that wait to learn how it ended
         self._questions = itertools.count()
         self._listener: UnixListener | None = None
         self._closed = threading.Event()
         self._closed.set()
+        self._is_wanted = True
+        self._opening: Timer | None = None
 
     def open(self) -> None:
-        """Make the program reachable; from any thread.
+        """Make the target reachable; from any thread.
 
         Raises:
             OSError: the socket or the file could not be made.
@@ -181,12 +187,19 @@ class ControlServer:
         credentials = Credentials.create(self._run_id, ASKER)
         members = AllowList()
         members.admit(ASKER, credentials.secret)
+        _servers.watch(self)
         listener = UnixListener(self._loop, str(self._socket_path), self._run_id, members, CONTROL_CODEC, self._linked)
         self._listener = listener
         self._closed.clear()
         self._loop.call_soon(listener.open)
         announcement = Announcement(
-            self._target.name, self._pid, str(listener.address), self._run_id, credentials.secret
+            name=self._target.name,
+            pid=self._pid,
+            address=str(listener.address),
+            run_id=self._run_id,
+            secret=credentials.secret,
+            kind=self._target.kind,
+            id=self._target.id,
         )
         try:
             write_new_file(self.file, [msgspec.json.encode(announcement)], durable=False)
@@ -194,36 +207,63 @@ class ControlServer:
             self.close()
             raise
 
+    def open_later(self, delay_s: float) -> None:
+        """Make the target reachable after a while, unless it is closed before; from any thread, which does not wait."""
+
+        def plan() -> None:
+            if self._is_wanted:
+                self._opening = self._loop.call_later(delay_s, self._open_late)
+
+        self._loop.call_soon(plan)
+
+    def close_soon(self) -> None:
+        """As `close`, without waiting; from any thread, or the loop's. May be called twice."""
+        self._is_wanted = False
+        if self._pid != os.getpid():
+            self.forget()
+        elif self._loop.ended.is_set():
+            self._close_here()
+        else:
+            self._loop.call_soon(self._close_here)
+
     def close(self) -> None:
-        """Tell the clients that asked for a stop how the program ended, and withdraw the announcement.
+        """Tell the clients that asked for a stop how it ended, and withdraw the announcement.
 
         May be called twice, and from any thread but the loop's.
         """
         if self._pid != os.getpid():
             self.forget()
             return
-        with self._lock:
-            listener, self._listener = self._listener, None
+        listener = self._withdraw()
         if listener is None:
             self._closed.wait(_CLOSE_S)  # another thread may be closing, and the caller is about to stop the loop
             return
-        with contextlib.suppress(OSError):
-            os.unlink(self.file)
         deadline = time.monotonic() + _CLOSE_S
-        with self._lock:
-            stoppers, self._stoppers = self._stoppers, []
-        if stoppers:
-            last = self._work_out(Status())
-            for link in stoppers:
-                _say(link, last)
+        self._tell_stoppers()
         self._on_loop(listener.close, deadline)
         while any(link.unsent_bytes for link in self._open_links()) and time.monotonic() < deadline:
             time.sleep(0.005)
         self._on_loop(lambda: [self._loop.remove_link(link) for link in self._open_links()], deadline)
         self._closed.set()
 
+    def _withdraw(self) -> UnixListener | None:
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener:
+            with contextlib.suppress(OSError):
+                os.unlink(self.file)
+        return listener
+
+    def _tell_stoppers(self) -> None:
+        with self._lock:
+            stoppers, self._stoppers = self._stoppers, []
+        if stoppers:
+            last = self._work_out(Look())
+            for link in stoppers:
+                _say(link, last)
+
     def forget(self) -> None:
-        """In a forked child: close the copies of descriptors; the program stays with the parent."""
+        """In a forked child: close the copies of descriptors; the target stays with the parent."""
         if self._listener:
             self._listener.forget()
             self._listener = None
@@ -233,7 +273,7 @@ class ControlServer:
         self._loop.call_soon(call)
         self._loop.call_soon(done.set)
         while not done.wait(_LOOK_S) and time.monotonic() < deadline:
-            if self._loop.ended.is_set():  # the session was closed while the program ran; then nobody else calls it
+            if self._loop.ended.is_set():  # the session was closed while the target ran; then nobody else calls it
                 if not done.is_set():
                     call()
                 return
@@ -243,6 +283,26 @@ class ControlServer:
             return [link for link in self._links if not link.closed]
 
     # On the loop
+
+    def _open_late(self) -> None:
+        self._opening = None
+        if self._is_wanted:
+            try:
+                self.open()
+            except OSError as error:
+                logger.warning("%s is not shown by ropewalk ps and the page: %s", self._target.name, error)
+
+    def _close_here(self) -> None:
+        if self._opening:
+            self._opening.cancel()
+            self._opening = None
+        listener = self._withdraw()
+        if listener:
+            self._tell_stoppers()
+            listener.close()
+            for link in self._open_links():
+                self._loop.remove_link(link)
+            self._closed.set()
 
     def _linked(self, _: str, link: Link) -> None:
         with self._lock:
@@ -271,7 +331,7 @@ class ControlServer:
     def _describe_unanswered(self) -> str:
         asked_at, request = min(self._unanswered.values(), key=lambda asked: asked[0])
         return (
-            f"{len(self._unanswered)} questions to the program are not answered yet, the oldest ("
+            f"{len(self._unanswered)} questions to {self._target.name} are not answered yet, the oldest ("
             f"{type(request).__name__.lower()}) for {time.monotonic() - asked_at:.0f} s; it seems to hang"
         )
 
@@ -290,18 +350,41 @@ class ControlServer:
     def _work_out(self, request: Request) -> Answer:
         try:
             match request:
-                case Status():
-                    return StatusIs(self._target.status())
+                case Look(panels):
+                    return ViewIs(self._target.view(panels))
                 case Stop(grace_s):
                     self._target.stop(grace_s)
-                    return StatusIs(self._target.status())
+                    return ViewIs(self._target.view({}))
+                case Act(action, process):
+                    return ActionDone(self._target.act(action, process))
                 case LogFiles():
                     return LogFilesAre({name: str(path) for name, path in self._target.log_files().items()})
                 case Stacks(node, timeout_s):
                     return StacksAre(dict(self._target.stacks(node, timeout_s)))
         except Exception as error:  # any exception of the target is sent to the client; the log has its traceback
-            logger.info("a question to program %s failed", self._target.name, exc_info=True)
+            logger.info("a question to %s failed", self._target.name, exc_info=True)
             return ControlProblem(f"{type(error).__name__}: {error}")
+
+
+class _Servers:
+    """The servers that are open: a forked child must not keep their sockets, at which nobody would answer."""
+
+    def __init__(self) -> None:
+        self._servers: weakref.WeakSet[ControlServer] = weakref.WeakSet()
+        self._hooked = False
+
+    def watch(self, server: ControlServer) -> None:
+        if not self._hooked:
+            self._hooked = True
+            os.register_at_fork(after_in_child=self._forget)
+        self._servers.add(server)
+
+    def _forget(self) -> None:
+        for server in list(self._servers):
+            server.forget()
+
+
+_servers = _Servers()
 
 
 def _say(link: Link, answer: Answer) -> None:

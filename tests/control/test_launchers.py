@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.program.control import Announcement
-from ropewalk.program.launchers import LauncherGone, find_launchers, usual_parents
-from tests.program.pretend import announce
+from ropewalk.control.launchers import LauncherGone, find_launchers, usual_parents
+from ropewalk.control.server import Announcement
+from tests.control.pretend import announce
 
 
 def announcement(folder: Path, pid: int | None = None) -> Announcement:
-    return Announcement("train", pid or os.getpid(), f"unix:{folder}/c.sock", "run", "secret")
+    return Announcement(
+        name="train", pid=pid or os.getpid(), address=f"unix:{folder}/c.sock", run_id="run", secret="secret"
+    )
 
 
 def run_folder(parent: Path, mode: int = 0o700) -> Path:
@@ -30,7 +32,7 @@ def test_a_launcher_is_found_by_its_file(tmp_path: Path) -> None:
     folder = run_folder(tmp_path)
     file = announce(folder, announcement(folder))
     (found,) = find_launchers([tmp_path])
-    assert (found.file, found.program, found.pid) == (file, "train", os.getpid())
+    assert (found.file, found.name, found.pid) == (file, "train", os.getpid())
     assert str(found) == f"train (pid {os.getpid()})"
 
 

@@ -10,24 +10,26 @@ import warnings
 
 import pytest
 
+from ropewalk.control import server as server_module
+from ropewalk.control.launchers import LauncherGone, LauncherSilent, RequestFailed
+from ropewalk.control.server import Act, ActionDone, LogFiles, LogFilesAre, Look, Stacks, StacksAre, Stop, ViewIs
 from ropewalk.errors import TransportRefused
-from ropewalk.program import control
-from ropewalk.program.control import LogFiles, LogFilesAre, Stacks, StacksAre, Status, StatusIs, Stop
-from ropewalk.program.launchers import LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
 from ropewalk.transport.credentials import Credentials
-from tests.program.pretend import Pretence, controlled
+from tests.control.pretend import RUN, Pretence, controlled
 from tests.transport.ends import DEADLINE_S
 
 
 def test_each_question_is_answered_away_from_the_loop() -> None:
     target = Pretence("train")
     with controlled(target) as (_, launcher), launcher.connect() as conversation:
-        assert conversation.ask(Status(), StatusIs).status == target.now
+        assert conversation.ask(Look(), ViewIs).view == target.now
         assert conversation.ask(LogFiles(), LogFilesAre).paths == {}
         assert set(conversation.ask(Stacks("actor", 1.0), StacksAre).stacks) == {"actor.0", "actor.1"}
-        assert conversation.ask(Stop(2.5), StatusIs).status.state == "stopped"
+        assert conversation.ask(Look({"graph": 7}), ViewIs).view.panels == {"graph": {"cursor": 7}}
+        assert conversation.ask(Act("kill", "actor.0"), ActionDone).text == "actor.0 is killed"
+        assert conversation.ask(Stop(2.5), ViewIs).view.state == "stopped"
     assert target.stopped_with == [2.5]
     assert set(target.threads) == {"ropewalk-control"}
 
@@ -36,32 +38,34 @@ def test_what_the_target_raises_is_told_to_whoever_asked() -> None:
     with controlled(Pretence("train")) as (_, launcher), launcher.connect() as conversation:
         with pytest.raises(RequestFailed, match=r"train \(pid \d+\): ValueError: no such node: broken"):
             conversation.ask(Stacks("broken", 1.0), StacksAre)
-        conversation.ask(Status(), StatusIs)  # and the conversation goes on
+        with pytest.raises(RequestFailed, match="ValueError: program train has no action 'paint'"):
+            conversation.ask(Act("paint"), ActionDone)
+        conversation.ask(Look(), ViewIs)  # and the conversation goes on
 
 
 def test_a_status_that_hangs_delays_no_stop() -> None:
     target, released = Pretence("train"), threading.Event()
-    target.before_status = lambda: released.wait(DEADLINE_S)
+    target.before_view = lambda: released.wait(DEADLINE_S)
     target.on_stop = released.set
     with controlled(target) as (_, launcher), launcher.connect() as first, launcher.connect() as second:
         with pytest.raises(LauncherSilent, match=r"has not answered for 0\.1 s"):
-            first.ask(Status(), StatusIs, 0.1)
-        assert second.ask(Stop(None), StatusIs).status.state == "stopped"
+            first.ask(Look(), ViewIs, 0.1)
+        assert second.ask(Stop(None), ViewIs).view.state == "stopped"
 
 
 def test_a_target_that_hangs_does_not_gather_threads_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "MAX_UNANSWERED", 2)
+    monkeypatch.setattr(server_module, "MAX_UNANSWERED", 2)
     target, released = Pretence("train"), threading.Event()
-    target.before_status = lambda: released.wait(DEADLINE_S)
+    target.before_view = lambda: released.wait(DEADLINE_S)
     target.on_stop = released.set
     with controlled(target) as (_, launcher), launcher.connect() as conversation:
         for _ in range(2):
             with pytest.raises(LauncherSilent):
-                conversation.ask(Status(), StatusIs, 0.05)
-        with pytest.raises(RequestFailed, match=r"2 questions .* the oldest \(status\) for 0 s; it seems to hang"):
+                conversation.ask(Look(), ViewIs, 0.05)
+        with pytest.raises(RequestFailed, match=r"2 questions .* the oldest \(look\) for 0 s; it seems to hang"):
             conversation.ask(LogFiles(), LogFilesAre)
         with launcher.connect() as other:
-            assert other.ask(Stop(0.0), StatusIs).status.state == "stopped"
+            assert other.ask(Stop(0.0), ViewIs).view.state == "stopped"
 
 
 def test_a_program_that_closes_while_it_stops_tells_how_it_ended() -> None:
@@ -76,7 +80,7 @@ def test_a_program_that_closes_while_it_stops_tells_how_it_ended() -> None:
             closed.wait(DEADLINE_S)
 
         target.on_stop = stop_then_close
-        assert conversation.ask(Stop(None), StatusIs).status.state == "stopped"
+        assert conversation.ask(Stop(None), ViewIs).view.state == "stopped"
         asked.join()
 
 
@@ -84,7 +88,7 @@ def test_stop_may_close_the_server_from_within() -> None:
     target = Pretence("train")
     with controlled(target) as (server, launcher), launcher.connect() as conversation:
         target.on_stop = server.close
-        assert conversation.ask(Stop(None), StatusIs).status.state == "stopped"
+        assert conversation.ask(Stop(None), ViewIs).view.state == "stopped"
 
 
 def test_a_second_close_waits_for_the_first() -> None:
@@ -94,15 +98,15 @@ def test_a_second_close_waits_for_the_first() -> None:
         first, second = threading.Thread(target=server.close), threading.Thread(target=server.close)
 
         def close_twice() -> None:
-            target.before_status = lambda: (second.start(), released.wait(DEADLINE_S))
+            target.before_view = lambda: (second.start(), released.wait(DEADLINE_S))
             first.start()
             released.wait(DEADLINE_S)
 
         target.on_stop = close_twice
         with pytest.raises(LauncherSilent):
-            conversation.ask(Stop(None), StatusIs, 0.2)
+            conversation.ask(Stop(None), ViewIs, 0.2)
         assert second.is_alive()
-        target.before_status = lambda: None
+        target.before_view = lambda: None
         released.set()
         first.join(DEADLINE_S)
         second.join(DEADLINE_S)
@@ -117,7 +121,7 @@ def test_after_close_nothing_is_found_and_links_are_gone() -> None:
         server.close()
         assert list(folder.iterdir()) == []
         with pytest.raises(LauncherGone, match=r"train \(pid \d+\) has ended"):
-            conversation.ask(Status(), StatusIs)
+            conversation.ask(Look(), ViewIs)
         with pytest.raises(LauncherGone), launcher.connect():
             pass
 
@@ -140,15 +144,15 @@ def test_a_forked_child_leaves_the_program_to_its_parent() -> None:
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         with launcher.connect() as conversation:
-            conversation.ask(Status(), StatusIs)
+            conversation.ask(Look(), ViewIs)
         assert server.file.exists()
 
 
 def test_without_the_secret_nobody_is_heard() -> None:
     target = Pretence("train")
-    stranger = Credentials.create(target.now.run_id, control.ASKER)
+    stranger = Credentials.create(RUN, server_module.ASKER)
     with controlled(target) as (_, launcher):
         address = parse_address(launcher.announcement.address)
         with pytest.raises(TransportRefused, match="not a member"):
-            dial(address, stranger, control.CONTROL_CODEC, timeout_s=DEADLINE_S)
+            dial(address, stranger, server_module.CONTROL_CODEC, timeout_s=DEADLINE_S)
     assert target.threads == []

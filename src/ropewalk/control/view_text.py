@@ -1,0 +1,91 @@
+"""A `View` in words: one line for the whole, one for each process, and the last events.
+
+The text contains what processes and users have named: it is escaped where it is printed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from ropewalk.control.view import EventView, ProcessView, View
+from ropewalk.quantities import counted, shown_duration, shown_size
+from ropewalk.text_table import text_table
+
+_SHOWN_CHARACTERS = 120
+"""Maximum length of the cause of the last end in the line of a process; the view has the whole text."""
+_SHOWN_EVENTS = 5
+_DONE = {"program": "calls", "pool": "tasks"}
+"""What `ProcessView.done` counts, by kind of thing."""
+
+
+def described(view: View) -> str:
+    """The whole in one line, each process in another, and the last events."""
+    processes = text_table([_cells(view, process) for process in view.processes], right={5, 6, 7, 8})
+    rows = [*processes, *shown_facts(view), *shown_events(view)]
+    return "\n".join([headline(view), *(f"  {row}" for row in rows)])
+
+
+def headline(view: View) -> str:
+    """Name, state and counts in one line."""
+    up_s = max(0.0, view.at - view.started)
+    what = view.facts.get("mode", view.kind)
+    return f"{view.name} {view.state}, pid {view.pid}, {what}, up {shown_duration(up_s)}: {counts(view)}"
+
+
+def counts(view: View) -> str:
+    """Counts of processes by state, such as "3 running, 1 restarting"."""
+    num_by_state = Counter(process.state for process in view.processes)
+    nothing = "no nodes" if view.kind == "program" else "no processes"
+    return ", ".join(f"{count} {state}" for state, count in num_by_state.items()) or nothing
+
+
+def shown_facts(view: View) -> list[str]:
+    """The facts of what is not a program in a line, such as "queued 7, running 2"; a program's are in its table."""
+    facts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in _facts(view)]
+    return [", ".join(facts)] if facts else []
+
+
+def _facts(view: View) -> list[tuple[str, float | int | str]]:
+    return [] if view.kind == "program" else list(view.facts.items())
+
+
+def shown_events(view: View) -> list[str]:
+    """The events that fit below a table."""
+    return [event_line(event) for event in view.events[-_SHOWN_EVENTS:]]
+
+
+def event_line(event: EventView) -> str:
+    """An event with its local time."""
+    at = time.strftime("%H:%M:%S ", time.localtime(event.at)) if event.at else ""
+    return f"{at}{event.text}"
+
+
+def remarks(process: ProcessView) -> list[str]:
+    """What is shown only if there is something: what it does, restarts, and the cause of its last end."""
+    found: list[str] = []
+    if process.doing:
+        found.append(f"in {process.doing} for {shown_duration(process.doing_s)}")
+    if process.straggler:
+        found.append("slower than the others")
+    if process.restarts:
+        found.append(counted(process.restarts, "restart"))
+    if process.last_cause:
+        cause = " ".join(process.last_cause.split())
+        found.append(cause if len(cause) <= _SHOWN_CHARACTERS else f"{cause[: _SHOWN_CHARACTERS - 1]}…")
+    return found
+
+
+def _cells(view: View, process: ProcessView) -> tuple[str, ...]:
+    return (
+        process.name,
+        process.kind,
+        process.state,
+        f"pid {process.pid or '-'}",
+        process.host,
+        shown_duration(process.uptime_s),
+        shown_size(process.memory_bytes),
+        f"{process.done} {_DONE.get(view.kind, 'done')}",
+        f"{process.waiting} waiting",
+        "; ".join(remarks(process)),
+    )
