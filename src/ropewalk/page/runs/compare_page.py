@@ -12,10 +12,10 @@ from nicegui import ui
 from starlette.requests import Request
 
 from ropewalk.escaping import escaped
-from ropewalk.page.frame import Visit, page_frame, panel
+from ropewalk.page.frame import Visit, panel
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun
 from ropewalk.page.runs.curve_panels import CurvePanels, remember, view_of
-from ropewalk.page.runs.notices import show_unreadable
+from ropewalk.page.runs.notices import runs_frame, show_unreadable
 from ropewalk.page.runs.run_panels import plain_table
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.runs.table_page import MOST_COMPARED
@@ -48,7 +48,7 @@ def add_compare_page(reader: StoreReader, points: CurveReader) -> None:
     @ui.page("/compare", response_timeout=RESPONSE_S)
     async def compare(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
         asked = [one for one in request.query_params.get("runs", "").split(",") if one]
-        with page_frame(request, "Compare") as visit:
+        with runs_frame(request, "Compare") as visit:
             try:
                 read = await reader.read(lambda store: _read(store, asked[:MOST_COMPARED], everything=True))
             except StoreUnreadable as error:

@@ -51,11 +51,6 @@ _ZOOMED = """() => {
   emit(zoom.start < 0.001 && zoom.end > 99.999 ? null : [first, last]);
 }"""
 
-_CSS = """
-.curve-card .absolute-top-right { top: -24px; }
-.curve-card .curve-larger { position: absolute; right: 72px; top: 9px; z-index: 2; }
-"""
-
 
 @dataclass(eq=False)
 class _MetricChart:
@@ -104,7 +99,6 @@ class CurvePanels:
         self._charts: dict[SeriesName, _MetricChart] = {}
         self._sections: dict[str, ui.element] = {}
         self._is_sectioned = False
-        ui.add_css(_CSS)
         self._controls()
         self._nothing = ui.label("No metric was logged yet.").classes("muted")
         self._area = ui.column().classes("w-full q-gutter-y-sm")

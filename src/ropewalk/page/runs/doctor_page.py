@@ -18,7 +18,8 @@ from nicegui import run, ui
 from starlette.requests import Request
 
 from ropewalk.escaping import escaped_lines
-from ropewalk.page.frame import Visit, page_frame, panel
+from ropewalk.page.frame import Visit, panel
+from ropewalk.page.runs.notices import runs_frame
 from ropewalk.page.runs.run_panels import plain_table
 
 _COMMAND = (sys.executable, "-P", "-m", "ropewalk", "doctor", "--json")
@@ -67,7 +68,7 @@ def add_doctor_page() -> None:
 
     @ui.page("/doctor")
     async def doctor(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
-        with page_frame(request, "Doctor") as visit:
+        with runs_frame(request, "Doctor") as visit:
             with ui.row().classes("items-center"):
                 words = ui.label().classes("muted")
                 again = ui.button("Examine again", icon="refresh").props("flat dense no-caps")

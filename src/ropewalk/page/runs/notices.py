@@ -1,13 +1,27 @@
-"""Messages of the page: what an action did or why not, and why nothing can be shown."""
+"""What pages of runs have in common: their frame, and messages: what an action did or why not."""
 
 from __future__ import annotations
 
-from nicegui import ui
+import contextlib
+from collections.abc import Generator
 
-from ropewalk.escaping import escaped_lines
+from nicegui import ui
+from starlette.requests import Request
+
+from ropewalk.escaping import escaped, escaped_lines
+from ropewalk.page.browser import add_runs_head
+from ropewalk.page.frame import Visit, page_frame
 from ropewalk.page.runs.store_reader import StoreUnreadable
 
 _RETRY_S = 5.0
+
+
+@contextlib.contextmanager
+def runs_frame(request: Request, title: str) -> Generator[Visit]:
+    """Draw what every page of runs has; its own content is drawn in the block. As `page_frame`."""
+    with page_frame(request, escaped(title)) as visit:
+        add_runs_head(visit.style)
+        yield visit
 
 
 def tell(words: str, *, is_good: bool = True) -> None:
@@ -32,4 +46,4 @@ def show_unreadable(error: StoreUnreadable) -> None:
     ui.timer(_RETRY_S, lambda: ui.navigate.reload())
 
 
-__all__ = ["show_unreadable", "tell"]
+__all__ = ["runs_frame", "show_unreadable", "tell"]

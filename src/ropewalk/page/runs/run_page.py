@@ -8,12 +8,12 @@ from urllib.parse import quote
 from nicegui import ui
 from starlette.requests import Request
 
-from ropewalk.page.frame import Visit, page_frame
+from ropewalk.page.frame import Visit
 from ropewalk.page.runs import run_panels
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun
 from ropewalk.page.runs.curve_panels import CurvePanels, remember, remember_entries, view_of
 from ropewalk.page.runs.log_view import LogView
-from ropewalk.page.runs.notices import show_unreadable, tell
+from ropewalk.page.runs.notices import runs_frame, show_unreadable, tell
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import draw_header
 from ropewalk.page.runs.run_table import RunTable
@@ -39,10 +39,10 @@ def add_run_page(reader: StoreReader, table: RunTable, points: CurveReader) -> N
         try:
             report = await reader.read(lambda store: RunReport.of(store, store.run(id)))
         except StoreUnreadable as error:
-            with page_frame(request, "Run"):
+            with runs_frame(request, "Run"):
                 show_unreadable(error)
             return
-        with page_frame(request, report.run.name) as visit:
+        with runs_frame(request, report.run.name) as visit:
             view = _RunView(reader, table, points, visit, report, request)
             await view.show(request.query_params.get("tab", ""))
             visit.every(view.refresh, _REFRESH_S)

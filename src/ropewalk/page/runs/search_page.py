@@ -18,13 +18,13 @@ from starlette.requests import Request
 from ropewalk.errors import SearchFailed, SearchInvalid
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.chart import Chart
-from ropewalk.page.frame import Visit, page_frame, panel
+from ropewalk.page.frame import Visit, panel
 from ropewalk.page.pictures.history import history
 from ropewalk.page.pictures.importance import importance
 from ropewalk.page.pictures.parallel import parallel
 from ropewalk.page.pictures.pareto import pareto
 from ropewalk.page.pictures.rungs import rungs
-from ropewalk.page.runs.notices import show_unreadable, tell
+from ropewalk.page.runs.notices import runs_frame, show_unreadable, tell
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import draw_header, elapsed, moment
 from ropewalk.page.runs.run_panels import plain_table
@@ -37,7 +37,6 @@ from ropewalk.page.runs.search_data import (
     trial_rows,
 )
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
-from ropewalk.page.runs.table_script import SCRIPT, style_sheet
 from ropewalk.page.style import state_color
 from ropewalk.search.importance import importances
 from ropewalk.search.loading import read_results
@@ -134,7 +133,7 @@ def add_search_pages(reader: StoreReader) -> None:
 
     @ui.page("/searches", response_timeout=RESPONSE_S)
     async def all_searches(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
-        with page_frame(request, "Searches") as visit:
+        with runs_frame(request, "Searches") as visit:
             place = ui.column().classes("w-full")
             last: list[Any] = [None]
 
@@ -158,15 +157,15 @@ def add_search_pages(reader: StoreReader) -> None:
         try:
             read = await reader.read(lambda store: _or_invalid(lambda: searches.read(store, id)))
         except StoreUnreadable as error:
-            with page_frame(request, "Search"):
+            with runs_frame(request, "Search"):
                 show_unreadable(error)
             return
         if isinstance(read, str):
-            with page_frame(request, "Search"):
+            with runs_frame(request, "Search"):
                 ui.label(escaped_lines(read))
                 ui.link("Its page as a run", f"/runs/{quote(id, safe='')}")
             return
-        with page_frame(request, read.report.run.name) as visit:
+        with runs_frame(request, read.report.run.name) as visit:
             view = _SearchView(reader, searches, visit, read)
             visit.every(_quietly(view.refresh), _REFRESH_S)
             ui.timer(0.1, _quietly(view.weigh), once=True)  # shown before what computes it is imported
@@ -246,8 +245,6 @@ class _SearchView:
         self._pulse: tuple[Any, ...] = ()
         self._numbers: list[int] = []
         self._brushed: set[int] | None = None
-        ui.add_head_html(style_sheet(visit.style))
-        ui.add_body_html(SCRIPT)
         self._header = ui.column().classes("w-full").style("gap: 2px")
         self._summary = ui.label().classes("text-subtitle2")
         with (

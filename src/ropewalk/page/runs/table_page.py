@@ -11,12 +11,11 @@ from nicegui import ui
 from starlette.requests import Request
 
 from ropewalk.escaping import escaped
-from ropewalk.page.frame import Visit, page_frame
-from ropewalk.page.runs.notices import show_unreadable, tell
+from ropewalk.page.frame import Visit
+from ropewalk.page.runs.notices import runs_frame, show_unreadable, tell
 from ropewalk.page.runs.row_selection import CONFIG
 from ropewalk.page.runs.run_table import RunColumn, RunTable
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
-from ropewalk.page.runs.table_script import SCRIPT, style_sheet
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import LabelsAre, RunRecord
 
@@ -48,7 +47,7 @@ def add_table_page(reader: StoreReader, table: RunTable) -> None:
 
     @ui.page("/runs", response_timeout=RESPONSE_S)
     async def runs(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
-        with page_frame(request, "Runs") as visit:
+        with runs_frame(request, "Runs") as visit:
             try:
                 await reader.read(table.refresh)
             except StoreUnreadable as error:
@@ -65,8 +64,6 @@ class _TableView:
         self._shown = {name for name in given.get("columns", "").split(",") if name}
         self._columns = table.columns
         self._version = table.version
-        ui.add_head_html(style_sheet(visit.style))
-        ui.add_body_html(SCRIPT)
         self._tools(given, visit)
         self._grid = ui.aggrid(
             self._options(_sorts(given.get("sort", ""))), theme="quartz", auto_size_columns=False
