@@ -15,8 +15,8 @@ from ropewalk.escaping import escaped
 from ropewalk.page.frame import Visit, panel
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun
 from ropewalk.page.runs.curve_panels import CurvePanels, remember, view_of
+from ropewalk.page.runs.layout import plain_table
 from ropewalk.page.runs.notices import runs_frame, show_unreadable
-from ropewalk.page.runs.run_panels import plain_table
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.page.runs.table_page import MOST_COMPARED
 from ropewalk.tracking.run_reports import Comparison

@@ -1,7 +1,7 @@
 """The data of curves for their pictures: smoothed, cut to the part that is shown, and decimated to what a screen shows.
 
-A chart of a million points gets some two thousand: of each bucket of consecutive points the least and the greatest. When
-a part is zoomed into, that part is read anew, so that every point is seen in the end.
+A chart of a million points gets a thousand: of each bucket of consecutive points the least and the greatest. When a
+part is zoomed into, that part is decimated anew, so that every point is seen in the end.
 """
 
 from __future__ import annotations

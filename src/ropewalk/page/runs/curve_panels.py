@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from nicegui import ui
 
@@ -18,6 +18,7 @@ from ropewalk.page.chart import Chart
 from ropewalk.page.frame import Visit
 from ropewalk.page.pictures.curves import curves
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun, CurveView, SeriesName
+from ropewalk.page.runs.layout import tiles
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.tracking.store.rows import SeriesRow
 
@@ -115,7 +116,7 @@ class CurvePanels:
                 slider.props('dense aria-label="smoothing"').style("width: 140px")
                 value = ui.label(f"{self._view.smoothing:.2f}").classes("mono")
                 slider.on_value_change(lambda e: value.set_text(f"{e.value:.2f}"))
-                slider.on("change", lambda: self._change(smoothing=float(slider.value)))
+                slider.on("change", lambda: self._change(smoothing=slider.value or 0.0))
             axis = ui.toggle({"step": "step", "time": "time"}, value=self._view.x)
             axis.props("dense no-caps unelevated size=12px").on_value_change(lambda e: self._change(x=e.value))
             ui.checkbox("log x", value=self._view.log_x).props("dense").on_value_change(
@@ -173,13 +174,7 @@ class CurvePanels:
             with self._area:
                 if group or self._sections:
                     ui.label(escaped(group) or "metrics").classes("text-subtitle2 text-bold q-mt-sm")
-                self._sections[group] = (
-                    ui.element("div")
-                    .classes("w-full")
-                    .style(
-                        "display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 400px), 1fr))"
-                    )
-                )
+                self._sections[group] = tiles(400, fill=True)
         with self._sections[group]:
             return self._card(key, _HEIGHT, _POINTS)
 
@@ -204,7 +199,8 @@ class CurvePanels:
         return one
 
     async def _zoom(self, one: _MetricChart, given: Any) -> None:
-        values = [float(value) for value in given if isinstance(value, int | float)] if isinstance(given, list) else []
+        found = cast("list[Any]", given) if isinstance(given, list) else []
+        values = [float(value) for value in found if isinstance(value, int | float)]
         one.window = (values[0], values[1]) if len(values) == 2 else None
         await self._draw(one)
 

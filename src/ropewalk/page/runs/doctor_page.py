@@ -19,8 +19,8 @@ from starlette.requests import Request
 
 from ropewalk.escaping import escaped_lines
 from ropewalk.page.frame import Visit, panel
+from ropewalk.page.runs.layout import plain_table
 from ropewalk.page.runs.notices import runs_frame
-from ropewalk.page.runs.run_panels import plain_table
 
 _COMMAND = (sys.executable, "-P", "-m", "ropewalk", "doctor", "--json")
 _TIMEOUT_S = 120.0
@@ -53,11 +53,12 @@ def examined(command: Sequence[str] = _COMMAND) -> DoctorReport:
             command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S, stdin=subprocess.DEVNULL,
             env=environment,
         )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        return DoctorReport(time.time(), (), f"ropewalk doctor cannot be run: {error}")
+    try:
         report: Any = json.loads(asked.stdout)
         found = [{str(k): str(v) for k, v in one.items()} for one in cast("list[dict[str, Any]]", report["findings"])]
         return DoctorReport(time.time(), found)
-    except (OSError, subprocess.SubprocessError) as error:
-        return DoctorReport(time.time(), (), f"ropewalk doctor cannot be run: {error}")
     except (ValueError, KeyError, TypeError):
         return DoctorReport(time.time(), (), f"ropewalk doctor has failed:\n{asked.stderr[-2000:]}")
 
@@ -103,16 +104,9 @@ def _draw(report: DoctorReport, visit: Visit) -> None:
         with panel("What to look at"):
             _table(troubles, visit)
     subjects = dict.fromkeys(one["subject"] for one in report.findings)
-    with (
-        ui.element("div")
-        .classes("w-full")
-        .style(
-            "display: grid; gap: 10px; align-items: start; "
-            "grid-template-columns: repeat(auto-fit, minmax(min(100%, 520px), 1fr))"
-        )
-    ):
+    with ui.element("div").classes("w-full").style("columns: 520px; column-gap: 10px"):
         for subject in sorted(subjects, key=lambda subject: subject == "settings"):
-            with panel(subject.capitalize()):
+            with panel(subject.capitalize()).style("break-inside: avoid; margin-bottom: 10px"):
                 _table([one for one in report.findings if one["subject"] == subject], visit)
 
 

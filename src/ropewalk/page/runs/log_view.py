@@ -41,6 +41,7 @@ class LogView:
         self._reader, self._style, self._run, self._folder = reader, visit.style, run, folder
         self._scan: LogScan | None = None
         self._num_lines = _LINES
+        self._attempts: list[int] = []
         with ui.row().classes("items-center w-full q-gutter-x-md"):
             self._attempt = ui.select({}, on_change=self.restart).props('dense outlined options-dense label="attempt"')
             self._attempt.style("width: 150px")
@@ -66,9 +67,11 @@ class LogView:
             found = await self._reader.read(lambda store: dict(output_files(folder)))
         except StoreUnreadable:
             return
-        if list(found) != list(self._attempt.options):
+        if list(found) != self._attempts:
+            self._attempts = list(found)
             newest = max(found, default=None)
-            self._attempt.set_options({number: f"attempt {number}" for number in found}, value=newest)
+            options = {number: f"attempt {number}" for number in found}
+            self._attempt.set_options(options, value=newest)  # pyright: ignore[reportUnknownMemberType]
             return  # `restart` reads it
         if self._scan is None:
             if not found:

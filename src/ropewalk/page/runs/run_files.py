@@ -4,8 +4,8 @@
     GET /files/RUN/NUMBER?inline=1   the same if its first bytes are those of an image, to show
     GET /output/RUN/ATTEMPT          the output of an attempt, to save
 
-SVG and HTML can hold scripts, which would act as the visitor, so they are only saved. A file is shown as an image by what
-it begins with, not by its name.
+SVG and HTML can hold scripts, which would act as the visitor, so they are only saved. What a file begins with says
+whether it is an image, and not its name.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _opened(store: RunStore, path: str) -> int:
     """Open a file that belongs to a run.
 
     Raises:
-        OSError: it cannot be opened, is no file, or a database names it, in which others may have written, and it is not
-            in the folder of runs.
+        OSError: it cannot be opened, is no file, or is not in the folder of runs although a database names it, in
+            which others may have written.
     """
     if "://" in store.where and not Path(path).resolve().is_relative_to(store.folder.resolve()):
         raise PermissionError(f"{path} is not in the folder of runs {store.folder}, and a database names it")

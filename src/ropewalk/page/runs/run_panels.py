@@ -14,6 +14,7 @@ from nicegui import ui
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.frame import Visit, panel
+from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import tell
 from ropewalk.page.runs.run_actions import RunAction
 from ropewalk.page.runs.run_header import Act, ask_settings, moment
@@ -30,45 +31,9 @@ _DECISION = "decision"
 """Kind of the events that are lines of a search's book, which its own page shows."""
 
 
-def plain_table(
-    heads: Sequence[str], rows: Sequence[Sequence[Any]], *, right: Sequence[int] = (), grow: int | None = None
-) -> None:
-    """Draw a table of texts; a cell may be a function that draws it.
-
-    Args:
-        heads: above the columns.
-        rows: texts, which are escaped, or functions.
-        right: numbers of the columns that are aligned right.
-        grow: number of the column that takes the room that is left.
-    """
-    widths = ["minmax(120px, 1fr)" if at == grow else "max-content" for at in range(len(heads))]
-    with (
-        ui.element("div")
-        .style(
-            f"display: grid; grid-template-columns: {' '.join(widths)}; column-gap: 20px; row-gap: 3px; overflow-x: auto"
-        )
-        .classes("w-full")
-    ):
-        for at, head in enumerate(heads):
-            ui.label(head).classes("muted text-caption").style("text-align: right" if at in right else "")
-        for row in rows:
-            for at, cell in enumerate(row):
-                if callable(cell):
-                    with ui.element("div"):
-                        cell()
-                else:
-                    ui.label(escaped_lines(str(cell))).classes("mono").style(
-                        f"overflow-wrap: anywhere; {'text-align: right' if at in right else ''}"
-                    )
-
-
 def draw_config(report: RunReport) -> None:
     """Draw the settings of a run and the facts about it."""
-    with (
-        ui.row()
-        .classes("w-full items-start no-wrap-lg")
-        .style("display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: 10px")
-    ):
+    with tiles(420):
         with panel("Settings"):
             if report.run.config:
                 rows = [(name, _shown(value)) for name, value in flattened(report.run.config).items()]
@@ -191,11 +156,7 @@ def draw_artifacts(report: RunReport) -> None:
         if one.kind == "image":
             images.setdefault(one.name, []).append((number, one))
     if images:
-        with (
-            ui.element("div")
-            .classes("w-full")
-            .style("display: grid; gap: 10px; grid-template-columns: repeat(auto-fill, minmax(min(100%, 300px), 1fr))")
-        ):
+        with tiles(300, fill=True):
             for name, found in list(images.items())[:_MOST_IMAGES]:
                 _draw_images(report.run.id, name, found)
     rows = [
@@ -222,7 +183,7 @@ def _draw_images(run: str, name: str, found: Sequence[tuple[int, ArtifactRow]]) 
 
         if len(found) > 1:
             slider = ui.slider(min=0, max=len(found) - 1, step=1, value=len(found) - 1)
-            slider.props('dense aria-label="step"').on_value_change(lambda e: show(int(e.value)))
+            slider.props('dense aria-label="step"').on_value_change(lambda e: show(int(e.value or 0)))
         show(len(found) - 1)
 
 
@@ -275,6 +236,5 @@ __all__ = [
     "draw_config",
     "draw_notes",
     "draw_time_line",
-    "plain_table",
     "verified",
 ]

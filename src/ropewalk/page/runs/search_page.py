@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from nicegui import ui
@@ -24,10 +24,10 @@ from ropewalk.page.pictures.importance import importance
 from ropewalk.page.pictures.parallel import parallel
 from ropewalk.page.pictures.pareto import pareto
 from ropewalk.page.pictures.rungs import rungs
+from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import runs_frame, show_unreadable, tell
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import draw_header, elapsed, moment
-from ropewalk.page.runs.run_panels import plain_table
 from ropewalk.page.runs.search_data import (
     history_data,
     parallel_data,
@@ -200,7 +200,8 @@ def _list(store: RunStore, searches: SearchReader) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for run in found:
         took = elapsed(run, time.time()) if run.state == "running" else elapsed(run, 0.0)
-        metrics, modes = run.config.get("metric") or [], run.config.get("mode") or []
+        metrics = cast("list[str]", run.config.get("metric") or [])
+        modes = cast("list[str]", run.config.get("mode") or [])
         goal = ", ".join(f"{metric} ({mode})" for metric, mode in zip(metrics, modes, strict=False))
         rows.append((run.id, run.name, run.state, run.project, state_counts(states[run.id]), goal,
                      searches.best(store, run), _kind(run.config.get("sampler")), _kind(run.config.get("scheduler")),
@@ -247,11 +248,7 @@ class _SearchView:
         self._brushed: set[int] | None = None
         self._header = ui.column().classes("w-full").style("gap: 2px")
         self._summary = ui.label().classes("text-subtitle2")
-        with (
-            ui.element("div")
-            .classes("w-full")
-            .style("display: grid; gap: 10px; grid-template-columns: repeat(auto-fit, minmax(min(100%, 460px), 1fr))")
-        ):
+        with tiles(400):
             with panel("History", help="each trial, and the best so far"):
                 self._history = Chart("history", 280)
             with panel("Importance", help="PED-ANOVA; by chance below 8 trials"):
@@ -361,7 +358,7 @@ class _SearchView:
         rows = trial_rows(self._read.results)
         chosen = rows if self._brushed is None else [row for row in rows if row["number"] in self._brushed]
         self._chosen.set_text("" if self._brushed is None else f"{len(chosen)} of {len(rows)} trials are selected")
-        self._grid.run_grid_method("setGridOption", "rowData", chosen)
+        self._grid.run_grid_method("setGridOption", "rowData", chosen)  # pyright: ignore[reportUnknownMemberType]
 
     async def _act(self, action: RunAction) -> None:
         if not self._visit.may_act:  # buttons are only drawn for those who may, and that is not all that protects them

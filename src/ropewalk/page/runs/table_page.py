@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from nicegui import ui
@@ -18,6 +18,9 @@ from ropewalk.page.runs.run_table import RunColumn, RunTable
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import LabelsAre, RunRecord
+
+if TYPE_CHECKING:  # stores need an extra
+    from ropewalk.tracking.store.store import RunStore
 
 _REFRESH_S = 2.0
 _BLOCK = 100
@@ -156,7 +159,7 @@ class _TableView:
         if self._columns is not self._table.columns and self._columns != self._table.columns:
             self._columns = self._table.columns
             defs = [self._definition(column, {}) for column in self._columns]
-            self._grid.run_grid_method("setGridOption", "columnDefs", defs)
+            self._grid.run_grid_method("setGridOption", "columnDefs", defs)  # pyright: ignore[reportUnknownMemberType]
         if version != self._version:
             self._version = version
             ui.run_javascript("ropewalkTable.refresh()")
@@ -180,7 +183,7 @@ class _TableView:
                         ui.checkbox(
                             words,
                             value=column.id in shown,
-                            on_change=lambda e, id=column.id: self._show_column(id, e.value),
+                            on_change=lambda e, id=column.id: self._show_column(id, bool(e.value)),
                         )
                         .props("dense")
                         .classes("w-full")
@@ -195,8 +198,8 @@ class _TableView:
     # --- what is done with the selected runs --------------------------------------------------------------------------
 
     async def _selected(self) -> list[str]:
-        found: Any = await ui.run_javascript("return ropewalkTable.selected()", timeout=5.0)
-        ids = [str(one) for one in found] if isinstance(found, list) else []
+        found = cast("object", await ui.run_javascript("return ropewalkTable.selected()", timeout=5.0))
+        ids = [str(one) for one in cast("list[Any]", found)] if isinstance(found, list) else []
         if not ids:
             tell("Select runs first, with the boxes on the left.", is_good=False)
         return ids
@@ -235,7 +238,7 @@ class _TableView:
                 ui.button("Add", on_click=lambda: change(True)).props("dense no-caps")
                 ui.button("Remove", on_click=lambda: change(False)).props("dense flat no-caps")
 
-    async def _apply(self, change: Any) -> None:
+    async def _apply(self, change: Callable[[RunStore], object]) -> None:
         try:
             await self._reader.read(change)
         except StoreUnreadable as error:
