@@ -56,7 +56,9 @@ class LogView:
             ui.space()
             self._earlier = ui.button("earlier lines", on_click=self._more).props("flat dense no-caps")
             self._save = ui.link("save", "").classes("q-mr-sm")
-        self._area = ui.scroll_area().classes("w-full panel").style("height: calc(100vh - 330px); min-height: 260px")
+        self._area = (
+            ui.scroll_area().classes("w-full panel log-lines").style("height: calc(100vh - 330px); min-height: 260px")
+        )
         self._area.set_visibility(False)
         visit.when_gone(self._close)
 

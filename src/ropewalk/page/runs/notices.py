@@ -33,7 +33,7 @@ def tell(words: str, *, is_good: bool = True) -> None:
     """
     ui.notify(
         escaped_lines(words), type="positive" if is_good else "negative", multi_line=True, position="bottom",
-        close_button="close", timeout=6000 if is_good else 0,
+        timeout=8000 if is_good else 0, actions=[{"label": "close", "color": "white"}],
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from ropewalk.errors import RunNotFound, RunStillRunning, RunUnsuitable, Setting
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import NoteAdded, RunRecord
 from ropewalk.tracking.relaunch_commands import RelaunchCommand, to_continue, to_fork, to_rerun
-from ropewalk.tracking.run_requests import PARTICIPLES, answer_to, answer_words, check_can_be_asked, kill_run
+from ropewalk.tracking.run_requests import answer_to, answer_words, check_can_be_asked, kill_run
 from ropewalk.trusted_files import make_private_folder
 
 if TYPE_CHECKING:  # stores need an extra
@@ -121,7 +121,7 @@ def _ask(store: RunStore, action: RunAction) -> Outcome:
     words = answer_words(now, answered)
     is_good = answered is not None and bool(answered.ok)
     hint = "" if is_good or action.name == "kill" else ". Kill ends its process at once"
-    return Outcome(is_good, f"{PARTICIPLES[action.name]}, request {number}: {words}{hint}. {row.name} is {now.state}")
+    return Outcome(is_good, f"{action.name} (request {number}): {words}{hint}. {row.name} is {now.state}")
 
 
 def started(command: RelaunchCommand, folder: Path, run: str) -> Outcome:

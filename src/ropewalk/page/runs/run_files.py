@@ -36,6 +36,8 @@ _IMAGES = {
     b"BM": "image/bmp",
 }
 """Media types by what the files begin with; scripts are in none of them."""
+IMAGE_TYPES = frozenset((*_IMAGES.values(), "image/webp"))
+"""Media types of images that are shown."""
 _HEADERS = {
     "Cache-Control": "private, max-age=60",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -120,4 +122,4 @@ def _content(descriptor: int) -> Iterator[bytes]:
             yield chunk
 
 
-__all__ = ["add_file_routes", "image_type"]
+__all__ = ["IMAGE_TYPES", "add_file_routes", "image_type"]

@@ -58,7 +58,8 @@ def draw_header(report: RunReport, visit: Visit, act: Act) -> None:
             ui.label(escaped(label)).classes("panel q-px-sm text-caption")
         ui.space()
         if visit.may_act:
-            _buttons(report, act)
+            with ui.row().classes("no-wrap tools").style("gap: 4px"):
+                _buttons(report, act)
     with ui.row().classes("w-full muted q-gutter-x-md").style("row-gap: 0"):
         ui.label(f"{escaped(run.project)} · {escaped(run.kind)} · {escaped(run.id)}")
         ui.label(f"started {moment(run.created)} · {elapsed(run, now)}")
@@ -73,14 +74,10 @@ def draw_header(report: RunReport, visit: Visit, act: Act) -> None:
                 ui.link(escaped(run.parent), f"/{place}/{quote(run.parent, safe='')}")
     _code(report)
     if run.why:
-        with ui.scroll_area().classes("panel w-full").style(f"height: {_height(run.why)}px"):
-            ui.label(escaped_lines(run.why.strip())).classes("mono").style(
-                f"color:{visit.style.bad if run.state in ('failed', LOST) else visit.style.text}"
-            )
-
-
-def _height(why: str) -> int:
-    return 36 + 18 * min(7, why.strip().count("\n") + len(why) // 160)
+        color = visit.style.bad if run.state in ("failed", LOST) else visit.style.text
+        ui.label(escaped_lines(run.why.strip())).classes("mono panel q-px-sm q-py-xs w-full why").style(
+            f"color:{color}"
+        )
 
 
 def _code(report: RunReport) -> None:

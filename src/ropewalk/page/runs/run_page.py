@@ -71,13 +71,11 @@ class _RunView:
             "dense no-caps align=left inline-label outside-arrows mobile-arrows"
         )
         with self._tabs.classes("w-full"):
-            self._names = {name: ui.tab(name, label=self._label(name)) for name in _TABS if self._is_offered(name)}
+            self._names = {name: ui.tab(name, label=self._label(name)) for name in _TABS}
+        self._names["Runs"].set_visibility(bool(report.children))
         self._places = {name: ui.column().classes("w-full") for name in self._names}
         for place in self._places.values():
             place.set_visibility(False)
-
-    def _is_offered(self, name: str) -> bool:
-        return name != "Runs" or bool(self._report.children)
 
     def _label(self, name: str) -> str:
         report = self._report
@@ -163,7 +161,8 @@ class _RunView:
             "Runs": report.children != before.children,
         }
         for name, has_changed in changed.items():
-            if has_changed and name in self._names:
+            if has_changed:
+                self._names["Runs"].set_visibility(bool(report.children))
                 self._names[name].props(f'label="{self._label(name)}"')
                 if name in self._drawn:
                     self._draw(name)

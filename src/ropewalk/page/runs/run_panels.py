@@ -17,6 +17,7 @@ from ropewalk.page.frame import Visit, panel
 from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import tell
 from ropewalk.page.runs.run_actions import RunAction
+from ropewalk.page.runs.run_files import IMAGE_TYPES
 from ropewalk.page.runs.run_header import Act, ask_settings, moment
 from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
 from ropewalk.page.style import state_color
@@ -153,7 +154,7 @@ def draw_artifacts(report: RunReport) -> None:
     numbered = list(enumerate(report.artifacts))
     images: dict[str, list[tuple[int, ArtifactRow]]] = {}
     for number, one in numbered:
-        if one.kind == "image":
+        if one.kind == "image" and one.media_type in IMAGE_TYPES:
             images.setdefault(one.name, []).append((number, one))
     if images:
         with tiles(300, fill=True):

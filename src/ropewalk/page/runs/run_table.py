@@ -24,6 +24,8 @@ _HEARD_EVERY_S = 12.0
 _MOST_COLUMNS = 200
 _USUAL = 4
 """How many columns of metrics, and of settings, are shown unless the user chose."""
+_FEW = 100
+"""A metric that this factor fewer runs have than another one is not shown unless the user chose it."""
 _UNDER_WAY = ("running", "queued", LOST)
 
 
@@ -178,7 +180,8 @@ def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
     found = [name for name, _ in counts.most_common(_MOST_COLUMNS)]
     metrics = [name for name in found if name.startswith(METRIC)]
     settings = [name for name in found if name.startswith(CONFIG)]
-    usual = {*metrics[:_USUAL], *[name for name in settings if name in varied][:_USUAL]}
+    frequent = [name for name in metrics if counts[name] * _FEW >= counts[metrics[0]]]
+    usual = {*frequent[:_USUAL], *[name for name in settings if name in varied][:_USUAL]}
     return (
         *FIRST_COLUMNS,
         *(RunColumn(name, name.removeprefix(METRIC), True, name in usual) for name in metrics),
