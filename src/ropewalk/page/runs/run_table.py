@@ -92,23 +92,29 @@ class RunTable:
             is_moving = any(row["state"] in _UNDER_WAY for row in self._rows.values())
             if pulse == self._pulse and not is_moving:
                 return self.version
-            if pulse[:3] != self._pulse[:3]:  # runs or labels came or went, or were archived
-                found = store.runs(archived=None, order="-created")
-                rows = {run.id: self._rows.get(run.id, {}) for run in found}
-                changed = len(rows) != len(self._rows)
-                self._rows = rows
-            else:
-                found = store.runs(archived=None, heard_since=self._read_at - _HEARD_EVERY_S)
-                asked = {run.id for run in found}
-                found += [run for run in store.runs(archived=None, states=_UNDER_WAY) if run.id not in asked]
-                changed = False
-            last = store.last_values([run.id for run in found], None)
+            same_runs = pulse[:3] == self._pulse[:3]  # none came, went, or was archived or labelled
+            changed = self._read_some(store, now) if same_runs else self._read_all(store, now)
+            if len(self._rows) != pulse[0]:  # one came while another one went
+                changed = self._read_all(store, now) or changed
             self._pulse, self._read_at = pulse, now
-            if self._take(found, last, now) or changed:
-                self.version += 1
+            self.version += changed
             return self.version
 
-    def _take(self, found: Sequence[RunRow], last: Mapping[str, Mapping[str, float]], now: float) -> bool:
+    def _read_all(self, store: RunStore, now: float) -> bool:
+        found = store.runs(archived=None, order="-created")
+        before = self._rows
+        self._rows = {run.id: before.get(run.id, {}) for run in found}
+        return self._take(store, found, now) or len(self._rows) != len(before)
+
+    def _read_some(self, store: RunStore, now: float) -> bool:
+        found = store.runs(archived=None, heard_since=self._read_at - _HEARD_EVERY_S)
+        asked = {run.id for run in found}
+        found += [run for run in store.runs(archived=None, states=_UNDER_WAY) if run.id not in asked]
+        return self._take(store, found, now)
+
+    def _take(self, store: RunStore, found: Sequence[RunRow], now: float) -> bool:
+        """Take over the rows of runs; returns whether one has changed."""
+        last = store.last_values([run.id for run in found], None)
         changed = has_new_names = False
         for run in found:
             before, row = self._rows.get(run.id, {}), row_of(run, last[run.id], now)
