@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ropewalk.page.actions import ActionFailed
 from ropewalk.page.runs import run_actions
 from ropewalk.page.runs.run_actions import ACTIONS, RunAction, perform
 from ropewalk.tracking import run_requests
@@ -33,8 +35,8 @@ def command(*words: str, cwd: str = "/") -> dict[str, Any]:
 
 def test_a_run_that_ended_cannot_be_paused_and_the_answer_says_so(store: RunStore) -> None:
     begin(store, "a", StateIs("done", 2.0))
-    outcome = perform(store, RunAction("pause", "a"))
-    assert not outcome.is_good and "is done; only a running one can be paused" in outcome.words
+    with pytest.raises(ActionFailed, match="is done; only a running one can be paused"):
+        perform(store, RunAction("pause", "a"))
 
 
 def test_a_request_without_an_answer_says_who_is_silent(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,16 +44,15 @@ def test_a_request_without_an_answer_says_who_is_silent(store: RunStore, monkeyp
     monkeypatch.setattr(run_requests.time, "sleep", lambda seconds: None)
     clock = iter(range(0, 1000, 3))
     monkeypatch.setattr(run_requests.time, "monotonic", lambda: float(next(clock)))
-    outcome = perform(store, RunAction("pause", "a"))
-    assert not outcome.is_good and f"process {os.getpid()}" in outcome.words and "has not answered" in outcome.words
+    with pytest.raises(ActionFailed, match=f"process {os.getpid()} .* has not answered within .*Kill ends"):
+        perform(store, RunAction("pause", "a"))
 
 
 def test_a_command_outlives_the_page_and_its_output_is_kept(store: RunStore, tmp_path: Path) -> None:
     program = "import os, time; print(os.environ['ROPEWALK_SET'], flush=True); time.sleep(100)"
     begin(store, "a", StateIs("done", 2.0), config={"lr": 0.1}, **command("-c", program))
-    outcome = perform(store, RunAction("rerun", "a", {"lr": 0.2}))
-    assert outcome.is_good, outcome.words
-    pid = int(outcome.words.split("process ")[1].split(";")[0])
+    words = perform(store, RunAction("rerun", "a", {"lr": 0.2}))
+    pid = int(words.split("process ")[1].split(";")[0])
     process = psutil.Process(pid)
     assert os.getsid(pid) == pid
     (file,) = (store.folder / run_actions.STARTED).iterdir()
@@ -65,14 +66,14 @@ def test_a_command_outlives_the_page_and_its_output_is_kept(store: RunStore, tmp
 
 def test_a_command_that_fails_at_once_is_told_with_its_output(store: RunStore) -> None:
     begin(store, "a", StateIs("failed", 2.0), **command("-c", "raise SystemExit('no such module')"))
-    outcome = perform(store, RunAction("continue", "a"))
-    assert not outcome.is_good and "exit code 1" in outcome.words and "no such module" in outcome.words
+    with pytest.raises(ActionFailed, match=r"(?s)exit code 1\n.*no such module"):
+        perform(store, RunAction("continue", "a"))
 
 
 def test_a_command_that_cannot_be_run_is_told(store: RunStore) -> None:
     begin(store, "a", StateIs("failed", 2.0), **command("-c", "", cwd="/no/such/folder"))
-    outcome = perform(store, RunAction("rerun", "a"))
-    assert not outcome.is_good and "cannot be run in /no/such/folder" in outcome.words
+    with pytest.raises(ActionFailed, match="cannot be run in /no/such/folder"):
+        perform(store, RunAction("rerun", "a"))
 
 
 @pytest.mark.parametrize(
@@ -87,16 +88,16 @@ def test_a_command_that_cannot_be_run_is_told(store: RunStore) -> None:
 )
 def test_what_cannot_be_done_says_why(store: RunStore, action: RunAction, words: str) -> None:
     begin(store, "a", StateIs("done", 2.0), config={"lr": 0.1}, **command("-c", ""))
-    outcome = perform(store, action)
-    assert not outcome.is_good and words in outcome.words
+    with pytest.raises(ActionFailed, match=re.escape(words)):
+        perform(store, action)
 
 
 def test_the_store_is_changed(store: RunStore) -> None:
     begin(store, "a", StateIs("done", 2.0))
-    assert perform(store, RunAction("note", "a", text="good")).is_good and store.notes("a")[0].text == "good"
-    assert perform(store, RunAction("archive", "a")).is_good and store.run("a").archived
-    assert perform(store, RunAction("unarchive", "a")).is_good and not store.run("a").archived
-    assert perform(store, RunAction("delete", "a")).is_good and store.runs() == []
+    assert perform(store, RunAction("note", "a", text="good")) and store.notes("a")[0].text == "good"
+    assert perform(store, RunAction("archive", "a")) and store.run("a").archived
+    assert perform(store, RunAction("unarchive", "a")) and not store.run("a").archived
+    assert perform(store, RunAction("delete", "a")) and store.runs() == []
 
 
 def test_all_actions_are_known() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ropewalk.page.actions import NumberedActions
 from ropewalk.page.runs.compare_page import add_compare_page
 from ropewalk.page.runs.curve_data import CurveReader
 from ropewalk.page.runs.doctor_page import add_doctor_page
@@ -23,13 +24,13 @@ def add_runs_pages(opener: StoreOpener) -> StoreReader:
     Returns:
         What reads the store; close it at the end.
     """
-    reader, table, points = StoreReader(opener), RunTable(), CurveReader()
+    reader, table, points, actions = StoreReader(opener), RunTable(), CurveReader(), NumberedActions()
     add_table_routes(reader, table)
-    add_table_page(reader, table)
+    add_table_page(reader, table, actions)
     add_file_routes(reader)
-    add_run_page(reader, table, points)
+    add_run_page(reader, table, points, actions)
     add_compare_page(reader, points)
-    add_search_pages(reader)
+    add_search_pages(reader, actions)
     add_doctor_page()
     return reader
 

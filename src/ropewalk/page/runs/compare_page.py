@@ -29,7 +29,7 @@ _REFRESH_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _Compared:
     """What was read of the runs."""
 
     comparison: Comparison
@@ -62,7 +62,7 @@ def add_compare_page(reader: StoreReader, points: CurveReader) -> None:
             await _draw(reader, points, visit, read, request)
 
 
-async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _Read, request: Request) -> None:
+async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _Compared, request: Request) -> None:
     runs = [CurveRun(run.id, _name(run, read.comparison.runs), run.created, at)
             for at, run in enumerate(read.comparison.runs)]  # fmt: skip
     refreshes: list[Callable[[], Any]] = []
@@ -93,7 +93,7 @@ async def _draw(reader: StoreReader, points: CurveReader, visit: Visit, read: _R
     visit.every(panels.refresh, _REFRESH_S)
 
 
-def _read(store: RunStore, asked: Sequence[str], *, everything: bool) -> _Read:
+def _read(store: RunStore, asked: Sequence[str], *, everything: bool) -> _Compared:
     found: list[RunRow] = []
     missing: list[str] = []
     for ref in dict.fromkeys(asked):
@@ -103,7 +103,7 @@ def _read(store: RunStore, asked: Sequence[str], *, everything: bool) -> _Read:
             missing.append(str(error))
     last = store.last_values([run.id for run in found], None)
     comparison = Comparison.of(found, last, everything=everything)
-    return _Read(comparison, {run.id: store.series(run.id) for run in found}, missing)
+    return _Compared(comparison, {run.id: store.series(run.id) for run in found}, missing)
 
 
 def _name(run: RunRow, runs: Sequence[RunRow]) -> str:
@@ -158,7 +158,7 @@ def _muted(text: str) -> Callable[[], None]:
     return lambda: ui.label(escaped(text)).classes("mono muted") and None
 
 
-def _metrics_table(read: _Read, heads: Sequence[Callable[[], None]]) -> None:
+def _metrics_table(read: _Compared, heads: Sequence[Callable[[], None]]) -> None:
     runs = read.comparison.runs
     found: dict[tuple[str, str], dict[str, SeriesRow]] = {}
     for run in runs:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.errors import RunNotFound, RunStillRunning, RunUnsuitable, SettingsError
+from ropewalk.page.actions import ActionFailed
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import NoteAdded, RunRecord
 from ropewalk.tracking.relaunch_commands import RelaunchCommand, to_continue, to_fork, to_rerun
@@ -32,19 +33,6 @@ _FAILS_WITHIN_S = 2.0
 """A command that ends within this time is told of with its output."""
 _TAIL_BYTES = 1500
 _OWN_VARIABLES = ("NICEGUI_STORAGE_PATH",)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of an action.
-
-    Attributes:
-        is_good: whether it was done.
-        words: what happened, or why not.
-    """
-
-    is_good: bool
-    words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +58,20 @@ ACTIONS = ("pause", "stop", "kill", "continue", "fork", "rerun", "archive", "una
 """All that can be done with a run."""
 
 
-def perform(store: RunStore, action: RunAction) -> Outcome:
-    """Carry out an action; takes up to some seconds.
+def perform(store: RunStore, action: RunAction) -> str:
+    """Carry out an action, and return what happened; takes up to some seconds.
 
     Raises:
+        ActionFailed: it was not done; says why.
         StoreError: the store cannot be read or written.
     """
     try:
         return _perform(store, action)
     except (RunUnsuitable, RunStillRunning, RunNotFound, SettingsError) as error:
-        return Outcome(False, str(error))
+        raise ActionFailed(str(error)) from error
 
 
-def _perform(store: RunStore, action: RunAction) -> Outcome:
+def _perform(store: RunStore, action: RunAction) -> str:
     row = store.run(action.run)
     match action.name:
         case "pause" | "stop" | "kill":
@@ -96,20 +85,20 @@ def _perform(store: RunStore, action: RunAction) -> Outcome:
             return started(to_rerun(store, row, action.settings, is_trusted=False), store.folder / STARTED, row.id)
         case "archive":
             store.archive(row.id)
-            return Outcome(True, f"{row.name} is archived; lists leave it out")
+            return f"{row.name} is archived; lists leave it out"
         case "unarchive":
             store.unarchive(row.id)
-            return Outcome(True, f"{row.name} is in lists again")
+            return f"{row.name} is in lists again"
         case "delete":
-            return Outcome(True, f"{counted(len(store.delete(row.id)), 'run')} deleted, {row.name} among them")
+            return f"{counted(len(store.delete(row.id)), 'run')} deleted, {row.name} among them"
         case "note":
             store.apply([RunRecord(row.id, NoteAdded(action.text, time.time()))])
-            return Outcome(True, "the note is kept")
+            return "the note is kept"
         case other:
-            return Outcome(False, f"there is no action {other!r}; there are {', '.join(ACTIONS)}")
+            raise ActionFailed(f"there is no action {other!r}; there are {', '.join(ACTIONS)}")
 
 
-def _ask(store: RunStore, action: RunAction) -> Outcome:
+def _ask(store: RunStore, action: RunAction) -> str:
     row = store.run(action.run)
     check_can_be_asked(row, action.name)
     if action.name == "kill":
@@ -118,13 +107,13 @@ def _ask(store: RunStore, action: RunAction) -> Outcome:
         number = store.request(row.id, action.name)
         answered = answer_to(store, number)
     now = store.run(row.id)
-    words = answer_words(now, answered)
-    is_good = answered is not None and bool(answered.ok)
-    hint = "" if is_good or action.name == "kill" else ". Kill ends its process at once"
-    return Outcome(is_good, f"{action.name} (request {number}): {words}{hint}. {row.name} is {now.state}")
+    words = f"request {number}: {answer_words(now, answered)}. {row.name} is {now.state}"
+    if answered is None or not answered.ok:
+        raise ActionFailed(words if action.name == "kill" else f"{words}. Kill ends its process at once")
+    return words
 
 
-def started(command: RelaunchCommand, folder: Path, run: str) -> Outcome:
+def started(command: RelaunchCommand, folder: Path, run: str) -> str:
     """Start a command as a process that outlives this one.
 
     Args:
@@ -142,14 +131,17 @@ def started(command: RelaunchCommand, folder: Path, run: str) -> Outcome:
                 stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
     except OSError as error:
-        return Outcome(False, f"its command cannot be run in {command.folder}: {error}\n{command}")
+        raise ActionFailed(f"its command cannot be run in {command.folder}: {error}\n{command}") from error
     try:
         code = process.wait(_FAILS_WITHIN_S)
     except subprocess.TimeoutExpired:
         threading.Thread(target=process.wait, name="ropewalk-started", daemon=True).start()  # so that it is no zombie
-        return Outcome(True, f"started as process {process.pid}; its output is in {path}\n{command}")
+        return f"started as process {process.pid}; its output is in {path}\n{command}"
     tail = path.read_bytes()[-_TAIL_BYTES:].decode(errors="replace")
-    return Outcome(code == 0, f"process {process.pid} ended with exit code {code}\n{command}\n{tail}")
+    words = f"process {process.pid} ended with exit code {code}\n{command}\n{tail}"
+    if code:
+        raise ActionFailed(words)
+    return words
 
 
-__all__ = ["ACTIONS", "Outcome", "RunAction", "perform", "started"]
+__all__ = ["ACTIONS", "RunAction", "perform", "started"]

@@ -8,12 +8,13 @@ from urllib.parse import quote
 from nicegui import ui
 from starlette.requests import Request
 
+from ropewalk.page.actions import NumberedActions
 from ropewalk.page.frame import Visit
 from ropewalk.page.runs import run_panels
 from ropewalk.page.runs.curve_data import CurveReader, CurveRun
 from ropewalk.page.runs.curve_panels import CurvePanels, remember, remember_entries, view_of
 from ropewalk.page.runs.log_view import LogView
-from ropewalk.page.runs.notices import runs_frame, show_unreadable, tell
+from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import draw_header
 from ropewalk.page.runs.run_table import RunTable
@@ -25,13 +26,14 @@ _SYSTEM = "system"
 _TABS = ("Curves", "Settings", "Time line", "Checkpoints", "Artifacts", "Logs", "System", "Notes", "Runs")
 
 
-def add_run_page(reader: StoreReader, table: RunTable, points: CurveReader) -> None:
+def add_run_page(reader: StoreReader, table: RunTable, points: CurveReader, actions: NumberedActions) -> None:
     """Serve `/runs/ID`.
 
     Args:
         reader: reads the store.
         table: is refreshed after an action.
         points: reads points, and keeps them.
+        actions: numbers and logs what visitors do.
     """
 
     @ui.page("/runs/{id}", response_timeout=RESPONSE_S)
@@ -43,7 +45,7 @@ def add_run_page(reader: StoreReader, table: RunTable, points: CurveReader) -> N
                 show_unreadable(error)
             return
         with runs_frame(request, report.run.name) as visit:
-            view = _RunView(reader, table, points, visit, report, request)
+            view = _RunView(reader, table, points, actions, visit, report, request)
             await view.show(request.query_params.get("tab", ""))
             visit.every(view.refresh, _REFRESH_S)
 
@@ -56,12 +58,13 @@ class _RunView:
         reader: StoreReader,
         table: RunTable,
         points: CurveReader,
+        actions: NumberedActions,
         visit: Visit,
         report: RunReport,
         request: Request,
     ) -> None:
         self._reader, self._table, self._points, self._visit = reader, table, points, visit
-        self._report = report
+        self._actions, self._report = actions, report
         self._given = request.query_params
         self._drawn: set[str] = set()
         self._refreshers: dict[str, Callable[[], Awaitable[None]]] = {}
@@ -174,22 +177,12 @@ class _RunView:
             await self._refreshers["Logs"]()
 
     async def _act(self, action: RunAction) -> None:
-        if not self._visit.may_act:  # buttons are only drawn for those who may, and that is not all that protects them
-            tell("Only the owner of the page may do that; this address is for readers.", is_good=False)
-            return
-        busy = ui.notification(f"{action.name}: waiting for the answer", spinner=True, timeout=None)
-        try:
-            outcome = await self._reader.read(lambda store: perform(store, action))
-        except StoreUnreadable as error:
-            tell(str(error), is_good=False)
-            return
-        finally:
-            busy.dismiss()
-        tell(outcome.words, is_good=outcome.is_good)
-        if action.name == "delete" and outcome.is_good:
+        what = f"{action.name} {self._report.run.name}"
+        is_done = await carry_out(self._visit, self._reader, self._actions, what, lambda store: perform(store, action))
+        if action.name == "delete" and is_done:
             ui.navigate.to("/runs")
-            return
-        await self._show_change()
+        else:
+            await self._show_change()
 
     async def _show_change(self) -> None:
         id = self._report.run.id

@@ -17,6 +17,7 @@ from starlette.requests import Request
 
 from ropewalk.errors import SearchFailed, SearchInvalid
 from ropewalk.escaping import escaped, escaped_lines
+from ropewalk.page.actions import NumberedActions
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import Visit, panel
 from ropewalk.page.pictures.history import history
@@ -25,7 +26,7 @@ from ropewalk.page.pictures.parallel import parallel
 from ropewalk.page.pictures.pareto import pareto
 from ropewalk.page.pictures.rungs import rungs
 from ropewalk.page.runs.layout import plain_table, tiles
-from ropewalk.page.runs.notices import runs_frame, show_unreadable, tell
+from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
 from ropewalk.page.runs.run_header import draw_header, elapsed, moment
 from ropewalk.page.runs.search_data import (
@@ -63,7 +64,7 @@ _BRUSHED = """() => {
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _SearchNow:
     """What was read of a search."""
 
     report: RunReport
@@ -80,7 +81,7 @@ class SearchReader:
         self._shares: dict[str, tuple[tuple[int, str], dict[str, float]]] = {}
         self._best: dict[str, tuple[tuple[float, float], str]] = {}
 
-    def read(self, store: RunStore, id: str) -> _Read:
+    def read(self, store: RunStore, id: str) -> _SearchNow:
         """Read all that is known of a search.
 
         Raises:
@@ -90,8 +91,8 @@ class SearchReader:
         results = read_results(store, report.run.id)
         with contextlib.suppress(SearchInvalid):
             found = rungs_data(results, lines_of(store, report.run.id))
-            return _Read(report, results, found)
-        return _Read(report, results, {})
+            return _SearchNow(report, results, found)
+        return _SearchNow(report, results, {})
 
     def best(self, store: RunStore, run: RunRow) -> str:
         """Return the best value of a search as text; "" if there is none."""
@@ -109,7 +110,7 @@ class SearchReader:
             self._best[run.id] = key, words
         return words
 
-    def importances(self, read: _Read) -> dict[str, float]:
+    def importances(self, read: _SearchNow) -> dict[str, float]:
         """Return the importance of each hyperparameter; the first time, it imports what computes it for a second."""
         run, results = read.report.run, read.results
         ended = sum(trial.best is not None for trial in results)
@@ -123,11 +124,12 @@ class SearchReader:
             return shares
 
 
-def add_search_pages(reader: StoreReader) -> None:
+def add_search_pages(reader: StoreReader, actions: NumberedActions) -> None:
     """Serve `/searches` and `/search/ID`.
 
     Args:
         reader: reads the store.
+        actions: numbers and logs what visitors do.
     """
     searches = SearchReader()
 
@@ -166,12 +168,12 @@ def add_search_pages(reader: StoreReader) -> None:
                 ui.link("Its page as a run", f"/runs/{quote(id, safe='')}")
             return
         with runs_frame(request, read.report.run.name) as visit:
-            view = _SearchView(reader, searches, visit, read)
+            view = _SearchView(reader, searches, actions, visit, read)
             visit.every(_quietly(view.refresh), _REFRESH_S)
             ui.timer(0.1, _quietly(view.weigh), once=True)  # shown before what computes it is imported
 
 
-def _or_invalid(call: Callable[[], _Read]) -> _Read | str:
+def _or_invalid(call: Callable[[], _SearchNow]) -> _SearchNow | str:
     try:
         return call()
     except (SearchInvalid, KeyError, ValueError) as error:
@@ -241,7 +243,10 @@ def _state(state: str, visit: Visit) -> None:
 class _SearchView:
     """The page of one search in one browser tab."""
 
-    def __init__(self, reader: StoreReader, searches: SearchReader, visit: Visit, read: _Read) -> None:
+    def __init__(
+        self, reader: StoreReader, searches: SearchReader, actions: NumberedActions, visit: Visit, read: _SearchNow
+    ) -> None:
+        self._actions = actions
         self._reader, self._searches, self._visit, self._read = reader, searches, visit, read
         self._pulse: tuple[Any, ...] = ()
         self._numbers: list[int] = []
@@ -361,16 +366,9 @@ class _SearchView:
         self._grid.run_grid_method("setGridOption", "rowData", chosen)  # pyright: ignore[reportUnknownMemberType]
 
     async def _act(self, action: RunAction) -> None:
-        if not self._visit.may_act:  # buttons are only drawn for those who may, and that is not all that protects them
-            tell("Only the owner of the page may do that; this address is for readers.", is_good=False)
-            return
-        try:
-            outcome = await self._reader.read(lambda store: perform(store, action))
-        except StoreUnreadable as error:
-            tell(str(error), is_good=False)
-            return
-        tell(outcome.words, is_good=outcome.is_good)
-        if action.name == "delete" and outcome.is_good:
+        what = f"{action.name} {self._read.report.run.name}"
+        is_done = await carry_out(self._visit, self._reader, self._actions, what, lambda store: perform(store, action))
+        if action.name == "delete" and is_done:
             ui.navigate.to("/searches")
 
 

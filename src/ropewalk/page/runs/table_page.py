@@ -11,8 +11,9 @@ from nicegui import ui
 from starlette.requests import Request
 
 from ropewalk.escaping import escaped
+from ropewalk.page.actions import NumberedActions
 from ropewalk.page.frame import Visit
-from ropewalk.page.runs.notices import runs_frame, show_unreadable, tell
+from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable, tell
 from ropewalk.page.runs.row_selection import CONFIG
 from ropewalk.page.runs.run_table import RunColumn, RunTable
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
@@ -40,12 +41,13 @@ _WIDTHS = {
 }
 
 
-def add_table_page(reader: StoreReader, table: RunTable) -> None:
+def add_table_page(reader: StoreReader, table: RunTable, actions: NumberedActions) -> None:
     """Serve `/runs`.
 
     Args:
         reader: reads the store.
         table: its table of runs.
+        actions: numbers and logs what visitors do.
     """
 
     @ui.page("/runs", response_timeout=RESPONSE_S)
@@ -56,13 +58,16 @@ def add_table_page(reader: StoreReader, table: RunTable) -> None:
             except StoreUnreadable as error:
                 show_unreadable(error)
                 return
-            _TableView(reader, table, visit, request.query_params)
+            _TableView(reader, table, actions, visit, request.query_params)
 
 
 class _TableView:
     """The table of one browser tab."""
 
-    def __init__(self, reader: StoreReader, table: RunTable, visit: Visit, given: Mapping[str, str]) -> None:
+    def __init__(
+        self, reader: StoreReader, table: RunTable, actions: NumberedActions, visit: Visit, given: Mapping[str, str]
+    ) -> None:
+        self._actions, self._visit = actions, visit
         self._reader, self._table = reader, table
         self._shown = {name for name in given.get("columns", "").split(",") if name}
         self._columns = table.columns
@@ -213,9 +218,13 @@ class _TableView:
 
     async def _archive(self) -> None:
         if ids := await self._selected():
-            await self._apply(lambda store: [store.archive(id) for id in ids])
-            tell(f"{counted(len(ids), 'run')} archived; the switch “archived” shows them.")
-            await self._refresh()
+
+            def archive(store: RunStore) -> str:
+                for id in ids:
+                    store.archive(id)
+                return f"{counted(len(ids), 'run')} archived; the switch “archived” shows them"
+
+            await self._change(f"archive {counted(len(ids), 'run')}", archive)
 
     async def _label(self) -> None:
         ids = await self._selected()
@@ -230,19 +239,20 @@ class _TableView:
                 dialog.close()
                 if text:
                     given = LabelsAre([text]) if added else LabelsAre([], [text])
-                    await self._apply(lambda store: store.apply([RunRecord(id, given) for id in ids]))
-                    tell(f"{counted(len(ids), 'run')} {'labelled' if added else 'no longer labelled'} {text!r}")
-                    await self._refresh()
+
+                    def label(store: RunStore) -> str:
+                        store.apply([RunRecord(id, given) for id in ids])
+                        return f"{counted(len(ids), 'run')} {'labelled' if added else 'no longer labelled'} {text!r}"
+
+                    await self._change(f"label {counted(len(ids), 'run')} {text!r}", label)
 
             with ui.row():
                 ui.button("Add", on_click=lambda: change(True)).props("dense no-caps")
                 ui.button("Remove", on_click=lambda: change(False)).props("dense flat no-caps")
 
-    async def _apply(self, change: Callable[[RunStore], object]) -> None:
-        try:
-            await self._reader.read(change)
-        except StoreUnreadable as error:
-            tell(str(error), is_good=False)
+    async def _change(self, what: str, change: Callable[[RunStore], str]) -> None:
+        await carry_out(self._visit, self._reader, self._actions, what, change)
+        await self._refresh()
 
 
 def _sorts(text: str) -> dict[str, tuple[str, int]]:
