@@ -17,6 +17,7 @@ import logging
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from ropewalk.control.view import View
 from ropewalk.errors import LinkClosed
 from ropewalk.transport.credentials import AllowList, Credentials
 from ropewalk.transport.link import Codec, Link, Received
-from ropewalk.transport.loop import Loop
+from ropewalk.transport.loop import Loop, Timer
 from ropewalk.transport.server import UnixListener
 
 logger = logging.getLogger(__name__)
@@ -174,6 +175,8 @@ class ControlServer:
         self._listener: UnixListener | None = None
         self._closed = threading.Event()
         self._closed.set()
+        self._is_wanted = True
+        self._opening: Timer | None = None
 
     def open(self) -> None:
         """Make the target reachable; from any thread.
@@ -184,6 +187,7 @@ class ControlServer:
         credentials = Credentials.create(self._run_id, ASKER)
         members = AllowList()
         members.admit(ASKER, credentials.secret)
+        _servers.watch(self)
         listener = UnixListener(self._loop, str(self._socket_path), self._run_id, members, CONTROL_CODEC, self._linked)
         self._listener = listener
         self._closed.clear()
@@ -203,6 +207,25 @@ class ControlServer:
             self.close()
             raise
 
+    def open_later(self, delay_s: float) -> None:
+        """Make the target reachable after a while, unless it is closed before; from any thread, which does not wait."""
+
+        def plan() -> None:
+            if self._is_wanted:
+                self._opening = self._loop.call_later(delay_s, self._open_late)
+
+        self._loop.call_soon(plan)
+
+    def close_soon(self) -> None:
+        """As `close`, without waiting; from any thread, or the loop's. May be called twice."""
+        self._is_wanted = False
+        if self._pid != os.getpid():
+            self.forget()
+        elif self._loop.ended.is_set():
+            self._close_here()
+        else:
+            self._loop.call_soon(self._close_here)
+
     def close(self) -> None:
         """Tell the clients that asked for a stop how it ended, and withdraw the announcement.
 
@@ -211,25 +234,33 @@ class ControlServer:
         if self._pid != os.getpid():
             self.forget()
             return
-        with self._lock:
-            listener, self._listener = self._listener, None
+        listener = self._withdraw()
         if listener is None:
             self._closed.wait(_CLOSE_S)  # another thread may be closing, and the caller is about to stop the loop
             return
-        with contextlib.suppress(OSError):
-            os.unlink(self.file)
         deadline = time.monotonic() + _CLOSE_S
+        self._tell_stoppers()
+        self._on_loop(listener.close, deadline)
+        while any(link.unsent_bytes for link in self._open_links()) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        self._on_loop(lambda: [self._loop.remove_link(link) for link in self._open_links()], deadline)
+        self._closed.set()
+
+    def _withdraw(self) -> UnixListener | None:
+        with self._lock:
+            listener, self._listener = self._listener, None
+        if listener:
+            with contextlib.suppress(OSError):
+                os.unlink(self.file)
+        return listener
+
+    def _tell_stoppers(self) -> None:
         with self._lock:
             stoppers, self._stoppers = self._stoppers, []
         if stoppers:
             last = self._work_out(Look())
             for link in stoppers:
                 _say(link, last)
-        self._on_loop(listener.close, deadline)
-        while any(link.unsent_bytes for link in self._open_links()) and time.monotonic() < deadline:
-            time.sleep(0.005)
-        self._on_loop(lambda: [self._loop.remove_link(link) for link in self._open_links()], deadline)
-        self._closed.set()
 
     def forget(self) -> None:
         """In a forked child: close the copies of descriptors; the target stays with the parent."""
@@ -252,6 +283,26 @@ class ControlServer:
             return [link for link in self._links if not link.closed]
 
     # On the loop
+
+    def _open_late(self) -> None:
+        self._opening = None
+        if self._is_wanted:
+            try:
+                self.open()
+            except OSError as error:
+                logger.warning("%s is not shown by ropewalk ps and the page: %s", self._target.name, error)
+
+    def _close_here(self) -> None:
+        if self._opening:
+            self._opening.cancel()
+            self._opening = None
+        listener = self._withdraw()
+        if listener:
+            self._tell_stoppers()
+            listener.close()
+            for link in self._open_links():
+                self._loop.remove_link(link)
+            self._closed.set()
 
     def _linked(self, _: str, link: Link) -> None:
         with self._lock:
@@ -313,6 +364,27 @@ class ControlServer:
         except Exception as error:  # any exception of the target is sent to the client; the log has its traceback
             logger.info("a question to %s failed", self._target.name, exc_info=True)
             return ControlProblem(f"{type(error).__name__}: {error}")
+
+
+class _Servers:
+    """The servers that are open: a forked child must not keep their sockets, at which nobody would answer."""
+
+    def __init__(self) -> None:
+        self._servers: weakref.WeakSet[ControlServer] = weakref.WeakSet()
+        self._hooked = False
+
+    def watch(self, server: ControlServer) -> None:
+        if not self._hooked:
+            self._hooked = True
+            os.register_at_fork(after_in_child=self._forget)
+        self._servers.add(server)
+
+    def _forget(self) -> None:
+        for server in list(self._servers):
+            server.forget()
+
+
+_servers = _Servers()
 
 
 def _say(link: Link, answer: Answer) -> None:

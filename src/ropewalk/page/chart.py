@@ -51,6 +51,11 @@ class Chart:
         options.update(option)
         self.element.update()
 
+    def keep(self, option: Option) -> None:
+        """Keep an option to save it; its maker sends it to the browser, since it is large and changes in parts."""
+        self._shown = option or None
+        self._nothing.set_visibility(not option)
+
     def _save_png(self) -> None:
         name = json.dumps(f"{self._title}.png").replace("<", "\\u003c")
         ui.run_javascript(

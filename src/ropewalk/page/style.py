@@ -112,6 +112,11 @@ _STATES = {
 }  # fmt: skip
 
 
+def state_group(state: str) -> str:
+    """Return which colour a state has: "good", "warn", "bad", or "muted" for states without one."""
+    return _STATES.get(state, "muted")
+
+
 def state_color(state: str, style: Style) -> str:
     """Return the colour of a state; grey for states without one."""
-    return str(getattr(style, _STATES.get(state, "muted")))
+    return str(getattr(style, state_group(state)))

@@ -149,6 +149,10 @@ class Watcher:
         with self._lock:
             return self._seen.get(id)
 
+    def age_s(self, seen: Seen) -> float:
+        """Return the seconds since a thing was seen."""
+        return max(0.0, self._clock() - seen.seen_at)
+
     def start(self) -> None:
         """Begin."""
         self._thread = threading.Thread(target=self._run, name="ropewalk-watcher", daemon=True)

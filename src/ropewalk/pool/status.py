@@ -33,6 +33,18 @@ class WorkerStatus:
     memory_bytes: int
     """Resident memory, in bytes, as measured about once a second."""
     cpu_s: float
+    doing: str = ""
+    """The function of that task, with its index in a map."""
+    doing_s: float = 0.0
+    """Seconds since the worker began it, as far as the launcher knows."""
+    expected_s: float | None = None
+    """Seconds that tasks of that function take on average; None if that is not known."""
+    num_waiting: int = 0
+    """Number of tasks that were sent ahead and wait for that one."""
+    uptime_s: float = 0.0
+    """Seconds since the worker has connected."""
+    silent_s: float = 0.0
+    """Seconds since its use of memory was measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 
 from ropewalk.calls.caller import LAST_WORDS_S, Caller
 from ropewalk.calls.client import Client
+from ropewalk.control.process_stacks import of_processes
 from ropewalk.control.server import ControlServer
 from ropewalk.control.target import ControlTarget, new_id
 from ropewalk.control.view import Kind, View
 from ropewalk.errors import PoolClosed, ProgramStopped
-from ropewalk.program import reporting, stacks, viewing
+from ropewalk.program import reporting, stacks
 from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.directory import DirectoryView
@@ -37,6 +38,7 @@ from ropewalk.program.node import NodeSpec
 from ropewalk.program.observing import StatusRows
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.status import ProgramStatus
+from ropewalk.program.viewing import ProgramViewer
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.frames import Part
@@ -72,6 +74,7 @@ class RunningProgram(ControlTarget):
         self._view = DirectoryView(self._subscribe, self._before_waiting)
         self._conductor = Conductor(name, specs, packed, self._view, self._end_soon, watched)
         self._rows = StatusRows(self._conductor, watched)
+        self._viewer = ProgramViewer(self._conductor, specs, self.id)
         self._started = time.time()
         self._over = threading.Event()
         self._questions = itertools.count(NOBODY_WAITS + 1)
@@ -85,10 +88,15 @@ class RunningProgram(ControlTarget):
         self._untold = UntoldFailure(self._launched)
         self._is_ending = False  # changed under the lock, so that no caller is made that would never be closed
 
-    def begin(self, hosting: Hosting) -> None:
-        """Start everything; called once."""
+    def begin(self, hosting: Hosting, shown_as: ControlTarget | None = None) -> None:
+        """Start everything; called once.
+
+        Args:
+            hosting: where its nodes run.
+            shown_as: what other terminals and the page see in its place; None: itself.
+        """
         self._hosting = hosting
-        self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, self)
+        self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, shown_as or self)
         self._control.open()
         atexit.unregister(_stop_all)
         atexit.register(_stop_all)  # registered after the session's handler, and so called before it
@@ -259,7 +267,7 @@ class RunningProgram(ControlTarget):
         Args:
             panels: names of the pictures whose data is wanted; see `ropewalk.control.view.Observable`.
         """
-        return viewing.program_view(self.status(), self.id)
+        return self._viewer.view(self.status(), panels or ())
 
     def act(self, action: str, process: str) -> str:
         """Kill or restart a replica, as `kill` and `restart` do.
@@ -287,9 +295,8 @@ class RunningProgram(ControlTarget):
         if action != "kill":
             raise ValueError(f"a replica can be asked to kill or restart, not to {action!r}")
         if not self._kill(unit, int(number)):
-            raise ValueError(
-                f"{process} has no process now that could be killed; the program runs in {self._hosting.mode}"
-            )
+            why = "its program runs as threads" if self._hosting.shares_host else "it does not run now"
+            raise ValueError(f"{process} has no process that could be killed: {why}")
         return f"{process} is killed; its restart rule decides whether it starts again"
 
     def status(self) -> ProgramStatus:
@@ -364,9 +371,7 @@ class RunningProgram(ControlTarget):
             for label, path in self.log_files().items()
             if label in live and node in (None, label, label.rpartition(".")[0])
         }
-        return stacks.of_processes(
-            files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s
-        )
+        return of_processes(files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s)
 
     # The end of the script
 
@@ -396,9 +401,9 @@ class RunningProgram(ControlTarget):
         """The host of a unit is about to be taken away."""
         self._conductor.leaving(name, why)
 
-    def happened(self, text: str) -> None:
+    def happened(self, text: str, kind: str = "") -> None:
         """Something happened that a user should know."""
-        self._conductor.happened(text)
+        self._conductor.happened(text, kind)
 
     def lost(self, error: Exception) -> None:
         """No more units can be started."""

@@ -8,9 +8,33 @@ PICTURE = Picture("loss", "Loss", losses)
 from __future__ import annotations
 
 from ropewalk.page.picture import Picture
-from ropewalk.page.pictures import task_counts
+from ropewalk.page.pictures import (
+    exchange,
+    graph,
+    links,
+    losses,
+    memory,
+    pipeline,
+    snapshots,
+    stream,
+    task_counts,
+    timeline,
+    versions,
+)
 
-PICTURES: tuple[Picture, ...] = (task_counts.PICTURE,)
+PICTURES: tuple[Picture, ...] = (
+    graph.PICTURE,
+    task_counts.PICTURE,
+    stream.PICTURE,
+    timeline.PICTURE,
+    pipeline.PICTURE,
+    losses.PICTURE,
+    memory.PICTURE,
+    versions.PICTURE,
+    links.PICTURE,
+    exchange.PICTURE,
+    snapshots.PICTURE,
+)
 """All, in the order in which a page shows them."""
 
 

@@ -148,6 +148,10 @@ class History:
         self._scores.append(score)
         return len(self._scores) - 1
 
+    def member(self, place: int) -> int:
+        """Return the member of the interval at an index of the history."""
+        return self._counts[place][_COUNTS.index("member")]
+
     def stretch(self, place: int) -> TrainedInterval:
         """Return the interval at an index of the history."""
         member, number, steps, length, trained, _, setting = self._counts[place]

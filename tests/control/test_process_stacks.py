@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ropewalk.program import stacks
-from ropewalk.program.stacks import is_whole, of_processes, parse
+from ropewalk.control import process_stacks as stacks
+from ropewalk.control.process_stacks import is_whole, of_processes, parse
 
 DUMP = """\
 Thread 0x00007f66dd0526c0 (most recent call first):
