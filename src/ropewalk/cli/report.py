@@ -6,15 +6,17 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ropewalk.cli.choosing import NotChosen, choose, running_launchers, telling_failures
-from ropewalk.cli.runs_options import opened
 from ropewalk.control.launchers import Launcher
-from ropewalk.errors import RunNotFound
+from ropewalk.errors import FileNotTrusted, RunNotFound, StoreError, StoreMissing
 from ropewalk.escaping import escaped, escaped_lines
+
+if TYPE_CHECKING:  # pictures and stores are imported where they are needed
+    from ropewalk.page.report_document import ReportDocument
 
 _MOST_LOOKS = 5
 """Looks at a launcher that is slow to answer."""
@@ -39,6 +41,7 @@ def report(
     Exit code 2 if nothing is called so, 1 if the file cannot be made.
     """
     from ropewalk.page.echarts_script import EChartsUnknown, echarts_script
+    from ropewalk.page.report import WrittenReport
 
     try:
         echarts = echarts_script()
@@ -50,14 +53,13 @@ def report(
         except NotChosen as error:
             launcher, missing = None, str(error)
         document = _of_launcher(launcher, record_s) if launcher else _of_run(what, store, missing)
-        from ropewalk.page.report import WrittenReport
-
         file = output or Path(f"{_file_name(document.name)}-report.html")
         WrittenReport(file, echarts, lambda: document, None).write()
     typer.echo(json.dumps({"file": str(file)}) if as_json else escaped(str(file)))
 
 
-def _of_launcher(launcher: Launcher, record_s: float):
+def _of_launcher(launcher: Launcher, record_s: float) -> ReportDocument:
+    """Return the report of what runs, having recorded it."""
     from ropewalk.page.report import ViewRecorder
     from ropewalk.page.source import Launchers
 
@@ -74,16 +76,18 @@ def _of_launcher(launcher: Launcher, record_s: float):
         return recorder.document()
 
 
-def _of_run(ref: str, store: str | None, missing: str):
+def _of_run(ref: str, store: str | None, missing: str) -> ReportDocument:
     """Return the report of a run of the store; if there is none, say what else was not found."""
     try:
-        with opened(store) as runs:
-            found = runs.run(ref)
-    except RunNotFound as error:
-        raise _failed(f"{missing}\nand no run: {error}", 2) from None
-    from ropewalk.page.run_report import run_document
+        from ropewalk.page.run_report import run_document
 
-    return run_document(found.id, store)
+        return run_document(ref, store)
+    except (RunNotFound, StoreMissing) as error:
+        raise _failed(f"{missing}\n{error}", 2) from None
+    except ModuleNotFoundError as error:
+        raise _failed(f"{missing}\nruns of a store need {error.name}: pip install 'ropewalk[tracking]'", 2) from None
+    except (StoreError, FileNotTrusted) as error:
+        raise _failed(str(error), 1) from None
 
 
 def _file_name(name: str) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 _INSTALL = "a report has the pictures of ECharts, which come with NiceGUI: pip install 'ropewalk[page]'"
 _NAME = r"[A-Za-z0-9_$]+"
-_IMPORT = re.compile(rf'^import\{{(?P<names>[^}}]*)\}}from"\./(?P<file>[\w.-]+\.js)"')
+_IMPORT = re.compile(r'^import\{(?P<names>[^}]*)\}from"\./(?P<file>[\w.-]+\.js)"')
 _EXPORT = re.compile(r"export\{(?P<names>[^{}]*)\};?\s*(//# sourceMappingURL=[^\n]*)?\s*$")
 
 

@@ -1,11 +1,11 @@
 """`rw.report`: one HTML file that shows what runs, or a run of the store, without a server and without a network.
 
-    rw.report("run.html", program)                  now
-    with rw.report("block.html", pool): ...         at the end of the block, with what was recorded in it
-    rw.report("run.html", "brisk-otter")            a run or a search of the store
+rw.report("run.html", program)                  now
+with rw.report("block.html", pool): ...         at the end of the block, with what was recorded in it
+rw.report("run.html", "brisk-otter")            a run or a search of the store
 
-    pool ── view, once a second ──▶ Watcher ──▶ Seen ──▶ ReportDocument ──▶ file
-    store ──────────────────────────────────────────────▶
+pool ── view, once a second ──▶ Watcher ──▶ Seen ──▶ ReportDocument ──▶ file
+store ──────────────────────────────────────────────▶
 """
 
 from __future__ import annotations

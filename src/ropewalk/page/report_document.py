@@ -177,7 +177,7 @@ def _drawn(chart: ReportChart) -> _DrawnChart:
     return _DrawnChart(chart, light, differences(light, dark))
 
 
-def differences(old: object, new: object) -> list[Any] | None:
+def differences(old: Any, new: Any) -> list[Any] | None:
     """Return what makes one value of JSON from another: most of two options is data, and the same.
 
     Returns:
@@ -196,16 +196,13 @@ def differences(old: object, new: object) -> list[Any] | None:
         if len(first) == len(second):
             pairs = enumerate(zip(first, second, strict=True))
             return _changes((index, differences(*pair)) for index, pair in pairs)
-    return None if _is_same(old, new) else ["=", new]
+    is_same = old == new or (old != old and new != new)  # NaN is the same as NaN
+    return None if is_same else ["=", new]
 
 
 def _changes(found: Iterator[tuple[str | int, list[Any] | None]]) -> list[Any] | None:
     changed = {key: one for key, one in found if one is not None}
     return ["+", changed] if changed else None
-
-
-def _is_same(old: object, new: object) -> bool:
-    return old == new or (old != old and new != new)
 
 
 def _part_html(part: _DrawnChart | ReportTable | ReportText) -> Iterator[str]:
@@ -225,7 +222,8 @@ def _chart_html(one: _DrawnChart) -> str:
     save = '<button type="button" class="save" title="save as PNG">PNG</button>'
     return (
         f'<section class="{"wide" if chart.wide else "narrow"}"><h2>{html_text(chart.title)}{help}{save}</h2>'
-        f'<div class="chart" style="height:{int(chart.height)}px" data-name="{html_text(chart.title)}"></div></section>\n'
+        f'<div class="chart" style="height:{int(chart.height)}px" data-name="{html_text(chart.title)}"></div>'
+        "</section>\n"
     )
 
 

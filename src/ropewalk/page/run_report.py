@@ -169,7 +169,7 @@ def _children(report: RunReport) -> ReportTable:
 
 
 def _facts(report: RunReport) -> list[Part]:
-    """Return what is known of code, host and packages; long texts, such as the differences to a commit, by themselves."""
+    """Return what is known of code, host and packages; texts of several lines, such as a difference, by themselves."""
     flat = {name: str(value) for name, value in flattened(report.facts).items()}
     long = {name: text for name, text in flat.items() if "\n" in text.strip()}
     rows = [(name, text) for name, text in flat.items() if name not in long]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ropewalk.control.view import EventView, ProcessView
@@ -16,6 +16,8 @@ from ropewalk.page.style import Option, Style
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.version import VERSION
+
+_Drawing = Callable[[Mapping[str, Any], Style], Option]
 
 _STREAM = "stream"
 _PROCESS_HEAD = (
@@ -66,31 +68,28 @@ def _charts(seen: Seen, recorded: tuple[float, float] | None) -> list[ReportChar
         data = seen.panels.get(picture.panel)
         if data is None:
             continue
-        make = picture.option
-        if picture.panel == _STREAM:
-            make = _whole_stream(recorded)
-        charts.append(ReportChart(picture.title, _with(make, data), picture.height, picture.help, picture.wide))
+        draw = _whole_stream(recorded) if picture.panel == _STREAM else picture.option
+        charts.append(ReportChart(picture.title, _with(draw, data), picture.height, picture.help, picture.wide))
     return charts
 
 
-def _with(make: Any, data: Mapping[str, Any]) -> Any:
-    return lambda style: make(data, style)
+def _with(draw: _Drawing, data: Mapping[str, Any]) -> Callable[[Style], Option]:
+    return lambda style: draw(data, style)
 
 
-def _whole_stream(recorded: tuple[float, float] | None) -> Any:
+def _whole_stream(recorded: tuple[float, float] | None) -> _Drawing:
     """Return what draws a task stream from its first task on, or the part of a block; a page shows the last seconds."""
 
     def option(data: Mapping[str, Any], style: Style) -> Option:
-        tasks = data.get("tasks", ())
-        if not tasks and not data.get("running"):
+        first_s = recorded[0] if recorded else 0.0
+        tasks = [task for task in data.get("tasks", ()) if float(task[3]) >= first_s]
+        running = list(data.get("running", ()))
+        if not tasks and not running:
             return {}
-        times = [float(task[2]) for task in (*tasks, *data.get("running", ()))]
+        begin = min(float(task[2]) for task in (*tasks, *running))
         end = float(data.get("now") or max(float(task[3]) for task in tasks))
-        begin = min(times)
-        if recorded is not None:
-            begin, end = max(begin, recorded[0]), min(end, recorded[1])
         margin_s = 0.01 * max(end - begin, 1e-3)
-        return Stream(begin - margin_s, end + margin_s).option(data, style)
+        return Stream(begin - margin_s, end + margin_s).option({**data, "tasks": tasks}, style)
 
     return option
 
