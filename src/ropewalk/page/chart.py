@@ -77,10 +77,10 @@ def as_csv(option: Mapping[str, Any]) -> str:
         for point in cast("Sequence[Any]", series.get("data", series.get("nodes", ()))):
             value: Any = cast("Mapping[str, Any]", point).get("value", point) if isinstance(point, Mapping) else point
             values = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [value]
-            writer.writerow([_cell(series.get("name", "")), *map(_cell, values)])
+            writer.writerow([safe_cell(series.get("name", "")), *map(safe_cell, values)])
     return lines.getvalue()
 
 
-def _cell(value: object) -> object:
+def safe_cell(value: object) -> object:
     """Return a cell that no spreadsheet takes for a formula (OWASP, CSV injection)."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

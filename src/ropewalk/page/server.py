@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ropewalk import settings
+from ropewalk import settings, tracking
 from ropewalk.control.left_folders import claimed_folder
 from ropewalk.page.actions import Actor
 from ropewalk.page.gate import Access, Gate, Role
@@ -110,11 +110,13 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     from nicegui import ui
 
     from ropewalk.page.now import add_now_page
+    from ropewalk.page.runs import add_runs_pages
     from ropewalk.page.thing import add_thing_page
 
     watcher = Watcher(source)
     add_now_page(watcher)
     add_thing_page(watcher, actor)
+    reader = add_runs_pages(lambda: tracking.open_store(options.store or None, create=False))
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     ui.run_with(  # pyright: ignore[reportUnknownMemberType]
         app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
@@ -145,6 +147,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
         PageServer(config).run(sockets=[listener])
     finally:
         watcher.close()
+        reader.close()
 
 
 def _bound(config: uvicorn.Config, *, or_any: bool) -> Any:
