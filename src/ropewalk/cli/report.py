@@ -54,7 +54,10 @@ def report(
             launcher, missing = None, str(error)
         document = _of_launcher(launcher, record_s) if launcher else _of_run(what, store, missing)
         file = output or Path(f"{_file_name(document.name)}-report.html")
-        WrittenReport(file, echarts, lambda: document, None).write()
+        try:
+            WrittenReport(file, echarts, lambda: document, None).write()
+        except OSError as error:
+            raise _failed(f"{file} cannot be written: {error}", 1) from None
     typer.echo(json.dumps({"file": str(file)}) if as_json else escaped(str(file)))
 
 

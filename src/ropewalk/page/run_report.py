@@ -10,11 +10,9 @@ from typing import Any
 from ropewalk.html_table import Cell, StateCell
 from ropewalk.page.pictures.curves import curves
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
-from ropewalk.page.search_report import search_charts, trial_table
 from ropewalk.page.style import Option, Style
 from ropewalk.page.view_report import made_at, moment
 from ropewalk.quantities import shown_duration, shown_size
-from ropewalk.search.loading import load_results
 from ropewalk.tracking.records import SYSTEM, TRAINING
 from ropewalk.tracking.run_reports import RunReport, flattened
 from ropewalk.tracking.store.opening import open_store
@@ -25,6 +23,8 @@ _MOST_POINTS = 1500
 """Of a curve: more than twice the pixels that it has."""
 _MOST_CHARTS = 48
 _MOST_CHILDREN = 500
+_DECISION = "decision"
+"""Kind of the events that are lines of the book of a search; the table of its trials has what they led to."""
 _ENDED = frozenset({"done", "failed", "stopped"})
 
 Part = ReportChart | ReportTable | ReportText
@@ -49,8 +49,7 @@ def run_document(ref: str, where: str | Path | None = None, now: float | None = 
         charts, system = (_curve_charts(store, report, is_system=is_system) for is_system in (False, True))
     parts: list[Part] = []
     if run.kind == "search":
-        results = load_results(run.id, where)
-        parts += [*search_charts(results), trial_table(results)]
+        parts += _search_parts(run.id, where)
     parts += [*charts, *_tables(report), *system]
     labels = [("labels", ", ".join(run.labels))] if run.labels else []
     facts = [
@@ -59,6 +58,14 @@ def run_document(ref: str, where: str | Path | None = None, now: float | None = 
         ("attempts", str(len(report.attempts))), *labels,
     ]  # fmt: skip
     return ReportDocument(run.name, run.kind, run.state, facts, run.why, made_at(now), parts)
+
+
+def _search_parts(search: str, where: str | Path | None) -> list[Part]:
+    from ropewalk.page.search_report import search_charts, trial_table  # searches take 0.7 s to import, and runs do not
+    from ropewalk.search.loading import load_results
+
+    results = load_results(search, where)
+    return [*search_charts(results), trial_table(results)]
 
 
 def _lasted_s(run: RunRow, now: float) -> float:
@@ -152,7 +159,8 @@ def _artifacts(report: RunReport) -> ReportTable:
 
 
 def _events(report: RunReport) -> ReportTable:
-    rows = [(moment(one.time), one.kind, one.text) for one in reversed(report.events)]
+    told = [one for one in reversed(report.events) if one.kind != _DECISION]
+    rows = [(moment(one.time), one.kind, one.text) for one in told]
     return ReportTable("Events", ("time", "kind", "what happened"), rows, help="the latest first")
 
 
