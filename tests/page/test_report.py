@@ -11,7 +11,9 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.control.view import EventView, ProcessView, View
-from ropewalk.page.report import ViewRecorder, WrittenReport, report
+from ropewalk.page.report import ViewRecorder, WrittenReport, _TargetSource, report
+from ropewalk.page.report_document import ReportChart
+from ropewalk.page.style import Style
 from ropewalk.page.watcher import LookResult
 from tests.lab.browser import Browser
 from tests.lab.plugin import require_packages
@@ -90,6 +92,24 @@ def test_a_block_is_written_though_it_fails_or_closes_what_it_shows(tmp_path: Pa
         block()
     text = file.read_text()
     assert "ValueError: it was closed" in text and "1,234" in text
+
+
+def test_calls_per_second_are_told_from_one_look_to_the_next() -> None:
+    class Program(Target):
+        def view(self, panels: Mapping[str, int]) -> View:
+            self.asked.append(dict(panels))
+            at = START + len(self.asked)
+            nodes = [{"name": "replay", "calls_done": 50 * len(self.asked)}, {"name": "actor"}]
+            graph = {"nodes": nodes, "edges": [{"from": "actor", "to": "replay"}]}
+            shown = {"graph": graph} if "graph" in panels else {}
+            return View(kind="program", name="p", id="p", pid=1, state="running", started=START, at=at, panels=shown,
+                        offers=("graph",))  # fmt: skip
+
+    recorder = ViewRecorder(_TargetSource(Program()))
+    for _ in range(4):
+        recorder.look()
+    (chart,) = [part for part in recorder.document().parts if isinstance(part, ReportChart)]
+    assert "50/s" in str(chart.option(Style()))
 
 
 class _Source:
@@ -175,7 +195,7 @@ return Array.from(document.querySelectorAll(".chart")).map(function (place) {
 
 def test_every_chart_is_painted_and_no_text_acts(shown: Browser) -> None:
     painted = shown.script(_PAINTED)
-    assert len(painted) == 2 and min(painted) > 2000
+    assert len(painted) == 3 and min(painted) > 2000
     assert shown.script("return window.hacked") is None
     assert shown.script("return performance.getEntriesByType('resource').length") == 0
     assert shown.text.count("window.hacked=1") > 20

@@ -65,17 +65,24 @@ def test_events_are_listed_from_the_latest_on() -> None:
     assert rows[0][0] == ""  # nobody knows when it was
 
 
+def test_events_whose_time_is_known_are_on_a_time_line() -> None:
+    (chart,) = [part for part in view_document(seen(), START).parts if isinstance(part, ReportChart)]
+    option = chart.option(Style())
+    assert [series["name"] for series in option["series"]] == ["join"]
+    assert option["xAxis"]["min"] == START * 1e3
+
+
 def test_a_picture_of_each_panel_with_data_is_drawn_by_the_function_of_the_page() -> None:
     one = seen(offers=("tasks", "stream"))
     one.panels["tasks"] = {"queued": 1, "done": 5}
-    (chart,) = [part for part in view_document(one, START).parts if isinstance(part, ReportChart)]
+    chart, _ = [part for part in view_document(one, START).parts if isinstance(part, ReportChart)]
     assert chart.title == "Tasks"
     assert chart.option(Style())["series"][0]["data"] == [5]
 
 
 def bars_of(recorded: tuple[float, float] | None, *tasks: list[Any]) -> list[str]:
     """The tasks that the stream of a report shows, by their functions."""
-    one = seen(offers=("stream",))
+    one = seen(offers=("stream",), events=())
     one.panels["stream"] = {"now": START + 100, "tasks": list(tasks)}
     (chart,) = [part for part in view_document(one, START, recorded).parts if isinstance(part, ReportChart)]
     shown = chart.option(Style())

@@ -21,6 +21,7 @@ from typing import Any, Self, cast
 
 from ropewalk.atomic_files import replace_file
 from ropewalk.control.view import Observable
+from ropewalk.page.call_rates import CallRates
 from ropewalk.page.echarts_script import echarts_script
 from ropewalk.page.report_document import ReportDocument, report_html
 from ropewalk.page.view_report import view_document
@@ -28,6 +29,7 @@ from ropewalk.page.watcher import LookResult, Source, Watcher
 
 _CLIENT = "report"
 _LOOK_S = 1.0
+_GRAPH = "graph"
 
 
 class ViewRecorder:
@@ -45,6 +47,7 @@ class ViewRecorder:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._began: float | None = None
+        self._rates = CallRates()
 
     def look(self) -> bool:
         """Look once, at all panels that were offered before; returns whether there is a view."""
@@ -52,6 +55,8 @@ class ViewRecorder:
         seen = next((one for one in self._watcher.things() if self._id in ("", one.view.id)), None)
         if seen is not None:
             self._id = seen.view.id
+            if _GRAPH in seen.panels:
+                seen.panels[_GRAPH] = self._rates.add(seen.panels[_GRAPH], seen.view.at)
             self._watcher.want(_CLIENT, self._id, frozenset(seen.view.offers))
         return seen is not None
 

@@ -6,11 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ropewalk.control.view import EventView, ProcessView
+import msgspec
+
+from ropewalk.control.view import EventView, ProcessView, View
 from ropewalk.html_table import Cell, StateCell
 from ropewalk.page.facts import shown_facts
 from ropewalk.page.pictures import pictures_of
 from ropewalk.page.pictures.stream import Stream
+from ropewalk.page.pictures.timeline import PICTURE as TIMELINE
+from ropewalk.page.pictures.timeline import timeline
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
 from ropewalk.page.style import Option, Style
 from ropewalk.page.watcher import Seen
@@ -43,11 +47,9 @@ def view_document(seen: Seen, now: float, recorded: tuple[float, float] | None =
         ("launcher", f"pid {view.pid}"), *run, *progress, *block, *shown_facts(view.facts),
     ]  # fmt: skip
     state = "ended" if seen.gone and not view.has_ended else view.state
-    parts: list[ReportChart | ReportTable | ReportText] = [*_charts(seen, recorded)]
-    if view.processes:
-        parts.append(_processes(view.processes))
+    parts: list[ReportChart | ReportTable | ReportText] = [*_charts(seen, recorded), _processes(view.processes)]
     if view.events:
-        parts.append(_events(view.events))
+        parts += [_timeline(view), _events(view.events)]
     failure = "\n".join(filter(None, (view.last_failure, seen.problem)))
     return ReportDocument(view.name, view.kind, state, facts, failure, made_at(now), parts)
 
@@ -110,6 +112,11 @@ def _processes(processes: tuple[ProcessView, ...]) -> ReportTable:
         10: [one.uptime_s for one in processes],
     }
     return ReportTable("Processes", _PROCESS_HEAD, rows, frozenset({4, 5, 6, 7, 8, 9, 10, 11}), keys)
+
+
+def _timeline(view: View) -> ReportChart:
+    data = {"started": view.started, "at": view.at, "events": [msgspec.to_builtins(one) for one in view.events]}
+    return ReportChart("Time line", _with(timeline, data), TIMELINE.height, TIMELINE.help, wide=True)
 
 
 def _events(events: tuple[EventView, ...]) -> ReportTable:
