@@ -109,7 +109,7 @@ _RULES = """
 body { margin: 0 auto; padding: 12px 20px; max-width: 1800px; background: var(--page); color: var(--text);
   font: 14px/1.45 system-ui, sans-serif; }
 h1 { font-size: 20px; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 14px; margin: 0 0 4px; display: flex; gap: 10px; align-items: baseline; }
+h2 { font-size: 14px; margin: 0 0 4px; display: flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; }
 h2 span { font-weight: normal; color: var(--muted); font-size: 12px; }
 h2 .save { margin-left: auto; }
 button { font: inherit; font-size: 12px; color: var(--muted); background: none; border: 1px solid transparent;
