@@ -11,6 +11,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.control.view import EventView, ProcessView, View
+from ropewalk.errors import SearchFailed
 from ropewalk.page.report import ViewRecorder, WrittenReport, _TargetSource, report
 from ropewalk.page.report_document import ReportChart
 from ropewalk.page.style import Style
@@ -137,6 +138,26 @@ def test_what_has_no_report_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="not of 5"):
         report(tmp_path / "run.html", 5)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_is_reported_as_far_as_it_has_come_and_at_the_end_of_a_block(tmp_path: Path) -> None:
+    store, file = tmp_path / "runs.db", tmp_path / "run.html"
+    with rw.track("digits", name="brisk-otter", store=store, system=False) as run:
+        run.log(loss=0.125)
+        with rw.report(file, run, store=store):
+            assert "0.125" in file.read_text() and "0.0625" not in file.read_text()
+            run.log(loss=0.0625)
+    text = file.read_text()
+    assert "0.0625" in text and "brisk-otter" in text
+
+
+def test_a_search_that_has_not_run_says_so(tmp_path: Path) -> None:
+    class Search:
+        def results(self) -> object:
+            raise SearchFailed("it has not run yet")
+
+    with pytest.raises(SearchFailed, match="not run yet"):
+        report(tmp_path / "run.html", Search())
 
 
 def test_a_target_that_shows_nothing_raises_its_own_error(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ store ────────────────────────�
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -118,7 +117,7 @@ class WrittenReport:
     """
 
     def __init__(self, path: Path, echarts: str, document: Callable[[], ReportDocument], recorder: ViewRecorder | None):
-        self.path = path
+        self.path: Path = path
         self._echarts, self._document, self._recorder = echarts, document, recorder
 
     def __enter__(self) -> Self:
@@ -170,6 +169,7 @@ def report(path: str | os.PathLike[str], what: Any, *, store: str | Path | None 
         ModuleNotFoundError: NiceGUI, from which ECharts comes, is not installed; the message says how to install it.
         TypeError: `what` is nothing of which there are reports.
         RunNotFound: the store has no such run.
+        SearchFailed: the search has not run in this process.
         OSError: the file cannot be written.
     """
     echarts = echarts_script()
@@ -180,12 +180,22 @@ def report(path: str | os.PathLike[str], what: Any, *, store: str | Path | None 
         recorder.look()  # with the panels that the first look has told of
         written = WrittenReport(file, echarts, recorder.document, recorder)
     else:
-        ref = _run_of(what)
-        from ropewalk.page.run_report import run_document  # a store needs SQLAlchemy; what runs does not
-
-        written = WrittenReport(file, echarts, lambda: run_document(ref, store), None)
+        written = WrittenReport(file, echarts, _stored(what, store), None)
     written.write()
     return written
+
+
+def _stored(what: Any, store: str | Path | None) -> Callable[[], ReportDocument]:
+    """Return what reads the report of a run from the store."""
+    ref, flush = _run_of(what), getattr(what, "flush", None)
+    from ropewalk.page.run_report import run_document  # a store needs SQLAlchemy; what runs does not
+
+    def document() -> ReportDocument:
+        if callable(flush):  # of a run that goes on in this process
+            flush()
+        return run_document(ref, store)
+
+    return document
 
 
 def _run_of(what: Any) -> str:
@@ -195,8 +205,8 @@ def _run_of(what: Any) -> str:
     for name in ("id", "run"):  # of a run, and of the results of a search
         if isinstance(found := getattr(what, name, None), str) and found:
             return found
-    with contextlib.suppress(Exception):  # of a search that has not run, there is nothing
-        return _run_of(what.results())
+    if callable(results := getattr(what, "results", None)):  # of a search, which says so if it has not run
+        return _run_of(results())
     raise TypeError(
         "there are reports of pools, running programs, trainers and others that run, of runs and searches, and of ids "
         f"and names of runs, not of {what!r}"
