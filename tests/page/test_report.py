@@ -246,6 +246,27 @@ def test_a_click_on_a_heading_sorts_and_another_one_turns_the_order(shown: Brows
     assert column() == sorted(before, reverse=True)
 
 
+def test_charts_and_tables_are_saved_as_csv_without_formulas(shown: Browser) -> None:
+    shown.script(
+        """window.saved = {};
+        URL.createObjectURL = function (blob) {
+          blob.text().then(function (text) { window.saved[window.saving] = text; });
+          return "data:,";
+        };
+        document.querySelectorAll("td")[0].textContent = '=HYPERLINK("x")';"""
+    )
+
+    def saved(button: int) -> list[str]:
+        shown.script("window.saving = arguments[0]; document.querySelectorAll('.csv')[arguments[0]].click()", button)
+        return shown.until(lambda: shown.script("return window.saved[arguments[0]]", button), "the text").split("\r\n")
+
+    head, first, *_ = saved(0)
+    assert (head, first) == ("series,values", '"done 1,234",1234')
+    head, first, *_ = saved(2)
+    assert head.startswith("process,group,state,")
+    assert first.startswith('"\'=HYPERLINK(""x"")",')
+
+
 def test_charts_are_drawn_again_in_the_other_theme(shown: Browser) -> None:
     def themes() -> set[str]:
         return set(shown.script("return Array.from(document.querySelectorAll('.chart')).map(c => c.dataset.drawn)"))

@@ -219,7 +219,7 @@ def _part_html(part: _DrawnChart | ReportTable | ReportText) -> Iterator[str]:
 def _chart_html(one: _DrawnChart) -> str:
     chart = one.chart
     help = f"<span>{html_text(chart.help)}</span>" if chart.help else ""
-    save = '<button type="button" class="save" title="save as PNG">PNG</button>'
+    save = f'{_csv_button(chart.title)}<button type="button" class="png" title="save as PNG">PNG</button>'
     return (
         f'<section class="{"wide" if chart.wide else "narrow"}"><h2>{html_text(chart.title)}{help}{save}</h2>'
         f'<div class="chart" style="height:{int(chart.height)}px" data-name="{html_text(chart.title)}"></div>'
@@ -244,7 +244,8 @@ def _header(document: ReportDocument) -> Iterator[str]:
 
 def _table_html(table: ReportTable) -> Iterator[str]:
     help = f"<span>{html_text(table.help)}</span>" if table.help else ""
-    yield f'<section><h2>{html_text(table.title)}{help}</h2><div class="scroll"><table><thead><tr>'
+    yield f"<section><h2>{html_text(table.title)}{help}{_csv_button(table.title)}</h2>"
+    yield '<div class="scroll"><table><thead><tr>'
     for at, name in enumerate(table.head):
         yield f'<th{_right(table, at)} tabindex="0">{html_text(name)}</th>'
     yield "</tr></thead><tbody>\n"
@@ -252,6 +253,10 @@ def _table_html(table: ReportTable) -> Iterator[str]:
         cells = (_cell_html(table, number, at, cell) for at, cell in enumerate(row))
         yield f"<tr>{''.join(cells)}</tr>\n"
     yield "</tbody></table></div></section>\n"
+
+
+def _csv_button(title: str) -> str:
+    return f'<button type="button" class="csv" title="save as CSV" data-name="{html_text(title)}">CSV</button>'
 
 
 def _right(table: ReportTable, at: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ropewalk.page.style import Style
 
-REPORT_SCRIPT = """
+REPORT_SCRIPT = r"""
 (function () {
   "use strict";
   var root = document.documentElement;
@@ -39,14 +39,46 @@ REPORT_SCRIPT = """
   function drawAgain() {
     drawn.forEach(function (chart, at) { if (chart) draw(at); });
   }
-  function save(event) {
-    var place = event.target.closest("section").querySelector(".chart");
-    var chart = echarts.getInstanceByDom(place);
-    if (!chart) return;
+  function download(url, name) {
     var link = document.createElement("a");
-    link.href = chart.getDataURL({pixelRatio: 2, backgroundColor: getComputedStyle(root).getPropertyValue("--back")});
-    link.download = place.dataset.name + ".png";
+    link.href = url;
+    link.download = name;
     link.click();
+  }
+  function savePicture(event) {
+    var place = event.target.closest("section").querySelector(".chart");
+    var back = getComputedStyle(root).getPropertyValue("--back");
+    var chart = echarts.getInstanceByDom(place);
+    if (chart) download(chart.getDataURL({pixelRatio: 2, backgroundColor: back}), place.dataset.name + ".png");
+  }
+  function csvCell(value) {  // no spreadsheet takes it for a formula (OWASP, CSV injection)
+    var text = value === null || value === undefined ? "" : String(value);
+    if (typeof value === "string" && /^[=+@\t\r-]/.test(text)) text = "'" + text;
+    return /[",\n\r]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+  }
+  function chartRows(option) {
+    var rows = [["series", "values"]];
+    (option.series || []).forEach(function (series) {
+      (series.data || series.nodes || []).forEach(function (point) {
+        var isObject = point !== null && typeof point === "object" && !Array.isArray(point);
+        var value = !isObject ? point : "value" in point ? point.value : point.coords;
+        rows.push([series.name].concat(isObject && point.name ? [point.name] : [], [value].flat(3)));
+      });
+    });
+    return rows;
+  }
+  function tableRows(table) {
+    return Array.from(table.rows).map(function (row) {
+      return Array.from(row.cells).map(function (cell) { return cell.textContent; });
+    });
+  }
+  function saveCsv(event) {
+    var section = event.target.closest("section"), place = section.querySelector(".chart");
+    var rows = place ? chartRows(options[places.indexOf(place)].light) : tableRows(section.querySelector("table"));
+    var text = rows.map(function (row) { return row.map(csvCell).join(","); }).join("\r\n") + "\r\n";
+    var url = URL.createObjectURL(new Blob([text], {type: "text/csv"}));
+    download(url, event.target.dataset.name + ".csv");
+    setTimeout(function () { URL.revokeObjectURL(url); }, 60000);
   }
   function key(row, at) {
     var cell = row.cells[at];
@@ -76,7 +108,8 @@ REPORT_SCRIPT = """
     heading.addEventListener("click", sort);
     heading.addEventListener("keydown", sort);
   });
-  document.querySelectorAll(".save").forEach(function (button) { button.addEventListener("click", save); });
+  document.querySelectorAll(".png").forEach(function (button) { button.addEventListener("click", savePicture); });
+  document.querySelectorAll(".csv").forEach(function (button) { button.addEventListener("click", saveCsv); });
   document.getElementById("theme").addEventListener("click", function () {
     root.dataset.theme = isDark() ? "light" : "dark";
     drawAgain();
@@ -111,7 +144,7 @@ body { margin: 0 auto; padding: 12px 20px; max-width: 1800px; background: var(--
 h1 { font-size: 20px; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 14px; margin: 0 0 4px; display: flex; flex-wrap: wrap; gap: 2px 10px; align-items: baseline; }
 h2 span { font-weight: normal; color: var(--muted); font-size: 12px; }
-h2 .save { margin-left: auto; }
+h2 .csv { margin-left: auto; }
 button { font: inherit; font-size: 12px; color: var(--muted); background: none; border: 1px solid transparent;
   border-radius: 4px; padding: 0 6px; cursor: pointer; }
 button:hover { border-color: var(--line); }
