@@ -12,7 +12,7 @@ from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import EventView, ProcessView, View
 from ropewalk.html_table import Cell, StateCell
 from ropewalk.page.pictures import pictures_of
-from ropewalk.page.pictures.stream import Stream
+from ropewalk.page.pictures.stream import StreamWindow
 from ropewalk.page.pictures.timeline import PICTURE as TIMELINE
 from ropewalk.page.pictures.timeline import timeline
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
@@ -91,7 +91,7 @@ def _whole_stream(recorded: tuple[float, float] | None) -> _Drawing:
         begin = min(float(task[2]) for task in (*tasks, *running))
         end = float(data.get("now") or max(float(task[3]) for task in tasks))
         margin_s = 0.01 * max(end - begin, 1e-3)
-        return Stream(begin - margin_s, end + margin_s).option({**data, "tasks": tasks}, style)
+        return StreamWindow(begin - margin_s, end + margin_s).option({**data, "tasks": tasks}, style)
 
     return option
 
