@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
 """Seconds between looks at the clock and at requests from other terminals."""
+_MOST_EVENTS = 100
+"""Events between two such looks, however many there are."""
 GRACE_S = 10.0
 """Seconds that trials get to reach their next step and write a checkpoint, when a search is interrupted."""
 
@@ -139,18 +141,15 @@ class SearchRun:
         """
         while True:
             try:
-                with interrupts_deferred:
+                with interrupts_deferred:  # an event that was taken must not be lost
                     self._fill()
+                    self._take_events()
+                    self._look()
+                    self._show()
                     if not self._under_way:
                         self._note_held()
                         return
                 self._places.wait(_LOOK_S)
-                with interrupts_deferred:  # an event that was taken must not be lost
-                    event = self._places.next_event()
-                    if event is not None:
-                        self._take(event)
-                    self._look()
-                    self._show()
             except KeyboardInterrupt:
                 if self._kill_at is not None:
                     raise
@@ -172,6 +171,13 @@ class SearchRun:
             self.why_stopping = f"a user has paused trial {', '.join(str(trial.number) for trial in held)}"
 
     # --- what attempts say --------------------------------------------------------------------------------------------
+
+    def _take_events(self) -> None:
+        for _ in range(_MOST_EVENTS):
+            if (event := self._places.next_event()) is None:
+                return
+            self._take(event)
+            self._fill()  # a place that is free waits for nothing else
 
     def _take(self, event: AttemptEvent) -> None:
         attempt = self._under_way.get(event.trial)

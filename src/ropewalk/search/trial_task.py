@@ -17,12 +17,11 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.processes import bootstrap
 from ropewalk.processes.page import REQUEST
-from ropewalk.program.program import Program
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.space_text import described_distribution
 from ropewalk.search.suggesting import Suggestions
@@ -40,6 +39,14 @@ SUGGESTED = "suggested"
 _MOST_NAMES = 50
 _MOST_CAUSE = 20_000
 """Characters of a traceback that travel: its end."""
+
+
+@runtime_checkable
+class Launchable(Protocol):
+    """A `Program`, as an interface: its modules take a tenth of a second to import, for which no other trial waits."""
+
+    def launch(self) -> Any:
+        """Start it; the context manager that is returned has a method `wait`."""
 
 
 class Request(enum.IntEnum):
@@ -398,7 +405,7 @@ def _take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
     step = max(1.0, run.step, notes.step)
     if value is None:
         return
-    if isinstance(value, Program):
+    if isinstance(value, Launchable):
         with value.launch() as running:
             running.wait()
     elif isinstance(value, Mapping):
