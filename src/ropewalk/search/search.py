@@ -41,8 +41,9 @@ from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_run import SearchLimits, SearchRun
 from ropewalk.search.space import SearchSpace, nested
 from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
+from ropewalk.search.suggesting import Suggesting
 from ropewalk.search.trial_pool import TrialWorkers
-from ropewalk.search.trial_task import Suggesting, TrialTask
+from ropewalk.search.trial_task import TrialTask
 from ropewalk.tracking import records
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.facts import collect

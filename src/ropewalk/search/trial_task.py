@@ -17,14 +17,11 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.processes import bootstrap
 from ropewalk.processes.page import REQUEST
-from ropewalk.search.samplers.sampler import Observed, Sampler
-from ropewalk.search.space_text import described_distribution
-from ropewalk.search.suggesting import Suggestions
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Restored
 from ropewalk.tracking.current import set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
@@ -33,6 +30,9 @@ from ropewalk.tracking.kept_output import keeping_output
 from ropewalk.tracking.pipe_sink import sink_here
 from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, Metrics, Record, RecordSink
 from ropewalk.tracking.run import Run, RunIdentity, RunPaused, RunStopped
+
+if TYPE_CHECKING:  # samplers need numpy, for which a trial that does not need it would wait
+    from ropewalk.search.suggesting import Suggesting, Suggestions
 
 SUGGESTED = "suggested"
 """Kind of the event that a hyperparameter was asked for."""
@@ -67,34 +67,6 @@ class Request(enum.IntEnum):
     def asked(self) -> str:
         """The request as a run understands it."""
         return ("", PAUSE, STOP)[self]
-
-
-@dataclass(frozen=True, slots=True)
-class Suggesting:
-    """What chooses hyperparameters that a function asks for by `suggest_*`, in the process of the trial.
-
-    Attributes:
-        sampler: the sampler of the search.
-        trials: what the search knew when the attempt began.
-        known: all values of the trial by dotted name.
-        distributions: distributions of those that it has asked for in earlier attempts, by name.
-    """
-
-    sampler: Sampler
-    trials: tuple[Observed, ...]
-    known: Mapping[str, Any]
-    distributions: Mapping[str, Any]
-
-    def suggestions(self, number: int) -> Suggestions:
-        """Return the suggestions of a trial."""
-
-        def draw(name: str, distribution: Any) -> Any:
-            own = Observed(number, dict(made.values), None, 0.0, True, suggested=dict(made.distributions))
-            trials = [own if each.number == number else each for each in self.trials]
-            return self.sampler.suggest(number, name, distribution, trials)
-
-        made = Suggestions(draw, self.known, self.distributions)
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,20 +278,17 @@ class TrialRun(Run):
         value = ask(suggestions)
         if is_new:
             self.config.update({name: value})
-            data = {"values": {name: value}, "distributions": self._described([name])}
+            data = {"values": {name: value}, "distributions": suggestions.described([name])}
             self._put(EventHappened(SUGGESTED, f"{name} = {value}", time.time(), data))
         return value
 
     def suggested(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return all values that the function has asked for, and their distributions as data, by name."""
-        if self._suggestions is None:
+        suggestions = self._suggestions
+        if suggestions is None:
             return {}, {}
-        names = list(self._suggestions.distributions)
-        return {name: self._suggestions.values[name] for name in names}, self._described(names)
-
-    def _described(self, names: Sequence[str]) -> dict[str, Any]:
-        distributions = {} if self._suggestions is None else self._suggestions.distributions
-        return {name: described_distribution(distributions[name]) for name in names}
+        names = list(suggestions.distributions)
+        return {name: suggestions.values[name] for name in names}, suggestions.described(names)
 
 
 def work_on(
