@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from ropewalk.tracking.records import Metrics, RunRecord, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.store import RunStore
 from tests.search import functions
+from tests.search.named_hosts import session_of_named_hosts
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -222,6 +224,37 @@ def test_a_log_policy_labels_a_trial_and_forbids_a_retry(made: Callable[..., Sea
         assert store.run(results[0].run).labels == ("once",)
 
 
+BAD_HOST = LogPolicy(r"uncorrectable ECC", label="bad gpu", exclude_host=True)
+
+
+def test_a_log_policy_keeps_the_next_attempt_of_a_trial_off_a_host(
+    made: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = X | {"folder": str(tmp_path)}
+    with session_of_named_hosts(monkeypatch) as session:
+        found = made(functions.fails_on_its_first_host, space, trials=1, session=session, log_policies=[BAD_HOST]).run()
+    bad = (tmp_path / "bad").read_text()
+    assert (found[0].state, found[0].attempts, found[0].excluded_hosts) == ("done", 2, (bad,))
+    with open_store(tmp_path / "runs.db") as store:
+        first, second = store.attempts(found[0].run)
+        told = [event for event in store.events(found[0].run) if event.kind == "host excluded"]
+    assert first.host == bad != second.host
+    assert [event.data["host"] for event in told] == [bad]
+
+
+def test_a_trial_whose_every_host_is_excluded_is_given_up(made: Callable[..., Search], tmp_path: Path) -> None:
+    space = X | {"folder": str(tmp_path)}
+    found = made(functions.fails_on_its_first_host, space, trials=1, log_policies=[BAD_HOST]).run()
+    assert (found[0].state, found[0].attempts) == ("failed", 2)
+    assert f"a log policy keeps it off {platform.node()}, and no worker" in found[0].why
+    assert "uncorrectable ECC" in found[0].why
+
+
+def test_a_search_in_threads_has_no_hosts_to_exclude(made: Callable[..., Search]) -> None:
+    with pytest.raises(SearchInvalid, match="exclude_host=True needs trials in workers"):
+        made(functions.climb, trials_in="threads", log_policies=[BAD_HOST])
+
+
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +336,7 @@ from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.search import Search
 from ropewalk.search.search_claim import SearchClaim
 from tests.search import functions
+from tests.search.named_hosts import session_of_named_hosts
 
 if __name__ == "__main__":
     folder = sys.argv[1]

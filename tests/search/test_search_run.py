@@ -13,7 +13,8 @@ from ropewalk.search.book import Begin, SearchBook, TrialState
 from ropewalk.search.places import AttemptBegun, AttemptReported, AttemptReturned, Places
 from ropewalk.search.samplers.random import RandomSampler
 from ropewalk.search.schedulers import NoScheduler
-from ropewalk.search.search_run import GRACE_S, SearchLimits, SearchRequest, SearchRun
+from ropewalk.search.search_keeper import SearchRequest
+from ropewalk.search.search_run import GRACE_S, SearchLimits, SearchRun
 from ropewalk.search.space import SearchSpace
 from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
 from ropewalk.tracking.checkpoints import CheckpointPolicy

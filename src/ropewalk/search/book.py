@@ -91,6 +91,8 @@ class TrialFacts:
     """Why it has failed, or was stopped."""
     suggested: dict[str, Any] = field(default_factory=dict[str, Any])
     """Distributions of the hyperparameters that its function has asked for by `suggest_*`."""
+    excluded_hosts: list[str] = field(default_factory=list[str])
+    """Hosts on which it is not begun again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +310,11 @@ class SearchBook:
             return []
         return self._fail(facts, why, failure_class, retries)
 
+    def exclude_host(self, trial: int, host: str) -> None:
+        """A log policy keeps the next attempts of a trial off a host."""
+        if host not in self.trials[trial].excluded_hosts:
+            self._note(["exclude", trial, host])
+
     def _fail(self, facts: TrialFacts, why: str, failure_class: str, retries: Retries) -> list[Instruction]:
         self._note(["fail", facts.number, failure_class, why, retries.value])
         if facts.state is not TrialState.FAILED:
@@ -410,6 +417,8 @@ class SearchBook:
                 self.scheduler.ended(trial)
             case ["fail", int(trial), str(failure_class), str(why), str(retries)]:
                 self._count_failure(self.trials[trial], failure_class, why, Retries(retries))
+            case ["exclude", int(trial), str(host)]:
+                self.trials[trial].excluded_hosts.append(host)
             case ["exhausted"]:
                 self._is_exhausted = True
                 self.scheduler.exhausted()

@@ -35,6 +35,7 @@ class TrialResult:
         scores: the first metric by step, to be maximised.
         why: why it failed or was stopped; empty otherwise.
         folder: folder of its checkpoints and artifacts.
+        excluded_hosts: hosts on which log policies did not let it begin again.
     """
 
     number: int
@@ -49,6 +50,7 @@ class TrialResult:
     scores: Mapping[float, float]
     why: str
     folder: Path
+    excluded_hosts: tuple[str, ...] = ()
 
 
 class SearchResults(Sequence[TrialResult]):
@@ -152,6 +154,7 @@ class SearchResults(Sequence[TrialResult]):
                 **trial.values,
                 **{f"config.{name}": value for name, value in trial.hyperparameters.items()},
                 "why": trial.why,
+                "excluded_hosts": list(trial.excluded_hosts),
             }
             for trial in self
         ]
@@ -219,6 +222,7 @@ def _result(facts: TrialFacts, metrics: Sequence[str], run: str, folder: Path) -
         dict(facts.history),
         facts.why,
         folder / own,
+        tuple(facts.excluded_hosts),
     )
 
 

@@ -311,6 +311,11 @@ class Search:
             raise SearchInvalid(f"max_concurrent is 1 or more, not {self._max_concurrent}")
         if trials_in not in ("workers", "threads"):
             raise SearchInvalid(f'trials_in is "workers" or "threads", not {trials_in!r}')
+        if trials_in == "threads" and any(policy.exclude_host for policy in self._limits.log_policies):
+            raise SearchInvalid(
+                'a log policy with exclude_host=True needs trials in workers: with trials_in="threads", all run '
+                "in this process"
+            )
         if len(self.metrics) > 1 and not isinstance(self._scheduler, NoScheduler):
             raise SearchInvalid(
                 f"a scheduler compares trials by one metric, and there are {len(self.metrics)}: "
@@ -437,6 +442,7 @@ class Search:
             checkpoints=self._checkpoints,
             reported_step=facts.step,
             suggesting=suggesting,
+            excluded_hosts=tuple(facts.excluded_hosts),
         )
 
     def _config(self) -> dict[str, Any]:

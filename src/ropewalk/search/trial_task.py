@@ -15,7 +15,7 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
@@ -89,6 +89,7 @@ class TrialTask:
         checkpoints: which checkpoints are kept.
         reported_step: the last step whose report the search has; 0: none.
         suggesting: what chooses hyperparameters that the function asks for; None: they are all in the space.
+        excluded_hosts: hosts on which it is not begun.
     """
 
     trial: int
@@ -106,6 +107,7 @@ class TrialTask:
     checkpoints: CheckpointPolicy
     reported_step: float = 0.0
     suggesting: Suggesting | None = None
+    excluded_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class TrialOutcome:
         cause: a traceback.
         failure_class: what fails in the same way has the same one.
         suggested: values that the function has asked for, and their distributions as data, by name.
+        host: where it ran; empty in the launcher.
     """
 
     outcome: Literal["done", "paused", "stopped", "failed"]
@@ -129,6 +132,7 @@ class TrialOutcome:
     cause: str = ""
     failure_class: str = ""
     suggested: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
+    host: str = ""
 
 
 class ObjectiveNotes:
@@ -335,7 +339,8 @@ def work_in_worker(train: Callable[..., Any], task: TrialTask) -> TrialOutcome:
     """Run the function of a search for one attempt in a process that an agent has started."""
     sink, words = pipe_here(task.trial)
     with keeping_output(task.folder, task.attempt):
-        return work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
+        outcome = work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
+    return replace(outcome, host=bootstrap.current.host if bootstrap.current else "")
 
 
 def pipe_here(trial: int) -> tuple[RecordSink, Sequence[int]]:
