@@ -171,12 +171,12 @@ def test_what_a_killed_launcher_had_not_stored_is_reported_again_from_the_checkp
     with open_store(tmp_path / "runs.db") as store:  # as if the last lines had not been stored before it was killed
         lines = lines_of(store, whole.run)
     ends = [number for number, line in enumerate(lines) if line[:2] == ["report", whole.best.number]]
-    book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="cut")._book(lambda line: None)
+    book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="cut")._settings.book(lambda line: None)
     book.replay(lines[: ends[-1]])
     book.suspended()
     begin = book.begin_next()
     assert begin is not None and begin.trial == whole.best.number
-    task = search._task(begin, book, StoreKeeper(None, Nowhere(), whole.run, "p", "cut", tmp_path / "runs"))  # type: ignore[arg-type]
+    task = search._settings.task(begin, book, whole.run, tmp_path / "runs", 1)
     assert (task.budget, task.reported_step) == (3, 2)
     outcome = work_on(functions.climb, task, Nowhere(), lambda: Request.NOTHING)
     assert outcome.outcome == "paused" and outcome.reports == ((3.0, (whole.best.best,)),)
@@ -279,7 +279,7 @@ def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search],
     with open_store(tmp_path / "runs.db") as store:
         lines = lines_of(store, results.run)
     settings: dict[str, Any] = {"metrics": ["score"], "modes": ["max"], "max_trials": 6}
-    book = SearchBook(ASHA(R=9, eta=3), search._sampler, **settings)
+    book = SearchBook(ASHA(R=9, eta=3), search._settings.sampler, **settings)
     book.replay(lines)
     assert [(each.state.value, each.step, each.best) for each in book.trials] == [
         (each.state, each.step, each.best) for each in results
@@ -288,7 +288,7 @@ def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search],
     with pytest.raises(SearchInvalid, match="is a trial, and no search"):
         load_results(results[0].run, tmp_path / "runs.db")
     with pytest.raises(ValueError, match="cannot be repeated"):
-        SearchBook(NoScheduler(), search._sampler, **settings).replay(lines)
+        SearchBook(NoScheduler(), search._settings.sampler, **settings).replay(lines)
 
 
 # --- other terminals --------------------------------------------------------------------------------------------------
@@ -336,7 +336,6 @@ from ropewalk.population.hyperparameters import Uniform
 from ropewalk.search.search import Search
 from ropewalk.search.search_claim import SearchClaim
 from tests.search import functions
-from tests.search.named_hosts import session_of_named_hosts
 
 if __name__ == "__main__":
     folder = sys.argv[1]
@@ -506,7 +505,9 @@ def test_a_request_for_a_trial_of_an_earlier_launcher_is_answered(made: Callable
     first = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="asked", max_concurrent=1).run()
     with open_store(tmp_path / "runs.db") as store:
         keeper = StoreKeeper(store, Nowhere(), first.run, "asked", "asked", tmp_path)
-        book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="asked")._book(lambda line: None)
+        book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="asked")._settings.book(
+            lambda line: None
+        )
         book.replay(lines_of(store, first.run))
         paused = next(trial for trial in first if trial.state == "paused")
         number = store.request(paused.run, "stop")

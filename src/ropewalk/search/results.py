@@ -12,7 +12,8 @@ from typing import Any, overload
 from ropewalk.errors import SearchFailed
 from ropewalk.escaping import escaped
 from ropewalk.population.algorithms.pbt_history import PBTSchedule
-from ropewalk.search.book import Mode, SearchBook, TrialFacts
+from ropewalk.search.book import Mode, SearchBook
+from ropewalk.search.trial_facts import TrialFacts
 from ropewalk.text_table import text_table
 
 _SHOWN_TRIALS = 20

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ropewalk.search.book import TrialFacts
+from ropewalk.search.trial_facts import TrialFacts
 from ropewalk.search.trial_task import TrialTask
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from ropewalk.errors import SearchFailed
 from ropewalk.processes.interrupts import interrupts_deferred
-from ropewalk.search.book import Begin, Broken, Instruction, Retries, SearchBook, StopTrial, TrialFacts, TrialState
+from ropewalk.search.book import SearchBook
+from ropewalk.search.instructions import Begin, Broken, Instruction, StopTrial
 from ropewalk.search.places import (
     AttemptBegun,
     AttemptDied,
@@ -25,6 +26,7 @@ from ropewalk.search.places import (
     Places,
 )
 from ropewalk.search.search_keeper import SearchKeeper, SearchRequest
+from ropewalk.search.trial_facts import Retries, TrialFacts, TrialState
 from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask, last_line
 from ropewalk.tracking.log_policies import LogPolicy, findings
 

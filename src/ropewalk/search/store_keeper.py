@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import SearchInvalid, StoreError
-from ropewalk.search.book import Line, TrialFacts, TrialState
+from ropewalk.search.book import Line
 from ropewalk.search.results import run_of_trial
 from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_keeper import SearchRequest
+from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_task import TrialTask
 from ropewalk.tracking import records
 from ropewalk.tracking.facts import this_process
