@@ -221,3 +221,10 @@ def fails_on_its_first_host(run: Any, x: float, folder: str) -> float:
     if bad.read_text() == here:
         raise RuntimeError("CUDA error: uncorrectable ECC error")
     return x
+
+
+def asks(run: Any) -> float:
+    """Asks for what it needs, which depends on what it gets."""
+    kind = run.suggest_categorical("kind", ["line", "square"])
+    x = run.suggest_float("x", 0.5, 1.0)
+    return x ** (run.suggest_int("power", 2, 4) if kind == "square" else 1)

@@ -12,6 +12,7 @@ import shlex
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -22,6 +23,7 @@ from ropewalk.escaping import escaped
 from ropewalk.tracking.checkpoints import CheckpointFolder, shown_step
 from ropewalk.tracking.records import (
     DONE,
+    FAILED,
     RUNNING,
     STOPPED,
     AttemptEnded,
@@ -35,6 +37,8 @@ from ropewalk.tracking.store.rows import LOST, RequestRow, RunRow
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunStore
 
+TRIAL = "trial"
+"""Kind of the runs of trials; and the fact of a run that was forked from one, of whose search its function is."""
 _ANSWER_S = 5.0
 """Seconds within which an owner answers, which looks for requests every half second."""
 _LOOK_S = 0.1
@@ -100,6 +104,8 @@ def continue_(run: Ref, dry_run: _DryRun = False, trust_store: _Trust = False, s
                 f"checkpoint of it: ropewalk runs fork {row.id}",
                 2,
             )
+        if row.kind == TRIAL and _is_of_its_search(runs, row):
+            return
         launch = _launch(runs, row, Relaunch(continues=row.id), trust_store or dry_run, store)
     _become(launch, dry_run)
 
@@ -116,6 +122,9 @@ def fork(
 ) -> None:
     """Begin a new run from a checkpoint of another one, with other settings: run its command again, here.
 
+    The fork of a trial is a run of its own: the function of the search, without the scheduler. If the trial has no
+    checkpoint, it begins with the first step.
+
     Values are JSON, or text: --set lr=1e-4 --set model.layers=3 --set name=wide.
     """
     with opened(store) as runs:
@@ -123,7 +132,9 @@ def fork(
         relaunch = Relaunch(forks=row.id, fork_step=step, settings=parse_settings(settings or []))
         relaunch.configure(row.config)
         there = [one.step for one in CheckpointFolder(Path(row.folder) / "checkpoints").saved()]
-        if not there or (step is not None and step not in there):
+        if row.kind == TRIAL and not there and step is None:
+            typer.echo(f"{escaped(row.name)} has no checkpoint: its fork begins with the first step", err=True)
+        elif not there or (step is not None and step not in there):
             known = ", ".join(map(shown_step, there)) or "none"
             asked = "" if step is None else f" of step {shown_step(step)}"
             raise failure(f"run {row.name} ({row.id}) has no checkpoint{asked}; it has {known}", 2)
@@ -163,6 +174,30 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
         except ValueError:
             found[name] = value
     return found
+
+
+def _is_of_its_search(store: RunStore, trial: RunRow) -> bool:
+    """Whether it is the search that goes on with a trial, which was asked to, and not the trial by itself.
+
+    Raises:
+        typer.Exit: the search does not do so now.
+    """
+    search = store.run(trial.parent)
+    if trial.state in (STOPPED, FAILED) or search.state in (DONE, FAILED):
+        return False  # its search never begins it again
+    if search.state != RUNNING:
+        raise failure(
+            f"trial {trial.name} ({trial.id}) is {trial.state}, and its search {search.name} ({search.id}), which goes "
+            f"on with it, is {search.state}: ropewalk runs continue {search.id}. Or, by itself: "
+            f"ropewalk runs fork {trial.id}",
+            2,
+        )
+    answered = _answer(store, store.request(trial.id, "continue"), _ANSWER_S)
+    words = f"its search {search.id} does not answer" if answered is None else answered.answer
+    typer.echo(f"{escaped(trial.name)}: {escaped(words)}", err=True)
+    if answered is None or not answered.ok:
+        raise typer.Exit(1)
+    return True
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -263,12 +298,20 @@ def _launch(
             f"can write it would choose what runs here: look at it with --dry-run, and trust it with --trust-store",
             2,
         )
-    if row.kind == "trial":
-        raise failure(f"run {row.name} ({row.id}) is a trial of the search {row.parent}; run that again", 2)
     facts = store.facts(row.id)
+    if row.kind == TRIAL:  # its function is in what runs the search
+        relaunch, facts = replace(relaunch, trial=row.id), store.facts(row.parent)
+    elif facts.get(TRIAL):
+        relaunch = replace(relaunch, trial=str(facts[TRIAL]))
     command = list(map(str, cast("list[object]", facts.get("argv") or [])))
     if facts.get("is_notebook") or not command:
         names = " ".join(f"{name}={shlex.quote(value)}" for name, value in relaunch.to_environment().items())
+        if relaunch.trial:
+            raise failure(
+                f"the search of {row.name} ({row.id}) was run in a notebook, which has no command, so the function of "
+                f"the trial is not found; start a kernel with {names}, and run the cells up to the search",
+                2,
+            )
         raise failure(
             f"run {row.name} ({row.id}) is of a notebook, which has no command; start its kernel with {names}, and "
             f"run its cells",

@@ -21,10 +21,10 @@ from typing import Any, cast
 from ropewalk.errors import RopewalkError, WorkerLost
 from ropewalk.processes.notifier import Notifier
 from ropewalk.processes.record_relay import RecordBatch
+from ropewalk.search.objective_notes import ObjectiveNotes
 from ropewalk.search.trial_pool import TrialPool, TrialWorkers
 from ropewalk.search.trial_task import (
     SUGGESTED,
-    ObjectiveNotes,
     Request,
     TrialOutcome,
     TrialTask,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import secrets
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from ropewalk.search.arguments import objectives, places_here, sampler_of
 from ropewalk.search.book import Line, Mode, SearchBook
 from ropewalk.search.endings import state_after, words_at_the_end
 from ropewalk.search.instructions import Begin
+from ropewalk.search.lone_trial import run_alone
 from ropewalk.search.member_run import TrainMember
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
 from ropewalk.search.population_search import MemberPlaces, PopulationSearch
@@ -50,6 +52,7 @@ from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.facts import collect
 from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.log_policies import LogPolicy
+from ropewalk.tracking.relaunch import take_relaunch
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
@@ -205,8 +208,13 @@ class Search:
             SearchFailed: every trial fails in the same way before it has reported anything, or none logs the metric.
             SearchInvalid: an unfinished search of this name has other settings.
             StoreError: the store cannot be opened.
+            SystemExit: `ropewalk runs fork`, `continue` or `rerun` has run this command for one trial, which is done.
             KeyboardInterrupt: after Ctrl-C, when all trials have paused; the same command goes on.
         """
+        relaunch = take_relaunch(os.environ, of_search=True)
+        if relaunch.trial:
+            run_alone(relaunch, self._settings, self._store, self._folder)
+            raise SystemExit(0)
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(open_store(self._store))
             writer = StoreWriter(store, store.where, journal=RecordJournal(store))

@@ -325,6 +325,13 @@ class SearchRun:
             case _ if facts.state.is_final:
                 self._keeper.answer(request, False, f"trial {request.trial} is {facts.state.value} already")
                 return
+            case "continue" if facts.state is TrialState.PAUSED:
+                text = (
+                    f"trial {request.trial} has used its budget of {facts.budget:g} steps and waits for the scheduler; "
+                    "a fork of it goes on at once: ropewalk runs fork"
+                )
+                self._keeper.answer(request, False, text)
+                return
             case "continue":
                 self.book.held.discard(request.trial)
                 text = f"trial {request.trial} goes on when a place is free"

@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkabl
 from ropewalk.errors import SearchInvalid
 from ropewalk.processes import bootstrap
 from ropewalk.processes.page import REQUEST
+from ropewalk.search.objective_notes import ObjectiveNotes
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Restored
 from ropewalk.tracking.current import set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.interruptions import PAUSE, STOP
 from ropewalk.tracking.kept_output import keeping_output
 from ropewalk.tracking.pipe_sink import sink_here
-from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, Metrics, Record, RecordSink
+from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, RecordSink
 from ropewalk.tracking.run import Run, RunIdentity, RunPaused, RunStopped
 
 if TYPE_CHECKING:  # samplers need numpy, for which a trial that does not need it would wait
@@ -36,7 +37,6 @@ if TYPE_CHECKING:  # samplers need numpy, for which a trial that does not need i
 
 SUGGESTED = "suggested"
 """Kind of the event that a hyperparameter was asked for."""
-_MOST_NAMES = 50
 _MOST_CAUSE = 20_000
 """Characters of a traceback that travel: its end."""
 
@@ -66,7 +66,15 @@ class Request(enum.IntEnum):
     @property
     def asked(self) -> str:
         """The request as a run understands it."""
-        return ("", PAUSE, STOP)[self]
+        return _ASKED[self]
+
+    @classmethod
+    def of_words(cls, asked: str) -> Request:
+        """Return the request that a run understands in this way."""
+        return cls(_ASKED.index(asked))
+
+
+_ASKED = ("", PAUSE, STOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,55 +143,6 @@ class TrialOutcome:
     host: str = ""
 
 
-class ObjectiveNotes:
-    """A sink that notes the objectives among the metrics of a run, and passes everything on.
-
-    Args:
-        sink: takes the records.
-        names: names of the objectives.
-        reported: called with each complete report.
-    """
-
-    def __init__(
-        self,
-        sink: RecordSink,
-        names: tuple[str, ...],
-        reported: Callable[[float, tuple[float, ...]], object] = lambda step, values: None,
-    ) -> None:
-        self._sink, self.names, self._reported = sink, names, reported
-        self._step, self._partial = 0.0, dict[str, float]()
-        self.reports: list[tuple[float, tuple[float, ...]]] = []
-        self.logged: dict[str, None] = {}
-
-    @property
-    def step(self) -> float:
-        """The last step with a report; 0 before the first."""
-        return self.reports[-1][0] if self.reports else 0.0
-
-    def put(self, run: str, record: Record) -> None:
-        self._sink.put(run, record)
-        if isinstance(record, Metrics):
-            self.note(record)
-
-    def flush(self, timeout_s: float) -> bool:
-        return self._sink.flush(timeout_s)
-
-    def note(self, metrics: Metrics) -> None:
-        """Note the objectives of a record."""
-        prefix = f"{metrics.group}/" if metrics.group else ""
-        if len(self.logged) < _MOST_NAMES:
-            self.logged.update(dict.fromkeys(f"{prefix}{name}" for name in metrics.names))
-        for name, value in zip(metrics.names, metrics.values, strict=True):
-            if f"{prefix}{name}" in self.names:
-                if metrics.step != self._step:
-                    self._step, self._partial = metrics.step, {}
-                self._partial[f"{prefix}{name}"] = value
-                if len(self._partial) == len(self.names):
-                    report = tuple(self._partial[each] for each in self.names)
-                    self.reports.append((metrics.step, report))
-                    self._reported(metrics.step, report)
-
-
 class TrialRun(Run):
     """The run of a trial: what the function of a search gets as its first argument.
 
@@ -191,17 +150,27 @@ class TrialRun(Run):
         task: the attempt.
         sink: takes the records.
         requests: what is asked of the attempt now.
+        identity: what the run is; None: as the task says.
+        ended: called once, with state and cause, when the run ends; None: the search sees to that.
     """
 
-    def __init__(self, task: TrialTask, sink: RecordSink, requests: Callable[[], Request]) -> None:
-        identity = RunIdentity(task.run, task.project, task.name, task.folder, task.attempt, task.seed)
+    def __init__(
+        self,
+        task: TrialTask,
+        sink: RecordSink,
+        requests: Callable[[], Request],
+        *,
+        identity: RunIdentity | None = None,
+        ended: Callable[[str, str], None] | None = None,
+    ) -> None:
         super().__init__(
-            identity,
+            identity or RunIdentity(task.run, task.project, task.name, task.folder, task.attempt, task.seed),
             task.hyperparameters,
             sink,
             checkpoints=task.checkpoints,
             asked=lambda: requests().asked,
             pause_at=task.budget if task.budget != task.end_at else None,
+            ended=ended,
         )
         self._task = task
         self._suggestions: Suggestions | None = None
@@ -319,7 +288,7 @@ def work_on(
     ended, cause, failure_class = "done", "", ""
     set_current_run(run)
     try:
-        _take_value(train(run, **task.hyperparameters), run, notes)
+        take_value(train(run, **task.hyperparameters), run, notes)
     except RunPaused:
         ended = "paused"
     except RunStopped:
@@ -370,8 +339,13 @@ def newest_step(folder: Path) -> float:
     return max((saved.step for saved in CheckpointFolder(folder / "checkpoints").saved()), default=0.0)
 
 
-def _take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
-    """Take what the function returned: metrics, or a program to run.
+def take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
+    """Take what the function of a search has returned: metrics, or a program to run.
+
+    Args:
+        value: what it returned.
+        run: its run.
+        notes: what has noted the metrics of the run.
 
     Raises:
         TypeError: it is neither.
