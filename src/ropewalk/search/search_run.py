@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ropewalk.errors import SearchFailed
+from ropewalk.last_line import last_line
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.search.book import SearchBook
 from ropewalk.search.instructions import Begin, Broken, Instruction, StopTrial
@@ -27,7 +28,7 @@ from ropewalk.search.places import (
 )
 from ropewalk.search.search_keeper import SearchKeeper, SearchRequest
 from ropewalk.search.trial_facts import Retries, TrialFacts, TrialState
-from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask, last_line
+from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
 from ropewalk.tracking.log_policies import LogPolicy, findings
 
 logger = logging.getLogger(__name__)

@@ -324,12 +324,6 @@ def pipe_here(trial: int) -> tuple[RecordSink, Sequence[int]]:
     return sink, context.page.words
 
 
-def last_line(cause: str) -> str:
-    """Return the line of a traceback that says what happened."""
-    lines = [line for line in cause.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
-
-
 def newest_step(folder: Path) -> float:
     """Return the step of the newest checkpoint of a run; 0 if it has none.
 
