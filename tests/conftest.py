@@ -159,15 +159,9 @@ class Slice:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """For `pytest -n 2`: the tests of a file run in one worker, and so do those that share a cluster."""
-    from xdist.scheduler import LoadScopeScheduling
+    from tests.file_order import FolderByFolder
 
-    class Files(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            path = Path(nodeid.partition("::")[0])
-            return f"engines/{path.stem.split('_')[1]}" if path.parent.name == "engines" else str(path)
-
-    return Files(config, log)
+    return FolderByFolder(config, log)
 
 
 # --- nothing is left --------------------------------------------------------------------------------------------------
