@@ -8,7 +8,7 @@ from typing import Any
 from ropewalk.control.view import ProcessView
 from ropewalk.escaping import escaped
 from ropewalk.page.style import state_group
-from ropewalk.page.watcher import Sample, Seen
+from ropewalk.page.watcher import Seen, ViewSample
 
 Row = dict[str, Any]
 _OVER_S = 5.0
@@ -42,10 +42,10 @@ def changes(old: Mapping[str, Row], new: Mapping[str, Row]) -> tuple[list[Row], 
     return found, [old[name]["name"] for name in old if name not in new]
 
 
-def _two(seen: Seen) -> tuple[Sample | None, Sample | None]:
+def _two(seen: Seen) -> tuple[ViewSample | None, ViewSample | None]:
     """Return the last sample, and one that is some seconds older."""
-    now: Sample | None = None
-    before: Sample | None = None
+    now: ViewSample | None = None
+    before: ViewSample | None = None
     for sample in reversed(seen.samples):
         if now is None:
             now = sample
@@ -56,7 +56,7 @@ def _two(seen: Seen) -> tuple[Sample | None, Sample | None]:
     return before, now
 
 
-def _row(process: ProcessView, before: Sample | None, now: Sample | None) -> Row:
+def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None) -> Row:
     cores = rate = None
     if before and now and process.name in before.processes and process.name in now.processes:
         elapsed = now.at - before.at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ropewalk.page.watcher import Sample, Seen
+from ropewalk.page.watcher import Seen, ViewSample
 
 UP = frozenset({"running", "idle", "ready", "waiting", "paused"})
 """States of processes that are up."""
@@ -66,10 +66,11 @@ def totals(seen: Seen, num_rates: int = 60) -> Totals:
 
 
 def _is_rate(name: str, value: object) -> bool:
-    return name.endswith("_per_s") and not name.endswith("_bytes_per_s") and isinstance(value, int | float)
+    counts = name.endswith("_per_s") and not f"_{name}".endswith("_bytes_per_s")
+    return counts and isinstance(value, int | float)
 
 
-def _rates(samples: Sequence[Sample]) -> list[float]:
+def _rates(samples: Sequence[ViewSample]) -> list[float]:
     """Return what all processes completed in a second, at each sample over the seconds before it."""
     rates: list[float] = []
     if not any(done for sample in samples[-1:] for done, _, _ in sample.processes.values()):
@@ -89,7 +90,7 @@ def _rates(samples: Sequence[Sample]) -> list[float]:
     return rates
 
 
-def _cores(samples: Sequence[Sample]) -> float | None:
+def _cores(samples: Sequence[ViewSample]) -> float | None:
     recent = [sample for sample in samples if sample.at >= samples[-1].at - _RATE_OVER_S]
     if len(recent) < 2 or recent[-1].at <= recent[0].at or not recent[-1].processes:
         return None
