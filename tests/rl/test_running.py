@@ -20,7 +20,9 @@ CARTPOLE = rl.Gymnasium("CartPole-v1")
 
 
 def small_dqn(**options: Any) -> rl.DQN:
-    return rl.DQN(**{"envs": 4, "unroll": 8, "batch_size": 8, "learning_starts": 64, "samples_per_insert": 1.0, **options})
+    return rl.DQN(
+        **{"envs": 4, "unroll": 8, "batch_size": 8, "learning_starts": 64, "samples_per_insert": 1.0, **options}
+    )
 
 
 class Looking:
