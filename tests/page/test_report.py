@@ -223,6 +223,21 @@ def test_every_chart_is_painted_and_no_text_acts(shown: Browser) -> None:
     assert shown.problems() == []  # such as a script that the policy has refused
 
 
+def test_texts_in_tooltips_are_text(shown: Browser) -> None:
+    shown.script(
+        """document.querySelectorAll(".chart").forEach(function (place) {
+          var chart = echarts.getInstanceByDom(place);
+          chart.getOption().series.forEach(function (series, at) {
+            if (series.data && series.data.length)
+              chart.dispatchAction({type: "showTip", seriesIndex: at, dataIndex: 0});
+          });
+        });"""
+    )
+    shown.until(lambda: "on </script>" in shown.text, "the tooltip of a task")
+    assert shown.script("return document.querySelectorAll('.chart img, .chart script').length") == 0
+    assert shown.script("return window.hacked") is None
+
+
 def test_a_script_that_got_into_the_file_would_not_run(shown: Browser) -> None:
     shown.script(
         "var s = document.createElement('script'); s.textContent = 'window.hacked = 2'; document.body.append(s)"
