@@ -8,7 +8,7 @@ from typing import Any
 from ropewalk.control.view import ProcessView
 from ropewalk.escaping import escaped
 from ropewalk.page.style import state_group
-from ropewalk.page.watcher import ViewSample, Seen
+from ropewalk.page.watcher import Seen, ViewSample
 
 Row = dict[str, Any]
 _OVER_S = 5.0

@@ -134,7 +134,7 @@ def notify(outcome: ActionOutcome) -> None:
         type="positive" if outcome.done else "negative",
         position="bottom-right",
         multi_line=True,
-        close_button="OK",
+        actions=[{"label": "OK", "color": "white"}],
         timeout=8000 if outcome.done else 0,
     )
 
