@@ -62,10 +62,12 @@ def run_document(ref: str, where: str | Path | None = None, now: float | None = 
 
 def _search_parts(search: str, where: str | Path | None) -> list[Part]:
     from ropewalk.page.search_report import search_charts, trial_table  # searches take 0.7 s to import, and runs do not
-    from ropewalk.search.loading import load_results
+    from ropewalk.search.loading import read_results
+    from ropewalk.search.store_keeper import lines_of
 
-    results = load_results(search, where)
-    return [*search_charts(results), trial_table(results)]
+    with open_store(where, create=False) as store:
+        results, lines = read_results(store, search), lines_of(store, search)
+    return [*search_charts(results, lines), trial_table(results)]
 
 
 def _lasted_s(run: RunRow, now: float) -> float:
