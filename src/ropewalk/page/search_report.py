@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ropewalk.html_table import Cell, StateCell
-from ropewalk.page.pictures.curves import curves
 from ropewalk.page.pictures.history import history
 from ropewalk.page.pictures.importance import importance
 from ropewalk.page.pictures.parallel import parallel
@@ -15,12 +14,12 @@ from ropewalk.page.pictures.rungs import rungs
 from ropewalk.page.report_document import ReportChart, ReportTable
 from ropewalk.page.runs.search_data import history_data, parallel_data, pareto_data, rungs_data
 from ropewalk.page.style import Option, Style
+from ropewalk.page.view_report import panel_charts
 from ropewalk.search.book import Line
 from ropewalk.search.importance import importances
 from ropewalk.search.results import SearchResults
 
 _MOST_TRIALS = 2000
-_MOST_CURVES = 100
 
 _Drawing = Callable[[Mapping[str, Any], Style], Option]
 
@@ -37,11 +36,11 @@ def search_charts(results: SearchResults, lines: Iterable[Line] = ()) -> list[Re
     drawn: list[tuple[str, _Drawing, Mapping[str, Any], str]] = [
         ("History", history, history_data(results), "the value of each trial, and the best until then"),
         ("Importance", importance, {"shares": shares}, "of hyperparameters, by PED-ANOVA"),
-        ("Steps", curves, _steps(results), f"the curves of the best {_MOST_CURVES} trials"),
         ("Rungs", rungs, rungs_data(results, lines), "of the scheduler: who stands on them, and who was promoted"),
         ("Pareto front", pareto, pareto_data(results), "of the two objectives"),
     ]
-    charts = [_chart(*one) for one in drawn]
+    view = results.view()
+    charts = [*(_chart(*one) for one in drawn), *panel_charts(view.offers, view.panels)]
     if configurations["names"]:
         help = "a line for each trial; drag along an axis to choose a part of it"
         charts.append(_chart("Configurations", parallel, configurations, help, height=340, wide=True))
@@ -66,19 +65,6 @@ def _chart(
     title: str, draw: _Drawing, data: Mapping[str, Any], help: str, *, height: int = 300, wide: bool = False
 ) -> ReportChart:
     return ReportChart(title, lambda style: draw(data, style) if data else {}, height, help, wide)
-
-
-def _steps(results: SearchResults) -> dict[str, Any]:
-    """Return the data of the curves of the best trials."""
-    sign = 1 if results.modes[0] == "max" else -1
-    lines = [
-        {"name": f"trial {one.number}", "color": at, "raw": None,
-         "points": [[step, sign * score] for step, score in sorted(one.scores.items())]}
-        for at, one in enumerate(results.ranked()[:_MOST_CURVES])
-    ]  # fmt: skip
-    lines = [line for line in lines if line["points"]]
-    return {"metric": results.metrics[0], "x": "step", "log_x": False, "log_y": False, "range": None, "lines": lines,
-            "legend": False}  # fmt: skip
 
 
 def _shown(value: object) -> str:
