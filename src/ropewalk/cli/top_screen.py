@@ -23,8 +23,8 @@ from typing import Any, Literal
 from rich.text import Text
 
 from ropewalk.cli.top_choice import SORTS, TopChoice, sorted_processes, sorted_things, total
+from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import ProcessView
-from ropewalk.control.view_text import shown_fact
 from ropewalk.escaping import escaped
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import counted, shown_duration, shown_size
@@ -253,7 +253,7 @@ def _facts(seen: Seen) -> str:
     view = seen.view
     progress = [] if view.progress is None else [f"{100 * view.progress:.0f} % done"]
     left = [] if view.left_s is None else [f"{shown_duration(view.left_s)} left"]
-    facts = [escaped(shown_fact(name, value)) for name, value in view.facts.items()]
+    facts = [f"{label} {value}" for label, value in shown_facts(view.facts)]
     run = [f"run {escaped(view.run)}"] if view.run else []
     return ", ".join([*progress, *left, *facts, f"pid {view.pid}", *run])
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import EventView, ProcessView, View
 from ropewalk.html_table import Cell, StateCell
-from ropewalk.page.facts import shown_facts
 from ropewalk.page.pictures import pictures_of
 from ropewalk.page.pictures.stream import Stream
 from ropewalk.page.pictures.timeline import PICTURE as TIMELINE
