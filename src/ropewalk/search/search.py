@@ -383,6 +383,11 @@ class Search:
         """The best trial; see `SearchResults.best`."""
         return self.results().best
 
+    @property
+    def store(self) -> str | Path | None:
+        """Path or URL of the store, as it was given; None: the setting `store`."""
+        return self._store
+
     def view(self, panels: dict[str, int] | None = None) -> View:
         """Return what the page and reports show of the search, once it has run; see `SearchResults.view`."""
         return self.results().view(panels)
