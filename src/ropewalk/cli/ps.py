@@ -126,7 +126,8 @@ def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()
     blocks: list[RenderableType] = []
     for finding in findings:
         if finding.view:
-            blocks += [Text(escaped(headline(finding.view)), style="bold"), _table(finding.view)]
+            blocks.append(Text(escaped(headline(finding.view)), style="bold"))
+            blocks += [_table(finding.view)] if finding.view.processes else []
             blocks += [Text(f"  {escaped(line)}") for line in shown_facts(finding.view)]
             blocks += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(finding.view)]
         else:

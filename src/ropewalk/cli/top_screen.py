@@ -24,6 +24,7 @@ from rich.text import Text
 
 from ropewalk.cli.top_choice import SORTS, TopChoice, sorted_processes, sorted_things, total
 from ropewalk.control.view import ProcessView
+from ropewalk.control.view_text import shown_fact
 from ropewalk.escaping import escaped
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import counted, shown_duration, shown_size
@@ -248,19 +249,9 @@ def _facts(seen: Seen) -> str:
     view = seen.view
     progress = [] if view.progress is None else [f"{100 * view.progress:.0f} % done"]
     left = [] if view.left_s is None else [f"{shown_duration(view.left_s)} left"]
-    facts = [f"{escaped(name)} {_fact(name, value)}" for name, value in view.facts.items()]
+    facts = [escaped(shown_fact(name, value)) for name, value in view.facts.items()]
     run = [f"run {escaped(view.run)}"] if view.run else []
     return ", ".join([*progress, *left, *facts, f"pid {view.pid}", *run])
-
-
-def _fact(name: str, value: float | int | str) -> str:
-    if isinstance(value, str):
-        return escaped(value)
-    if name.endswith("_bytes"):
-        return shown_size(value)
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return shown_duration(value)
-    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 def _failure_lines(seen: Seen) -> list[Text]:

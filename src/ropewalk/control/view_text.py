@@ -8,20 +8,21 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from ropewalk.control.view import EventView, ProcessView, View
+from ropewalk.control.view import EventView, Kind, ProcessView, View
 from ropewalk.quantities import counted, shown_duration, shown_size
 from ropewalk.text_table import text_table
 
 _SHOWN_CHARACTERS = 120
 """Maximum length of the cause of the last end in the line of a process; the view has the whole text."""
 _SHOWN_EVENTS = 5
-_DONE = {"program": "calls", "pool": "tasks"}
+_DONE = {"program": "calls", "pool": "tasks", "trainer": "steps"}
 """What `ProcessView.done` counts, by kind of thing."""
 
 
 def described(view: View) -> str:
     """The whole in one line, each process in another, and the last events."""
-    processes = text_table([_cells(view, process) for process in view.processes], right={5, 6, 7, 8})
+    cells = [process_cells(view.kind, process) for process in view.processes]
+    processes = text_table(cells, right={5, 6, 7, 8})
     rows = [*processes, *shown_facts(view), *shown_events(view)]
     return "\n".join([headline(view), *(f"  {row}" for row in rows)])
 
@@ -41,13 +42,27 @@ def counts(view: View) -> str:
 
 
 def shown_facts(view: View) -> list[str]:
-    """The facts of what is not a program in a line, such as "queued 7, running 2"; a program's are in its table."""
-    facts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in _facts(view)]
+    """The facts in a line, such as "queued 7, running 2"; of a program, whose table has the others, only its relays."""
+    if view.kind == "program":
+        return [str(view.facts["relays"])] if "relays" in view.facts else []
+    facts = [shown_fact(name, value) for name, value in view.facts.items()]
     return [", ".join(facts)] if facts else []
 
 
-def _facts(view: View) -> list[tuple[str, float | int | str]]:
-    return [] if view.kind == "program" else list(view.facts.items())
+def shown_fact(name: str, value: float | int | str) -> str:
+    """A fact in words, such as "queued 1,200", "memory 31 MiB" or "tasks_per_s 3.5"; its name says the unit.
+
+    Example:
+        >>> shown_fact("queued", 1200), shown_fact("memory_bytes", 32 << 20), shown_fact("step_s", 0.25)
+        ('queued 1,200', 'memory 32 MiB', 'step 250 ms')
+    """
+    if isinstance(value, str):
+        return f"{name} {value}"
+    if name.endswith("_bytes"):
+        return f"{name.removesuffix('_bytes')} {shown_size(value)}"
+    if name.endswith("_s") and not name.endswith("_per_s"):
+        return f"{name.removesuffix('_s')} {shown_duration(value)}"
+    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value:,}"
 
 
 def shown_events(view: View) -> list[str]:
@@ -76,7 +91,8 @@ def remarks(process: ProcessView) -> list[str]:
     return found
 
 
-def _cells(view: View, process: ProcessView) -> tuple[str, ...]:
+def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
+    """A process of a thing of some kind as a row of a table."""
     return (
         process.name,
         process.kind,
@@ -85,7 +101,7 @@ def _cells(view: View, process: ProcessView) -> tuple[str, ...]:
         process.host,
         shown_duration(process.uptime_s),
         shown_size(process.memory_bytes),
-        f"{process.done} {_DONE.get(view.kind, 'done')}",
+        f"{process.done} {_DONE.get(kind, 'done')}",
         f"{process.waiting} waiting",
         "; ".join(remarks(process)),
     )

@@ -83,16 +83,14 @@ class ActionOutcome:
     text: str
 
 
-class Actions:
-    """Does what visitors ask for, in threads, and answers each request.
+class NumberedActions:
+    """Does what visitors ask for, in threads, numbers and logs it, and answers each request.
 
     Args:
-        actor: does it.
         timeout_s: after this, the answer is that there was none; the action may still take effect.
     """
 
-    def __init__(self, actor: Actor, timeout_s: float = 30.0) -> None:
-        self.actor = actor
+    def __init__(self, timeout_s: float = 30.0) -> None:
         self._timeout_s = timeout_s
         self._numbers = itertools.count(1)
 
@@ -121,4 +119,17 @@ class Actions:
         return outcome
 
 
-__all__ = ["ActionFailed", "ActionOutcome", "Actions", "Actor"]
+class Actions(NumberedActions):
+    """Does what visitors ask for to what runs.
+
+    Args:
+        actor: does it.
+        timeout_s: as for `NumberedActions`.
+    """
+
+    def __init__(self, actor: Actor, timeout_s: float = 30.0) -> None:
+        super().__init__(timeout_s)
+        self.actor = actor
+
+
+__all__ = ["ActionFailed", "ActionOutcome", "Actions", "Actor", "NumberedActions"]

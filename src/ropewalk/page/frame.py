@@ -17,6 +17,8 @@ from ropewalk.page.style import Style
 
 PLACES = (("Now", "/", "n"), ("Runs", "/runs", "r"), ("Searches", "/searches", "s"), ("Doctor", "/doctor", "d"))
 """Title, path and key of each place."""
+_BELOW = {"/": ("/now",), "/runs": ("/runs/", "/compare"), "/searches": ("/search/",), "/doctor": ("/doctor/",)}
+"""How the paths of the pages of each place begin, beside its own."""
 _THEME_COOKIE = "ropewalk_theme"
 _REFRESH_S = 1.0
 
@@ -113,11 +115,8 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
     ):
         ui.label("Ropewalk").classes("text-bold text-subtitle1")
         for name, path, _ in PLACES:
-            current = (
-                here == path or (path != "/" and here.startswith(path)) or (path == "/" and here.startswith("/now"))
-            )
             link = ui.link(name, path).classes("place")
-            if current:
+            if here == path or here.startswith(_BELOW[path]):
                 link.props('aria-current="page"')
         ui.space()
         if not visit.may_act:

@@ -1,4 +1,4 @@
-"""What the pages of running things need in the browser: a style sheet and a script, which come in the wheel."""
+"""What the pages need in the browser: style sheets and scripts, which come in the wheel."""
 
 from __future__ import annotations
 
@@ -36,9 +36,20 @@ def call_browser(function: str, *args: object) -> None:
     ui.run_javascript(f"ropewalk.{function}({words})")
 
 
+def add_runs_head(style: Style) -> None:
+    """Add the style sheets and the script of pages of runs to the page that is being made.
+
+    Args:
+        style: whose colours the style sheets use.
+    """
+    add_now_head(style)
+    ui.add_head_html(f"<style>{_text('runs.css')}</style>")
+    ui.add_head_html(f"<script>{_text('runs.js')}</script>")
+
+
 @functools.cache
 def _text(name: str) -> str:
     return importlib.resources.files("ropewalk.page.browser").joinpath(name).read_text("utf-8")
 
 
-__all__ = ["add_now_head", "call_browser"]
+__all__ = ["add_now_head", "add_runs_head", "call_browser"]

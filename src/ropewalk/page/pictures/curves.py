@@ -1,8 +1,8 @@
 """The picture of curves: one metric of one or more runs over steps or time.
 
 Data: `{"metric": name, "x": "step", "log_x": false, "log_y": false, "range": [first, last] or null,
-"lines": [{"name": n, "color": index, "points": [[x, y], ...], "raw": [[x, y], ...] or null}, ...]}`; y may be NaN. `raw`
-has the points before they were smoothed, and is drawn faint.
+"lines": [{"name": n, "color": index, "points": [[x, y], ...], "raw": [[x, y], ...] or null}, ...]}`; y may be NaN.
+`raw` has the points before they were smoothed, and is drawn faint. With `"legend": false` there is none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def curves(data: Mapping[str, Any], style: Style) -> Option:
         series.append(_line(line, line["points"], style, log_x, log_y, is_faint=False))
     limits = data.get("range")
     ends = {} if limits is None or log_x else {"min": limits[0], "max": limits[1]}
-    has_legend = len(lines) > 1
+    has_legend = len(lines) > 1 and data.get("legend", True)
     return {
         **style.base(),
         "grid": {"left": 56, "right": 20, "top": 34 if has_legend else 14, "bottom": 36},

@@ -18,10 +18,9 @@ def history(data: Mapping[str, Any], style: Style) -> Option:
     trials = [(n, v, state) for n, v, state in data.get("trials", ()) if v is not None and math.isfinite(v)]
     if not trials:
         return {}
-    best, so_far = None, list[list[float]]()
+    best, so_far = float(trials[0][1]), list[list[float]]()
     for number, value, _ in trials:
-        is_better = best is None or (value > best if data["mode"] == "max" else value < best)
-        best = value if is_better else best
+        best = max(best, value) if data["mode"] == "max" else min(best, value)
         so_far.append([number, best])
     ended = [[n, v] for n, v, state in trials if state not in ("running", "waiting", "paused")]
     open_ones = [[n, v] for n, v, state in trials if state in ("running", "waiting", "paused")]

@@ -23,7 +23,7 @@ def importance(data: Mapping[str, Any], style: Style) -> Option:
     axis = style.axis(type="category", data=[escaped(name) for name, _ in shown], inverse=True)
     return {
         **style.base(),
-        "grid": {"left": 12, "right": 48, "top": 8, "bottom": 40, "containLabel": True},
+        "grid": {"left": 12, "right": 48, "top": 26, "bottom": 40, "containLabel": True},
         "xAxis": style.axis("share of what distinguishes the best tenth", min=0, nameGap=24),
         "yAxis": {**axis, "axisTick": {"show": False}},
         "series": [{"type": "bar", "name": "importance", "barMaxWidth": 22,

@@ -1,13 +1,13 @@
 """The picture of configurations: parallel coordinates, in which parts of axes can be brushed.
 
-Data: `{"metric": name, "names": [hyperparameter, ...], "rows": [[value, ..., metric], ...]}`; rows as long as the names,
-and the metric last.
+Data: `{"metric": name, "names": [hyperparameter, ...], "rows": [[value, ..., metric], ...]}`; each row has a value
+for each name, and the metric last.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ropewalk.escaping import escaped
@@ -24,7 +24,8 @@ def parallel(data: Mapping[str, Any], style: Style) -> Option:
         return {}
     names = [*data["names"], data["metric"]]
     columns = list(zip(*rows, strict=True))
-    axes = [_axis(at, name, column, style) for at, (name, column) in enumerate(zip(names, columns, strict=True))]
+    axes = [_axis(at, name, column, style, may_be_log=at < len(names) - 1)
+            for at, (name, column) in enumerate(zip(names, columns, strict=True))]  # fmt: skip
     values = columns[-1]
     return {
         **style.base(),
@@ -46,7 +47,7 @@ _RAMP = ["#0072B2", "#56B4E9", "#F0E442", "#E69F00", "#D55E00"]
 """From the least to the greatest value."""
 
 
-def _axis(at: int, name: str, column: Sequence[Any], style: Style) -> Option:
+def _axis(at: int, name: str, column: Sequence[Any], style: Style, *, may_be_log: bool) -> Option:
     words: Option = {
         "dim": at,
         "name": _short(name),
@@ -57,12 +58,18 @@ def _axis(at: int, name: str, column: Sequence[Any], style: Style) -> Option:
     }
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in column):
         numbers = [float(value) for value in column if math.isfinite(value)]
-        if is_logarithmic(numbers):
-            return {**words, "type": "log", "min": min(numbers), "max": max(numbers),
-                    "axisLabel": {"color": style.muted, "hideOverlap": True}}  # fmt: skip
+        if may_be_log and is_logarithmic(numbers):
+            ends = {"min": _rounded(min(numbers), math.floor), "max": _rounded(max(numbers), math.ceil)}
+            return {**words, "type": "log", **ends, "axisLabel": {"color": style.muted, "hideOverlap": True}}
         return {**words, "type": "value", "scale": True}
     kinds = sorted({_short(str(value)) for value in column})[:_MOST_CATEGORIES]
     return {**words, "type": "category", "data": kinds}
+
+
+def _rounded(value: float, towards: Callable[[float], int]) -> float:
+    """Return a positive number with two digits, rounded down or up."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{towards(value / unit) * unit:.3g}")
 
 
 def _cell(axis: Option, value: Any) -> float | str | None:

@@ -1,6 +1,7 @@
 """The picture of the rungs of successive halving: who stands on them, and who was promoted.
 
-Data: `{"metric": name, "rungs": [{"bracket": b, "budget": steps, "trials": [[number, value, was promoted], ...]}, ...]}`.
+Data: `{"metric": name, "rungs": [{"bracket": b, "budget": steps, "trials": [[number, value, was_promoted], ...]},
+...]}`.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ def rungs(data: Mapping[str, Any], style: Style) -> Option:
     paths = _paths(found)
     return {
         **style.base(),
-        "grid": {"left": 64, "right": 20, "top": 34, "bottom": 58},
+        "grid": {"left": 64, "right": 20, "top": 34, "bottom": 64},
         "legend": style.legend(data=["promoted", "not promoted"], right=56, left=8),
         "tooltip": {**style.base()["tooltip"], "trigger": "item"},
-        "xAxis": {**style.axis("rung", type="category", data=labels, nameGap=42), "splitLine": {"show": False}},
+        "xAxis": {**style.axis("rung", type="category", data=labels, nameGap=44), "splitLine": {"show": False},
+                  "axisLabel": {"color": style.muted, "interval": 0, "lineHeight": 15}},
         "yAxis": style.axis(escaped(data["metric"]), scale=True, nameGap=46),
         "series": [
             {"type": "lines", "coordinateSystem": "cartesian2d", "polyline": True, "silent": True, "z": 1,
              "lineStyle": {"color": style.good, "width": 1, "opacity": 0.35}, "data": [{"coords": p} for p in paths]},
-            {"type": "scatter", "name": "not promoted", "data": others, "symbolSize": 8, "symbol": "emptyCircle",
-             "itemStyle": {"color": style.muted}},
+            {"type": "scatter", "name": "not promoted", "data": others, "symbolSize": 8, "symbol": "circle",
+             "itemStyle": {"color": "transparent", "borderColor": style.muted, "borderWidth": 1.5}},
             {"type": "scatter", "name": "promoted", "data": promoted, "symbolSize": 9,
              "itemStyle": {"color": style.good}},
         ],
@@ -49,7 +51,7 @@ def _label(rung: Mapping[str, Any], several: bool) -> str:
     num = len(rung["trials"])
     num_promoted = sum(bool(was_promoted) for _, _, was_promoted in rung["trials"])
     bracket = f"bracket {rung['bracket']}, " if several else ""
-    return f"{bracket}{rung['budget']:g} steps\n{num_promoted} of {num} promoted"
+    return f"{bracket}step {rung['budget']:g}\n{num_promoted} of {num} promoted"
 
 
 def _paths(found: Sequence[Mapping[str, Any]]) -> list[list[list[float]]]:

@@ -24,6 +24,8 @@ _HEARD_EVERY_S = 12.0
 _MOST_COLUMNS = 200
 _USUAL = 4
 """How many columns of metrics, and of settings, are shown unless the user chose."""
+_FEW = 100
+"""A metric that this factor fewer runs have than another one is not shown unless the user chose it."""
 _UNDER_WAY = ("running", "queued", LOST)
 
 
@@ -44,20 +46,22 @@ class RunColumn:
     is_usual: bool = True
 
 
-BASE_COLUMNS = (
+FIRST_COLUMNS = (
     RunColumn("name", "Name"),
     RunColumn("state", "State"),
     RunColumn("project", "Project"),
-    RunColumn("kind", "Kind"),
-    RunColumn("labels", "Labels"),
     RunColumn("created", "Started", is_number=True),
     RunColumn("took", "Duration", is_number=True),
+)
+"""The first columns; those of metrics and settings follow."""
+LAST_COLUMNS = (
+    RunColumn("labels", "Labels"),
+    RunColumn("kind", "Kind"),
     RunColumn("why", "Why it ended", is_usual=False),
     RunColumn("host", "Host", is_usual=False),
     RunColumn("parent", "Parent", is_usual=False),
     RunColumn("id", "Id", is_usual=False),
 )
-"""The columns of each table; those of metrics and settings follow."""
 
 
 class RunTable:
@@ -68,7 +72,7 @@ class RunTable:
 
     Attributes:
         version: another number whenever a row has changed.
-        columns: first those of `BASE_COLUMNS`, then metrics, then settings, the most frequent ones first.
+        columns: `FIRST_COLUMNS`, metrics and settings with the most frequent ones first, and `LAST_COLUMNS`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -78,7 +82,7 @@ class RunTable:
         self._pulse: tuple[float, ...] = ()
         self._read_at = 0.0
         self._selected: tuple[tuple[TableQuery, int], list[Row]] | None = None
-        self.columns: tuple[RunColumn, ...] = BASE_COLUMNS
+        self.columns: tuple[RunColumn, ...] = (*FIRST_COLUMNS, *LAST_COLUMNS)
         self.version: int = 0
 
     def refresh(self, store: RunStore) -> int:
@@ -88,23 +92,29 @@ class RunTable:
             is_moving = any(row["state"] in _UNDER_WAY for row in self._rows.values())
             if pulse == self._pulse and not is_moving:
                 return self.version
-            if pulse[:3] != self._pulse[:3]:  # runs or labels came or went, or were archived
-                found = store.runs(archived=None, order="-created")
-                rows = {run.id: self._rows.get(run.id, {}) for run in found}
-                changed = len(rows) != len(self._rows)
-                self._rows = rows
-            else:
-                found = store.runs(archived=None, heard_since=self._read_at - _HEARD_EVERY_S)
-                asked = {run.id for run in found}
-                found += [run for run in store.runs(archived=None, states=_UNDER_WAY) if run.id not in asked]
-                changed = False
-            last = store.last_values([run.id for run in found], None)
+            same_runs = pulse[:3] == self._pulse[:3]  # none came, went, or was archived or labelled
+            changed = self._read_some(store, now) if same_runs else self._read_all(store, now)
+            if len(self._rows) != pulse[0]:  # one came while another one went
+                changed = self._read_all(store, now) or changed
             self._pulse, self._read_at = pulse, now
-            if self._take(found, last, now) or changed:
-                self.version += 1
+            self.version += changed
             return self.version
 
-    def _take(self, found: Sequence[RunRow], last: Mapping[str, Mapping[str, float]], now: float) -> bool:
+    def _read_all(self, store: RunStore, now: float) -> bool:
+        found = store.runs(archived=None, order="-created")
+        before = self._rows
+        self._rows = {run.id: before.get(run.id, {}) for run in found}
+        return self._take(store, found, now) or len(self._rows) != len(before)
+
+    def _read_some(self, store: RunStore, now: float) -> bool:
+        found = store.runs(archived=None, heard_since=self._read_at - _HEARD_EVERY_S)
+        asked = {run.id for run in found}
+        found += [run for run in store.runs(archived=None, states=_UNDER_WAY) if run.id not in asked]
+        return self._take(store, found, now)
+
+    def _take(self, store: RunStore, found: Sequence[RunRow], now: float) -> bool:
+        """Take over the rows of runs; returns whether one has changed."""
+        last = store.last_values([run.id for run in found], None)
         changed = has_new_names = False
         for run in found:
             before, row = self._rows.get(run.id, {}), row_of(run, last[run.id], now)
@@ -176,12 +186,14 @@ def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
     found = [name for name, _ in counts.most_common(_MOST_COLUMNS)]
     metrics = [name for name in found if name.startswith(METRIC)]
     settings = [name for name in found if name.startswith(CONFIG)]
-    usual = {*metrics[:_USUAL], *[name for name in settings if name in varied][:_USUAL]}
+    frequent = [name for name in metrics if counts[name] * _FEW >= counts[metrics[0]]]
+    usual = {*frequent[:_USUAL], *[name for name in settings if name in varied][:_USUAL]}
     return (
-        *BASE_COLUMNS,
+        *FIRST_COLUMNS,
         *(RunColumn(name, name.removeprefix(METRIC), True, name in usual) for name in metrics),
         *(RunColumn(name, name.removeprefix(CONFIG), numeric[name], name in usual) for name in settings),
+        *LAST_COLUMNS,
     )
 
 
-__all__ = ["BASE_COLUMNS", "RunColumn", "RunTable", "columns_of", "row_of"]
+__all__ = ["FIRST_COLUMNS", "LAST_COLUMNS", "RunColumn", "RunTable", "columns_of", "row_of"]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # stores need an extra
     from ropewalk.tracking.store.store import RunStore
 
 T = TypeVar("T")
+RESPONSE_S = 30.0
+"""How long a page may read before it is shown: a database may be slow at first."""
 StoreOpener = Callable[[], "RunStore"]
 
 
@@ -80,4 +82,4 @@ class StoreReader:
             return self._store
 
 
-__all__ = ["StoreOpener", "StoreReader", "StoreUnreadable"]
+__all__ = ["RESPONSE_S", "StoreOpener", "StoreReader", "StoreUnreadable"]

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from nicegui import ui
 from starlette.requests import Request
 
 from ropewalk.escaping import escaped
-from ropewalk.page.frame import Visit, page_frame
-from ropewalk.page.runs.notices import show_unreadable, tell
+from ropewalk.page.actions import NumberedActions
+from ropewalk.page.frame import Visit
+from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable, tell
 from ropewalk.page.runs.row_selection import CONFIG
 from ropewalk.page.runs.run_table import RunColumn, RunTable
-from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
-from ropewalk.page.runs.table_script import SCRIPT, style_sheet
+from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import LabelsAre, RunRecord
+
+if TYPE_CHECKING:  # stores need an extra
+    from ropewalk.tracking.store.store import RunStore
 
 _REFRESH_S = 2.0
 _BLOCK = 100
@@ -38,35 +41,37 @@ _WIDTHS = {
 }
 
 
-def add_table_page(reader: StoreReader, table: RunTable) -> None:
+def add_table_page(reader: StoreReader, table: RunTable, actions: NumberedActions) -> None:
     """Serve `/runs`.
 
     Args:
         reader: reads the store.
         table: its table of runs.
+        actions: numbers and logs what visitors do.
     """
 
-    @ui.page("/runs")
+    @ui.page("/runs", response_timeout=RESPONSE_S)
     async def runs(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
-        with page_frame(request, "Runs") as visit:
+        with runs_frame(request, "Runs") as visit:
             try:
                 await reader.read(table.refresh)
             except StoreUnreadable as error:
                 show_unreadable(error)
                 return
-            _TableView(reader, table, visit, request.query_params)
+            _TableView(reader, table, actions, visit, request.query_params)
 
 
 class _TableView:
     """The table of one browser tab."""
 
-    def __init__(self, reader: StoreReader, table: RunTable, visit: Visit, given: Mapping[str, str]) -> None:
+    def __init__(
+        self, reader: StoreReader, table: RunTable, actions: NumberedActions, visit: Visit, given: Mapping[str, str]
+    ) -> None:
+        self._actions, self._visit = actions, visit
         self._reader, self._table = reader, table
         self._shown = {name for name in given.get("columns", "").split(",") if name}
         self._columns = table.columns
         self._version = table.version
-        ui.add_head_html(style_sheet(visit.style))
-        ui.add_body_html(SCRIPT)
         self._tools(given, visit)
         self._grid = ui.aggrid(
             self._options(_sorts(given.get("sort", ""))), theme="quartz", auto_size_columns=False
@@ -74,10 +79,10 @@ class _TableView:
         visit.every(self._refresh, _REFRESH_S)
 
     def _tools(self, given: Mapping[str, str], visit: Visit) -> None:
-        with ui.row().classes("items-center w-full q-gutter-x-sm no-wrap"):
+        with ui.row().classes("items-center w-full no-wrap tools").style("gap: 12px"):
             filter_box = ui.input(placeholder="Filter: words in name, config, labels, cause   ( / )")
             filter_box.props('dense outlined clearable debounce=250 type=search aria-label="filter"')
-            filter_box.classes("filter").style("width: 340px").value = given.get("q", "")
+            filter_box.classes("filter").style("flex: 0 1 340px; min-width: 150px").value = given.get("q", "")
             filter_box.on("update:model-value", js_handler='(v) => ropewalkTable.set({q: v || ""})')
             groups = _GROUPS | {c.id: f"config: {escaped(c.name)}" for c in self._columns if c.id.startswith(CONFIG)}
             group = given.get("group", "")
@@ -159,7 +164,7 @@ class _TableView:
         if self._columns is not self._table.columns and self._columns != self._table.columns:
             self._columns = self._table.columns
             defs = [self._definition(column, {}) for column in self._columns]
-            self._grid.run_grid_method("setGridOption", "columnDefs", defs)
+            self._grid.run_grid_method("setGridOption", "columnDefs", defs)  # pyright: ignore[reportUnknownMemberType]
         if version != self._version:
             self._version = version
             ui.run_javascript("ropewalkTable.refresh()")
@@ -183,7 +188,7 @@ class _TableView:
                         ui.checkbox(
                             words,
                             value=column.id in shown,
-                            on_change=lambda e, id=column.id: self._show_column(id, e.value),
+                            on_change=lambda e, id=column.id: self._show_column(id, bool(e.value)),
                         )
                         .props("dense")
                         .classes("w-full")
@@ -198,8 +203,8 @@ class _TableView:
     # --- what is done with the selected runs --------------------------------------------------------------------------
 
     async def _selected(self) -> list[str]:
-        found: Any = await ui.run_javascript("return ropewalkTable.selected()", timeout=5.0)
-        ids = [str(one) for one in found] if isinstance(found, list) else []
+        found = cast("object", await ui.run_javascript("return ropewalkTable.selected()", timeout=5.0))
+        ids = [str(one) for one in cast("list[Any]", found)] if isinstance(found, list) else []
         if not ids:
             tell("Select runs first, with the boxes on the left.", is_good=False)
         return ids
@@ -213,9 +218,13 @@ class _TableView:
 
     async def _archive(self) -> None:
         if ids := await self._selected():
-            await self._apply(lambda store: [store.archive(id) for id in ids])
-            tell(f"{counted(len(ids), 'run')} archived; the switch “archived” shows them.")
-            await self._refresh()
+
+            def archive(store: RunStore) -> str:
+                for id in ids:
+                    store.archive(id)
+                return f"{counted(len(ids), 'run')} archived; the switch “archived” shows them"
+
+            await self._change(f"archive {counted(len(ids), 'run')}", archive)
 
     async def _label(self) -> None:
         ids = await self._selected()
@@ -230,19 +239,20 @@ class _TableView:
                 dialog.close()
                 if text:
                     given = LabelsAre([text]) if added else LabelsAre([], [text])
-                    await self._apply(lambda store: store.apply([RunRecord(id, given) for id in ids]))
-                    tell(f"{counted(len(ids), 'run')} {'labelled' if added else 'no longer labelled'} {text!r}")
-                    await self._refresh()
+
+                    def label(store: RunStore) -> str:
+                        store.apply([RunRecord(id, given) for id in ids])
+                        return f"{counted(len(ids), 'run')} {'labelled' if added else 'no longer labelled'} {text!r}"
+
+                    await self._change(f"label {counted(len(ids), 'run')} {text!r}", label)
 
             with ui.row():
                 ui.button("Add", on_click=lambda: change(True)).props("dense no-caps")
                 ui.button("Remove", on_click=lambda: change(False)).props("dense flat no-caps")
 
-    async def _apply(self, change: Any) -> None:
-        try:
-            await self._reader.read(change)
-        except StoreUnreadable as error:
-            tell(str(error), is_good=False)
+    async def _change(self, what: str, change: Callable[[RunStore], str]) -> None:
+        await carry_out(self._visit, self._reader, self._actions, what, change)
+        await self._refresh()
 
 
 def _sorts(text: str) -> dict[str, tuple[str, int]]:

@@ -1,18 +1,10 @@
-"""What the table of runs does in the browser: asks for rows, keeps its state in the address, and draws cells.
-
-Everything here is constant. Text of runs comes as JSON and becomes text nodes: no HTML is made of it.
-"""
-
-from __future__ import annotations
-
-from ropewalk.page.style import Style, state_color
-
-STATES = ("running", "queued", "paused", "done", "stopped", "failed", "lost")
-
-SCRIPT = """<script>
+// What the tables of runs and trials do: ask for rows, keep their state in the address, and draw cells.
+// Text of runs comes as JSON and becomes text nodes: no HTML is made of it.
 (function () {
   var at = new URLSearchParams(location.search);
-  function parsed(name, otherwise) { try { return JSON.parse(at.get(name)) || otherwise; } catch (e) { return otherwise; } }
+  function parsed(name, otherwise) {
+    try { return JSON.parse(at.get(name)) || otherwise; } catch (e) { return otherwise; }
+  }
   var T = window.ropewalkTable = {
     api: null,
     q: at.get("q") || "", group: at.get("group") || "", open: parsed("open", []),
@@ -33,7 +25,9 @@ SCRIPT = """<script>
     return T.api.getColumnState().filter(c => c.sort).sort((a, b) => a.sortIndex - b.sortIndex)
       .map(c => ({colId: c.colId, sort: c.sort}));
   }
-  function shown() { return T.api.getColumnState().filter(c => !c.hide && c.colId.indexOf("ag-Grid") < 0).map(c => c.colId); }
+  function shown() {
+    return T.api.getColumnState().filter(c => !c.hide && c.colId.indexOf("ag-Grid") < 0).map(c => c.colId);
+  }
   T.remember = function () {
     if (!T.api) return;
     var u = T.query(sorts(), T.api.getFilterModel());
@@ -62,7 +56,9 @@ SCRIPT = """<script>
     u.set("columns", shown().join(","));
     location.href = "/data/runs.csv?" + u.toString();
   };
-  T.selected = function () { return T.api ? T.api.getSelectedRows().filter(r => r.group === undefined).map(r => r.id) : []; };
+  T.selected = function () {
+    return T.api ? T.api.getSelectedRows().filter(r => r.group === undefined).map(r => r.id) : [];
+  };
   T.getRows = function (p) {
     var u = T.query(p.sortModel, p.filterModel);
     u.set("start", p.startRow); u.set("end", p.endRow);
@@ -96,6 +92,12 @@ SCRIPT = """<script>
     a.textContent = p.value; a.className = "rw-link";
     return a;
   };
+  T.trial = function (p) {
+    var a = document.createElement("a");
+    a.href = "/runs/" + encodeURIComponent(p.data.run);
+    a.textContent = p.value; a.className = "rw-link";
+    return a;
+  };
   T.state = function (p) {
     var e = document.createElement("span");
     if (!p.data) return e;
@@ -117,8 +119,9 @@ SCRIPT = """<script>
   T.duration = function (p) {
     var s = p.value;
     if (typeof s !== "number") return "";
-    if (s < 60) return s.toPrecision(3).replace(/\\.?0+$/, "") + " s";
-    var d = Math.floor(s / 86400), h = Math.floor(s % 86400 / 3600), m = Math.floor(s % 3600 / 60), pad = x => String(x).padStart(2, "0");
+    if (s < 60) return s.toPrecision(3).replace(/\.?0+$/, "") + " s";
+    var d = Math.floor(s / 86400), h = Math.floor(s % 86400 / 3600), m = Math.floor(s % 3600 / 60);
+    var pad = x => String(x).padStart(2, "0");
     return d ? d + "d" + pad(h) + "h" : h ? h + "h" + pad(m) + "m" : m + "m" + pad(Math.floor(s % 60)) + "s";
   };
   T.moment = function (p) {
@@ -128,22 +131,3 @@ SCRIPT = """<script>
     return day + " " + pad(d.getHours()) + ":" + pad(d.getMinutes());
   };
 })();
-</script>"""
-
-
-def style_sheet(style: Style) -> str:
-    """Return the style sheet of the table."""
-    dots = "".join(f".rw-{state} {{ background: {state_color(state, style)}; }}\n" for state in STATES)
-    return f"""<style>
-.rw-dot {{ display: inline-block; width: 9px; height: 9px; border-radius: 50%; margin-right: 6px; }}
-{dots}
-.rw-link {{ color: {style.colors[0]}; text-decoration: none; }}
-.rw-link:hover, .rw-link:focus {{ text-decoration: underline; }}
-.rw-group {{ font-weight: 600; cursor: pointer; }}
-.nicegui-aggrid {{ --ag-font-size: 13px; --ag-cell-horizontal-padding: 8px; --ag-background-color: {style.background};
-  --ag-border-color: {style.line}; --ag-foreground-color: {style.text}; --ag-header-background-color: {style.background};
-  --ag-wrapper-border-radius: 6px; }}
-</style>"""
-
-
-__all__ = ["SCRIPT", "STATES", "style_sheet"]
