@@ -6,6 +6,7 @@ function, begin], ...]}`, with Unix times in seconds; "running" may be missing.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,7 +85,8 @@ class StreamWindow:
             "yAxis": style.axis(
                 type="category", data=[escaped(worker) for worker in self.workers], inverse=True,
                 axisTick={"show": False}, splitLine={"show": False},
-                axisLabel={"color": style.muted, "fontSize": 10, "width": 110, "overflow": "truncate"},
+                axisLabel={"color": style.muted, "fontSize": 10, "width": 110, "overflow": "truncate",
+                           "interval": math.ceil(12 * len(self.workers) / (self.height - _AROUND_PX)) - 1},
             ),
             "dataZoom": [
                 {"type": "slider", "height": 16, "bottom": 6, "filterMode": "none", "brushSelect": False,
