@@ -35,6 +35,7 @@ from ropewalk.page.runs.search_data import (
     pareto_data,
     rungs_data,
     state_counts,
+    trial_columns,
     trial_rows,
 )
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
@@ -275,26 +276,9 @@ class _SearchView:
         self._draw()
 
     def _table(self) -> ui.aggrid:
-        results = self._read.results
-        names = list(dict.fromkeys(name for trial in results for name in trial.hyperparameters))
-        number = {":valueFormatter": "p => ropewalkTable.number(p)", "type": "rightAligned", "width": 110}
-        link = "p => ropewalkTable.trial(p)"
-        columns: list[dict[str, Any]] = [
-            {"field": "number", "headerName": "trial", "width": 90, "pinned": "left", ":cellRenderer": link},
-            {"field": "state", "width": 110, ":cellRenderer": "p => ropewalkTable.state(p)"},
-            {"field": "best", "headerName": f"best {escaped(results.metrics[0])}", **number, "width": 150,
-             "sort": "desc" if results.modes[0] == "max" else "asc"},
-            *({"field": f"metric.{name}", "headerName": f"last {escaped(name)}", **number, "width": 140}
-              for name in results.metrics),
-            {"field": "step", **number, "width": 90},
-            {"field": "attempts", **number, "width": 100},
-            {"field": "bracket", **number, "width": 100, "hide": not any(trial.bracket for trial in results)},
-            *({"field": f"config.{name}", "headerName": escaped(name), **number} for name in names),
-            {"field": "why", "headerName": "why it ended", "width": 260},
-        ]  # fmt: skip
         options: dict[str, Any] = {
-            "columnDefs": [{"filter": True, "cellDataType": False, **column} for column in columns],
-            "rowData": trial_rows(results),
+            "columnDefs": trial_columns(self._read.results),
+            "rowData": trial_rows(self._read.results),
             "suppressFieldDotNotation": True,
             "rowHeight": 28,
             "headerHeight": 32,
