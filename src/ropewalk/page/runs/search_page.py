@@ -28,7 +28,7 @@ from ropewalk.page.pictures.rungs import rungs
 from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
-from ropewalk.page.runs.run_header import draw_header, elapsed, moment
+from ropewalk.page.runs.run_header import RunHeader, elapsed, moment
 from ropewalk.page.runs.search_data import (
     history_data,
     parallel_data,
@@ -252,7 +252,9 @@ class _SearchView:
         self._pulse: tuple[Any, ...] = ()
         self._numbers: list[int] = []
         self._brushed: set[int] | None = None
-        self._header = ui.column().classes("w-full").style("gap: 2px")
+        run = read.report.run
+        self._header = RunHeader(read.report, visit, self._act)
+        ui.link("log, settings and events", f"/runs/{quote(run.id, safe='')}?tab=Settings").style("margin-top: -10px")
         self._summary = ui.label().classes("text-subtitle2")
         with tiles(400):
             with panel("History", help="each trial, and the best so far"):
@@ -313,11 +315,7 @@ class _SearchView:
 
     def _draw(self) -> None:
         read = self._read
-        self._header.clear()
-        with self._header:
-            draw_header(read.report, self._visit, self._act)
-            with ui.row().classes("q-gutter-x-md"):
-                ui.link("log, settings and events", f"/runs/{quote(read.report.run.id, safe='')}?tab=Settings")
+        self._header.show(read.report)
         counts = state_counts([trial.state for trial in read.results])
         with contextlib.suppress(SearchFailed):
             best = read.results.best
