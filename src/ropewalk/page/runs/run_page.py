@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,10 +136,12 @@ class _RunView:
                     run_panels.draw_children(report, visit)
 
     def _curves(self, *, is_system: bool) -> CurvePanels:
-        run = self._report.run
+        run, view = self._report.run, view_of(self._given)
+        if is_system and "x" not in self._given:  # its steps begin again with each attempt
+            view = replace(view, x="time")
         return CurvePanels(
             self._reader, self._points, self._visit, [CurveRun(run.id, run.name, run.created, 0)],
-            shows=lambda group: (group == _SYSTEM) == is_system, changed=remember, view=view_of(self._given),
+            shows=lambda group: (group == _SYSTEM) == is_system, changed=remember, view=view,
         )  # fmt: skip
 
     # --- what changes -------------------------------------------------------------------------------------------------
