@@ -195,7 +195,11 @@ def effective(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
     Returns:
         Whether each point counts, shape (n,); the steps of those that do never decrease.
     """
-    return steps <= np.minimum.accumulate(steps[::-1])[::-1]
+    returns = np.flatnonzero(np.diff(steps) < 0) + 1  # where a later attempt begins, with its least step
+    if not len(returns):
+        return np.ones(len(steps), bool)
+    least = np.append(np.minimum.accumulate(steps[returns][::-1])[::-1], np.inf)
+    return steps < least[np.searchsorted(returns, np.arange(len(steps)), side="right")]
 
 
 def _drawn(x: NDArray[np.float64], values: NDArray[np.float64], max_points: int) -> list[list[float]]:
