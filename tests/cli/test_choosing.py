@@ -13,7 +13,7 @@ from ropewalk.control.server import Announcement
 
 def launcher(name: str, pid: int, kind: str = "program") -> Launcher:
     at = "unix:/run/c.sock"
-    announcement = Announcement(name=name, pid=pid, address=at, run_id="run", secret="secret", kind=kind)
+    announcement = Announcement(name=name, pid=pid, address=at, run_id="run", secret="secret", kind=kind, id=f"id{pid}")
     return Launcher(Path(f"/run/{pid}"), announcement)
 
 
@@ -21,7 +21,8 @@ RUNNING = [launcher("train", 11), launcher("train-large", 12), launcher("evolve"
 
 
 @pytest.mark.parametrize(
-    ("word", "pid"), [("train", 11), ("train-", 12), ("e", 13), ("13", 13), ("12", 12), ("11", 14), ("evolve", 13)]
+    ("word", "pid"),
+    [("train", 11), ("train-", 12), ("e", 13), ("13", 13), ("12", 12), ("11", 14), ("evolve", 13), ("id12", 12)],
 )
 def test_a_name_comes_before_a_pid_and_a_pid_before_a_beginning(word: str, pid: int) -> None:
     assert choose(word, RUNNING).pid == pid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ropewalk.atomic_files import write_new_file
 from ropewalk.control.launchers import LauncherGone, find_launchers, usual_parents
 from ropewalk.control.server import Announcement
 from tests.control.pretend import announce
@@ -34,6 +36,16 @@ def test_a_launcher_is_found_by_its_file(tmp_path: Path) -> None:
     (found,) = find_launchers([tmp_path])
     assert (found.file, found.name, found.pid) == (file, "train", os.getpid())
     assert str(found) == f"train (pid {os.getpid()})"
+
+
+def test_the_file_of_another_version_is_read_so_that_it_can_be_told(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    facts = {"program": "old", "pid": os.getpid(), "address": f"unix:{folder}/c.sock", "run_id": "r", "secret": "s"}
+    write_new_file(folder / "control-1-1.json", [json.dumps(facts).encode()])
+    write_new_file(folder / "control-1-2.json", [json.dumps({**facts, "program": "young", "colour": "red"}).encode()])
+    assert [(found.name, found.kind, found.id) for found in find_launchers([tmp_path])] == [
+        ("old", "program", ""), ("young", "program", ""),
+    ]  # fmt: skip
 
 
 def test_what_a_dead_process_left_is_passed_by(tmp_path: Path) -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
 import threading
+import time
 import warnings
 
 import pytest
 
 from ropewalk.control import server as server_module
 from ropewalk.control.launchers import LauncherGone, LauncherSilent, RequestFailed
-from ropewalk.control.server import Act, ActionDone, LogFiles, LogFilesAre, Look, Stacks, StacksAre, Stop, ViewIs
+from ropewalk.control.server import (
+    Act,
+    ActionDone,
+    ControlServer,
+    LogFiles,
+    LogFilesAre,
+    Look,
+    Stacks,
+    StacksAre,
+    Stop,
+    ViewIs,
+)
 from ropewalk.errors import TransportRefused
 from ropewalk.transport.address import parse_address
 from ropewalk.transport.client import dial
@@ -146,6 +159,49 @@ def test_a_forked_child_leaves_the_program_to_its_parent() -> None:
         with launcher.connect() as conversation:
             conversation.ask(Look(), ViewIs)
         assert server.file.exists()
+
+
+def test_a_forked_child_keeps_no_socket_at_which_nobody_would_answer() -> None:
+    with controlled(Pretence("train")) as (server, _):
+        assert server._listener
+        fd = server._listener._socket.fileno()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # as above
+            child = os.fork()
+        if child == 0:
+            try:
+                os.fstat(fd)
+            except OSError:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_is_opened_later_and_closed_before_is_never_seen() -> None:
+    with controlled(Pretence("train")) as (server, _):
+        twin = ControlServer(server._loop, server.file.parent, RUN, Pretence("twin"))
+        twin.open_later(0.0)
+        due = time.monotonic() + DEADLINE_S
+        while not twin.file.exists():
+            assert time.monotonic() < due
+        twin.close_soon()
+        while twin.file.exists():
+            assert time.monotonic() < due
+        dropped = ControlServer(server._loop, server.file.parent, RUN, Pretence("dropped"))
+        dropped.open_later(0.05)
+        dropped.close_soon()
+        passed = threading.Event()
+        server._loop.call_soon(lambda: server._loop.call_later(0.1, passed.set))
+        assert passed.wait(DEADLINE_S) and not dropped.file.exists()
+
+
+def test_a_server_whose_loop_has_ended_is_closed_all_the_same() -> None:
+    with contextlib.ExitStack() as stack:
+        server, _ = stack.enter_context(controlled(Pretence("train")))
+        server._loop.stop()
+        assert server._loop.ended.wait(DEADLINE_S)
+        server.close_soon()
+        assert not server.file.exists() and list(server.file.parent.iterdir()) == []
 
 
 def test_without_the_secret_nobody_is_heard() -> None:

@@ -166,3 +166,27 @@ def test_live_things_come_first_and_new_ones_before_old_ones(things: Things):
     things.looks = things.looks[:2]
     watcher.look()
     assert [seen.view.id for seen in watcher.things()] == ["new", "old", "gone"]
+
+
+def test_what_never_answered_is_a_problem_until_it_is_seen(things: Things):
+    watcher = Watcher(things)
+    things.looks = [LookResult("p", None, "pid 7 does not answer"), LookResult("q", None)]
+    watcher.look()
+    assert (watcher.problems(), watcher.things()) == (["pid 7 does not answer"], [])
+    things.looks = [LookResult("p", view())]
+    watcher.look()
+    things.looks = [LookResult("p", None, "pid 7 does not answer")]
+    watcher.look()
+    assert (watcher.problems(), [seen.problem for seen in watcher.things()]) == ([], ["pid 7 does not answer"])
+
+
+def test_the_age_of_what_is_known_is_that_of_its_last_view(things: Things):
+    clock = Clock()
+    watcher = Watcher(things, clock)
+    things.looks = [LookResult("p", view())]
+    watcher.look()
+    things.looks = [LookResult("p", None, "it does not answer")]
+    clock.now += 5.0
+    watcher.look()
+    (seen,) = watcher.things()
+    assert watcher.age_s(seen) == 5.0

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from ropewalk.pool import task_stream
-from ropewalk.pool.task_stream import KEPT_S, TaskStream
+from ropewalk.pool.constants import Constant
+from ropewalk.pool.dispatcher import Content
+from ropewalk.pool.task_stream import KEPT_S, TaskStream, parts_of_stream
+from ropewalk.pool.task_table import Finished, ItemSpan, TaskUnit
 
 
 def test_a_batch_begins_when_its_worker_began_it() -> None:
@@ -57,3 +60,21 @@ def test_each_look_extends_the_recording() -> None:
     stream = TaskStream()
     stream.since(0, 100.0)
     assert stream.until == 100.0 + KEPT_S
+
+
+def finished(function: str, code: str, start: int, stop: int, offset: int) -> Finished:
+    constant = Constant(code, [])
+    constant.label = function
+    return Finished(ItemSpan(TaskUnit(None, 0, 100, code, content=Content(0, 0, [constant], [])), start, stop), offset)
+
+
+def test_neighbours_of_one_function_are_one_part_which_failed_if_one_task_did() -> None:
+    batch = [
+        finished("square", "a", 0, 3, 0),
+        finished("square", "a", 7, 9, 3),
+        finished("cube", "b", 0, 1, 5),
+        finished("square", "a", 9, 10, 6),
+    ]
+    assert parts_of_stream(batch, []) == [("square", 5, False), ("cube", 1, False), ("square", 1, False)]
+    assert parts_of_stream(batch, [3, 6]) == [("square", 5, True), ("cube", 1, False), ("square", 1, True)]
+    assert parts_of_stream(batch[2:3], [4]) == [("cube", 1, False)]

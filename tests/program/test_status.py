@@ -59,13 +59,14 @@ def test_a_status_says_what_is_worth_knowing_in_words() -> None:
     assert event == "  replay.0 was started again"
 
 
-def test_a_long_cause_stays_in_one_line() -> None:
-    node = replace(status_of("train").nodes[0], last_cause="line one\nline two " + 500 * "x")
-    assert "\n" not in node.describe() and len(node.describe()) < 300
+def test_a_node_in_one_line_says_no_more_than_is_known() -> None:
+    shown = NodeStatus(name="a", replica=0, kind="worker", state="waiting").describe()
+    assert shown.split() == ["a.0", "worker", "waiting", "pid", "-", "0", "s", "0", "MiB", "0", "calls", "0", "waiting"]
 
 
-def test_a_node_that_never_ran_has_no_remarks() -> None:
-    assert NodeStatus(name="a", replica=0, kind="worker", state="waiting").remarks() == []
+def test_relayed_connections_are_shown() -> None:
+    shown = replace(status_of("train"), ways=("n1 and n2 meet at n3", "n1 and n4 meet at n3")).describe()
+    assert "  n1 and n2 meet at n3; n1 and n4 meet at n3" in shown.splitlines()
 
 
 def test_a_notebook_shows_a_program_as_a_table() -> None:

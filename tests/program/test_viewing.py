@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable
 
@@ -120,6 +121,21 @@ def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_ca
             view = until(look, lambda view: of(view, "store.0").pid not in (0, second))
             assert view.facts["restarts"] == 1  # on request, which is no failure
     assert running.view().state == "stopped" and running.view().has_ended
+
+
+def test_a_replica_that_does_not_answer_is_silent_and_the_others_are_not() -> None:
+    with launched() as running:
+        running.wait_ready(DEADLINE_S)
+        pid = of(running.view(), "store.0").pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            first = running.view()
+            again = running.view()  # the silence counts from the first question
+            assert of(again, "store.0").silent_s > of(first, "store.0").silent_s + 0.4  # a look waits for 0.5 s
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        asked_at = time.monotonic()
+        until(running.view, lambda view: of(view, "store.0").silent_s <= time.monotonic() - asked_at)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def _listed(runs: Sequence[Submission]) -> str:
 
 
 def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
-    """Return the launcher that a word names: by name, else by pid, else by the beginning of its name.
+    """Return the launcher that a word names: by name, else by id, by pid, else by the beginning of its name.
 
     Args:
         word: the word; None names the only program, or else the only launcher.
@@ -110,7 +110,7 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
         meant, what = programs if len(programs) == 1 else list(launchers), "no program was named"
     else:
         what = f"no running program is called '{escaped(word)}'"
-        for fits in (_is_name, _is_pid, _is_prefix):
+        for fits in (_is_name, _is_id, _is_pid, _is_prefix):
             meant = meant or [launcher for launcher in launchers if fits(launcher, word)]
     if len(meant) == 1:
         return meant[0]
@@ -124,6 +124,10 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
 
 def _is_name(launcher: Launcher, word: str) -> bool:
     return launcher.name == word
+
+
+def _is_id(launcher: Launcher, word: str) -> bool:
+    return launcher.id == word
 
 
 def _is_pid(launcher: Launcher, word: str) -> bool:

@@ -8,21 +8,23 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from ropewalk.control.view import EventView, ProcessView, View
+from ropewalk.control.facts import shown_facts
+from ropewalk.control.view import EventView, Kind, ProcessView, View
 from ropewalk.quantities import counted, shown_duration, shown_size
 from ropewalk.text_table import text_table
 
 _SHOWN_CHARACTERS = 120
 """Maximum length of the cause of the last end in the line of a process; the view has the whole text."""
 _SHOWN_EVENTS = 5
-_DONE = {"program": "calls", "pool": "tasks"}
+_DONE = {"program": "calls", "pool": "tasks", "trainer": "steps"}
 """What `ProcessView.done` counts, by kind of thing."""
 
 
 def described(view: View) -> str:
     """The whole in one line, each process in another, and the last events."""
-    processes = text_table([_cells(view, process) for process in view.processes], right={5, 6, 7, 8})
-    rows = [*processes, *shown_facts(view), *shown_events(view)]
+    cells = [process_cells(view.kind, process) for process in view.processes]
+    processes = text_table(cells, right={5, 6, 7, 8})
+    rows = [*processes, *fact_lines(view), *shown_events(view)]
     return "\n".join([headline(view), *(f"  {row}" for row in rows)])
 
 
@@ -40,14 +42,12 @@ def counts(view: View) -> str:
     return ", ".join(f"{count} {state}" for state, count in num_by_state.items()) or nothing
 
 
-def shown_facts(view: View) -> list[str]:
-    """The facts of what is not a program in a line, such as "queued 7, running 2"; a program's are in its table."""
-    facts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in _facts(view)]
+def fact_lines(view: View) -> list[str]:
+    """The facts in a line, such as "queued 7, running 2"; of a program, whose table has the others, only its relays."""
+    if view.kind == "program":
+        return [str(view.facts["relays"])] if "relays" in view.facts else []
+    facts = [f"{label} {value}" for label, value in shown_facts(view.facts)]
     return [", ".join(facts)] if facts else []
-
-
-def _facts(view: View) -> list[tuple[str, float | int | str]]:
-    return [] if view.kind == "program" else list(view.facts.items())
 
 
 def shown_events(view: View) -> list[str]:
@@ -76,7 +76,8 @@ def remarks(process: ProcessView) -> list[str]:
     return found
 
 
-def _cells(view: View, process: ProcessView) -> tuple[str, ...]:
+def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
+    """A process of a thing of some kind as a row of a table."""
     return (
         process.name,
         process.kind,
@@ -85,7 +86,7 @@ def _cells(view: View, process: ProcessView) -> tuple[str, ...]:
         process.host,
         shown_duration(process.uptime_s),
         shown_size(process.memory_bytes),
-        f"{process.done} {_DONE.get(view.kind, 'done')}",
+        f"{process.done} {_DONE.get(kind, 'done')}",
         f"{process.waiting} waiting",
         "; ".join(remarks(process)),
     )

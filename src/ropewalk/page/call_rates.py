@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -13,7 +14,7 @@ class CallRates:
     """Adds `calls_per_s`, a moving average of the calls that were completed, to the nodes of each look at a graph."""
 
     def __init__(self) -> None:
-        self._at = 0.0
+        self._at = -math.inf
         self._done: dict[str, float] = {}
         self._rates: dict[str, float] = {}
 

@@ -24,6 +24,7 @@ class Chart:
 
     def __init__(self, title: str, height: int, option: Option | None = None) -> None:
         self._title = title
+        self._height = height
         self._shown: Option | None = None
         with ui.element("div").classes("relative-position w-full"):
             self.element = ui.echart({}).style(f"height:{height}px").classes("w-full")
@@ -50,6 +51,12 @@ class Chart:
         options.clear()
         options.update(option)
         self.element.update()
+
+    def set_height(self, height: int) -> None:
+        """Change the height, in pixels."""
+        if height != self._height:
+            self._height = height
+            self.element.style(f"height:{height}px")
 
     def keep(self, option: Option) -> None:
         """Keep an option to save it; its maker sends it to the browser, since it is large and changes in parts."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from nicegui import ui
 
 from ropewalk.control.view import EventView, View
 from ropewalk.escaping import escaped
+from ropewalk.page.browser import call_browser
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import panel
-from ropewalk.page.pictures.timeline import PICTURE, timeline
+from ropewalk.page.pictures.timeline import PICTURE, timeline, timeline_height
 from ropewalk.page.style import Style
 from ropewalk.page.watcher import Seen
 
@@ -39,7 +39,7 @@ class EventPanel:
             with ui.row().classes("w-full justify-end"):
                 ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
                     'dense outlined clearable type=search aria-label="filter events"'
-                ).style("width:180px")
+                ).classes("filter").style("width:180px")
                 ui.button(icon="table_view", on_click=self._save).props(
                     'flat round dense size="sm" title="save as CSV" aria-label="save as CSV"'
                 )
@@ -54,12 +54,12 @@ class EventPanel:
             self._card.set_visibility(bool(view.events))
         if fresh:
             self._last = view.events
-            ui.run_javascript(
-                f"ropewalk.rows({self._grid.id}, {json.dumps([self._row(event) for event in fresh[::-1]])})"
-            )
+            call_browser("rows", self._grid.id, [self._row(event) for event in reversed(fresh)])
         if fresh or view.at - self._drawn_at >= _REDRAW_S:
             self._drawn_at = view.at
-            self._chart.show(timeline(timeline_data(view), self._style))
+            data = timeline_data(view)
+            self._chart.set_height(timeline_height(data))
+            self._chart.show(timeline(data, self._style))
 
     def _row(self, event: EventView) -> dict[str, Any]:
         self._number += 1
@@ -73,10 +73,10 @@ class EventPanel:
         }
 
     def _filter(self, text: str) -> None:
-        ui.run_javascript(f"ropewalk.filter({self._grid.id}, {json.dumps(text)})")
+        call_browser("filter", self._grid.id, text)
 
     def _save(self) -> None:
-        self._grid.run_grid_method("exportDataAsCsv", {"fileName": "events.csv"})
+        call_browser("save", self._grid.id, "events.csv")
 
 
 def new_events(old: tuple[EventView, ...], new: tuple[EventView, ...]) -> tuple[EventView, ...]:
@@ -102,7 +102,7 @@ def _options() -> dict[str, Any]:
             {"headerName": "time", "field": "at", "width": 150, ":valueFormatter": "ropewalk.cells.time"},
             {"headerName": "kind", "field": "kind", "width": 120, ":cellRenderer": "ropewalk.cells.event"},
             {"headerName": "process", "field": "process", "width": 120},
-            {"headerName": "what", "field": "text", "flex": 1, "minWidth": 300, "tooltipField": "text"},
+            {"headerName": "what", "field": "text", "flex": 1, "minWidth": 300, ":cellRenderer": "ropewalk.cells.text"},
         ],
         "rowData": [],
         "defaultColDef": {"sortable": True, "resizable": True, "suppressHeaderMenuButton": True},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nicegui import ui
 from starlette.requests import Request
 
+from ropewalk.control.facts import shown_number
 from ropewalk.escaping import escaped
 from ropewalk.page.browser import add_now_head
-from ropewalk.page.facts import shown_number
 from ropewalk.page.frame import Visit, page_frame
 from ropewalk.page.small_curve import small_curve
 from ropewalk.page.style import state_group
@@ -59,6 +59,7 @@ class _Board:
                 .classes("filter")
                 .style("width:260px")
             )
+        self._problems = ui.label().classes("rw-banner rw-problem").style("white-space:pre-line")
         with ui.element("div").classes("rw-thing rw-heads") as self._heads:
             for head in _HEADS:
                 ui.label(head).classes("rw-number" if head in _HEADS[2:] else "")
@@ -69,7 +70,7 @@ class _Board:
 
     def refresh(self) -> None:
         """Show what is known now."""
-        things = self._watcher.things()
+        things, problems = self._watcher.things(), self._watcher.problems()
         for id in set(self._rows) - {seen.view.id for seen in things}:
             self._rows.pop(id).delete()
         live = [seen for seen in things if not has_ended(seen)]
@@ -86,10 +87,11 @@ class _Board:
         up = sum(row.totals.up for seen in live if (row := self._rows[seen.view.id]).totals)
         words = [f"{len(live)} running" if live else "nothing runs", f"{up:,} processes up"] if things else []
         self._summary.set_text(" · ".join(words))
+        _set_words(self._problems, "\n".join(f"Cannot be seen: {escaped(problem)}" for problem in problems))
         self._heads.set_visibility(bool(things))
         self._search.set_visibility(bool(things))
         self._ended_title.set_visibility(bool(ended))
-        self._empty.set_visibility(not things)
+        self._empty.set_visibility(not things and not problems)
 
     def _find(self, text: str) -> None:
         self._filter = text.lower().strip()
@@ -102,6 +104,7 @@ class _ThingRow:
     def __init__(self, id: str) -> None:
         self.totals: Totals | None = None
         self._look = ""
+        self._is_silent = True
         self._root = ui.element("div").classes("rw-thing")
         self._place: tuple[int, int] | None = None
         with self._root:
@@ -152,6 +155,9 @@ class _ThingRow:
         self._rate.set_text(f"{shown_number(sums.rate)} {sums.rate_of}/s".replace(" /s", "/s") if sums.rate else "")
         self._curve.set_content(small_curve(sums.rates, visit.style.colors[0], 90) if sums.rate else "")
         _set_words(self._problem, problem_words(seen, age_s))
+        if self._is_silent != bool(seen.problem):
+            self._is_silent = bool(seen.problem)
+            self._problem.classes(replace=f"{'rw-problem' if seen.problem else 'rw-small'} rw-wide")
         _set_words(self._failure, f"last failure: {escaped(view.last_failure)}" if view.last_failure else "")
 
     def set_visible(self, visible: bool) -> None:

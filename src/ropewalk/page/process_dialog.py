@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 from nicegui import ui
 
 from ropewalk.control.view import ProcessView
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import ActionFailed, Actions
+from ropewalk.page.browser import call_browser
 from ropewalk.page.log_reader import LogReader
 from ropewalk.page.style import state_group
 from ropewalk.page.thing_header import notify
@@ -80,7 +80,7 @@ class ProcessDialog:
         self._send(self._stack, [], again=True)
         self.show(self._seen)
         self._dialog.open()
-        ui.run_javascript(f"history.replaceState(null, '', '#' + encodeURIComponent({json.dumps(escaped(view.name))}))")
+        call_browser("setHash", escaped(view.name))
         await self._open_log()
 
     def show(self, seen: Seen) -> None:
@@ -223,7 +223,7 @@ class ProcessDialog:
         self._needle = ""
         if reader:
             reader.close()
-            ui.run_javascript("history.replaceState(null, '', location.pathname)")
+            call_browser("setHash", "")
 
     def close(self) -> None:
         """Close the file of output; the tab is gone."""
@@ -231,8 +231,7 @@ class ProcessDialog:
             self._reader.close()
 
     def _send(self, box: ui.element, lines: list[str], *, again: bool = False, needle: str = "") -> None:
-        words = ", ".join(json.dumps(value) for value in (lines, again, needle))
-        ui.run_javascript(f"ropewalk.log({box.id}, {words})")
+        call_browser("log", box.id, lines, again, needle)
 
 
 def process_facts(process: ProcessView) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from typing import Any
 
 from nicegui import ui
 
+from ropewalk.page.browser import call_browser
 from ropewalk.page.frame import panel
 from ropewalk.page.process_rows import Row, changes, process_rows
 from ropewalk.page.watcher import Seen
@@ -34,8 +34,6 @@ class ProcessPanel:
             with ui.row().classes("items-center w-full"):
                 self._counts = ui.label().classes("rw-small")
                 ui.space()
-                if len(seen.view.processes) > 1:
-                    _key()
                 ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
                     'dense outlined clearable type=search aria-label="filter processes"'
                 ).classes("filter").style("width:180px")
@@ -44,6 +42,8 @@ class ProcessPanel:
                 )
             if len(seen.view.processes) > 1:
                 self._map = ui.element("div").classes("rw-map")
+                with ui.element("div").classes("rw-keys"):
+                    _key()
             height = _ROW_PX * (2 + min(_MOST_ROWS, max(1, len(seen.view.processes))))
             self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
             self._grid.style(f"height:{height}px").classes("w-full")
@@ -53,17 +53,16 @@ class ProcessPanel:
         rows = process_rows(seen)
         found, gone = changes(self._rows, rows)
         if found or gone:
-            change = json.dumps({"all": not self._rows, "rows": found, "gone": gone})
-            target = json.dumps(self._map.id if self._map else None)
-            ui.run_javascript(f"ropewalk.processes({self._grid.id}, {target}, {change})")
+            change = {"all": not self._rows, "rows": found, "gone": gone}
+            call_browser("processes", self._grid.id, self._map.id if self._map else None, change)
         self._rows = rows
         self._counts.set_text(_counts(rows))
 
     def _filter(self, text: str) -> None:
-        ui.run_javascript(f"ropewalk.filter({self._grid.id}, {json.dumps(text)})")
+        call_browser("filter", self._grid.id, text)
 
     def _save(self) -> None:
-        self._grid.run_grid_method("exportDataAsCsv", {"fileName": "processes.csv"})
+        call_browser("save", self._grid.id, "processes.csv")
 
 
 def _counts(rows: dict[str, Row]) -> str:
@@ -96,22 +95,22 @@ def _options(seen: Seen) -> dict[str, Any]:
     groups = {process.group for process in seen.view.processes}
     done = _DONE.get(seen.view.kind, "done")
     columns = [
-        {"headerName": "name", "field": "name", "width": 120, "pinned": "left", "cellClass": "text-bold"},
-        {"headerName": "host", "field": "host", "width": 110},
+        {"headerName": "name", "field": "name", "width": 112, "pinned": "left", "cellClass": "text-bold"},
+        {"headerName": "host", "field": "host", "width": 96},
         {"headerName": "group", "field": "group", "width": 110, "hide": len(groups) < 2},
-        {"headerName": "pid", "field": "pid", "width": 78, "type": "rightAligned", "hide": len(groups) > 1},
-        {"headerName": "state", "field": "state", "width": 128, ":cellRenderer": "ropewalk.cells.state"},
-        {"headerName": "doing", "field": "doing", "minWidth": 110, "flex": 1},
-        _number("for", "doing_s", 70, formatter="duration"),
-        _number("CPU", "cpu", 88, renderer="cpu"),
-        _number("memory", "memory", 100, renderer="memory"),
-        _number("silent", "silent_s", 70, renderer="silent"),
-        _number(done, "done", 84, formatter="count"),
-        _number(f"{done}/s", "rate", 76, formatter="rate"),
-        _number("waiting", "waiting", 76, formatter="count", hide=seen.view.kind not in ("program",)),
-        _number("restarts", "restarts", 78, renderer="restarts"),
-        {"headerName": "last end", "field": "cause", "minWidth": 140, "flex": 2, "tooltipField": "cause",
+        {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
+        {"headerName": "doing", "field": "doing", "minWidth": 100, "flex": 1},
+        _number("for", "doing_s", 66, formatter="duration"),
+        _number("CPU", "cpu", 84, renderer="cpu"),
+        _number("memory", "memory", 92, renderer="memory"),
+        _number("restarts", "restarts", 74, renderer="restarts"),
+        {"headerName": "last end", "field": "cause", "minWidth": 130, "flex": 2,
          ":cellRenderer": "ropewalk.cells.cause"},
+        _number("silent", "silent_s", 64, renderer="silent"),
+        _number("waiting", "waiting", 74, formatter="count", hide=seen.view.kind != "program"),
+        _number(done, "done", 80, formatter="count"),
+        _number(f"{done}/s", "rate", 76, formatter="rate"),
+        _number("pid", "pid", 76, hide=len(groups) > 1),
     ]  # fmt: skip
     return {
         "columnDefs": columns,

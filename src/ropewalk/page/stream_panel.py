@@ -6,7 +6,6 @@ zoom ──▶ stands still ──▶ the bars of that part, in its own resoluti
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -14,16 +13,19 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments
 
 from ropewalk.control.view import ProcessView
+from ropewalk.page.browser import call_browser
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import panel
 from ropewalk.page.pictures.stream import PICTURE, RUNNING, WINDOW_S, Stream
 from ropewalk.page.style import Style
-from ropewalk.page.task_bars import Task
+from ropewalk.page.task_bars import MOST_BARS, Task
 from ropewalk.page.watcher import Seen
 
 _WINDOWS = {10: "10 s", 30: "30 s", 120: "2 min", 600: "10 min"}
-_ANEW_S = 20.0
+_ANEW_S = 120.0
 """The whole picture is made anew this often: rows, colours and resolution fit what is there now."""
+_SETTLED_S = 10.0
+"""For this long it stays, unless there are new workers."""
 _ROW_PX = 13
 _LEAST_PX = 220
 _MOST_PX = 760
@@ -42,11 +44,11 @@ class StreamPanel:
         self._window_s = WINDOW_S
         self._live = True
         self._drawn_at = -_ANEW_S
-        self._drawn_workers: frozenset[str] = frozenset()
+        self._num_bars = 0
         self._last: Task | None = None
         self._seen = seen
         height = max(_LEAST_PX, min(_MOST_PX, 100 + _ROW_PX * len(seen.view.processes)))
-        self._stream = Stream(0.0, 0.0, height)
+        self._stream = Stream(0.0, 0.0, height, live=True)
         with panel(PICTURE.title, help=PICTURE.help):
             with ui.row().classes("items-center q-gutter-x-sm"):
                 self._choice = ui.toggle(_WINDOWS, value=int(WINDOW_S), on_change=lambda e: self._choose(e.value))
@@ -71,20 +73,29 @@ class StreamPanel:
         now = float(data.get("now") or seen.view.at)
         fresh = after(tasks, self._last)
         self._last = tasks[-1] if tasks else None
-        workers = frozenset(str(task[0]) for task in fresh)
         running = running_tasks(seen.view.processes, now)
-        if now - self._drawn_at >= _ANEW_S or not workers <= self._drawn_workers:
+        if now - self._drawn_at >= _ANEW_S or self._must_draw(fresh, now):
             self._draw(data, running, now)
             return
         self._stream.begin, self._stream.end = now - self._window_s, now
         items = self._stream.items(fresh)
+        self._num_bars += sum(map(len, items.values()))
         items[RUNNING] = self._stream.running_items(running)
         self._send({"begin": self._stream.begin, "end": now, "items": items, "whole": [RUNNING]})
+
+    def _must_draw(self, fresh: Sequence[Task], now: float) -> bool:
+        """Return whether new tasks do not fit into the picture that the browser has."""
+        if not {str(task[0]) for task in fresh} <= set(self._stream.workers):
+            return True
+        if now - self._drawn_at < _SETTLED_S:
+            return False
+        unknown = not {str(task[1]) for task in fresh} <= set(self._stream.functions)
+        return self._num_bars > 2 * MOST_BARS or (unknown and self._stream.has_room)
 
     def _draw(self, data: Mapping[str, Any], running: Sequence[Task], now: float) -> None:
         self._stream.begin, self._stream.end = now - self._window_s, now
         option = self._stream.option({**data, "running": running}, self._style)
-        self._drawn_at, self._drawn_workers = now, frozenset(self._stream.workers)
+        self._drawn_at, self._num_bars = now, 0
         self._chart.keep(option)
         self._send({"option": option})
 
@@ -116,7 +127,7 @@ class StreamPanel:
         self._send({"items": self._stream.items_of(tasks, begin, end), "whole": self._stream.names})
 
     def _send(self, change: Mapping[str, Any]) -> None:
-        ui.run_javascript(f"ropewalk.stream({self._chart.element.id}, {json.dumps(change)})")
+        call_browser("stream", self._chart.element.id, change)
 
 
 def after(tasks: Sequence[Task], last: Task | None) -> Sequence[Task]:

@@ -99,6 +99,11 @@ class Style:
             **more,
         }
 
+    def words(self, text: str) -> Option:
+        """A sentence above a picture, in place of a title."""
+        words = {"color": self.muted, "fontSize": 12, "fontWeight": "normal"}
+        return {"text": text, "left": "center", "top": 6, "textStyle": words}
+
     def legend(self, **more: Any) -> Option:
         """A legend that scrolls where it is too long."""
         words = {"textStyle": {"color": self.text}, "pageTextStyle": {"color": self.muted}}

@@ -11,13 +11,14 @@ from starlette.requests import Request
 
 from ropewalk.escaping import escaped
 from ropewalk.page.actions import ActionOutcome, Actions, Actor
-from ropewalk.page.browser import add_now_head
+from ropewalk.page.browser import add_now_head, call_browser
 from ropewalk.page.call_rates import CallRates
 from ropewalk.page.chart import Chart
 from ropewalk.page.event_panel import EventPanel
 from ropewalk.page.frame import Visit, page_frame, panel
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures import pictures_of
+from ropewalk.page.pictures.graph import graph_height
 from ropewalk.page.process_dialog import ProcessDialog
 from ropewalk.page.process_panel import ProcessPanel
 from ropewalk.page.stream_panel import StreamPanel
@@ -44,7 +45,7 @@ def add_thing_page(watcher: Watcher, actor: Actor | None) -> None:
             add_now_head(visit.style)
             visit.when_gone(lambda: watcher.unwant(visit.client))
             page = _ThingPage(watcher, actions, visit, id)
-            page.refresh()
+            page.show()
             visit.every(page.refresh)
 
 
@@ -64,6 +65,12 @@ class _ThingPage:
         visit.when_gone(self._close)
 
     async def refresh(self) -> None:
+        """Show what is known now, and what was written since to the log that is open."""
+        self.show()
+        if self._parts:
+            await self._parts.dialog.follow()
+
+    def show(self) -> None:
         """Show what is known now."""
         seen = self._watcher.seen(self._id)
         if seen is None:
@@ -80,7 +87,7 @@ class _ThingPage:
             with self._content:
                 self._parts = _Parts(seen, self._actions, self._visit)
         if self._parts:
-            await self._parts.show(seen, self._watcher.age_s(seen))
+            self._parts.show(seen, self._watcher.age_s(seen))
 
     def _close(self) -> None:
         if self._parts:
@@ -102,8 +109,11 @@ class _Parts:
         self._charts: list[_LiveChart] = []
         self._stream: StreamPanel | None = None
         with ui.element("div").classes("rw-pictures"):
-            for picture in pictures_of(seen.view.offers):
-                with ui.element("div").classes("rw-wide" if picture.wide else ""):
+            pictures = pictures_of(seen.view.offers)
+            halves = [picture for picture in pictures if not picture.wide]
+            alone = halves[-1:] if len(halves) % 2 else []
+            for picture in pictures:
+                with ui.element("div").classes("rw-wide" if picture.wide or picture in alone else ""):
                     if picture.panel == "stream":
                         self._stream = StreamPanel(seen, visit.style)
                     else:
@@ -111,9 +121,9 @@ class _Parts:
                             self._charts.append(_LiveChart(seen, picture, visit))
         self._events = EventPanel(seen, visit.style)
         ui.on("rw_process", self._open)
-        ui.timer(0.5, lambda: ui.run_javascript("if (location.hash.length > 1) ropewalk.openHash()"), once=True)
+        ui.timer(0.5, lambda: call_browser("openHash"), once=True)
 
-    async def show(self, seen: Seen, age_s: float) -> None:
+    def show(self, seen: Seen, age_s: float) -> None:
         """Show what is known now."""
         self._seen = seen
         self._header.show(seen, age_s)
@@ -124,7 +134,6 @@ class _Parts:
             self._stream.show(seen)
         self._events.show(seen)
         self.dialog.show(seen)
-        await self.dialog.follow()
 
     async def _open(self, event: GenericEventArguments) -> None:
         await self.dialog.open(str(event.args))
@@ -159,4 +168,5 @@ class _LiveChart:
         self._last = data
         if self._rates:
             data = self._rates.add(data, seen.view.at)
+            self._chart.set_height(graph_height(data))
         self._chart.show(self._picture.option(data, self._visit.style))

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
+from ropewalk.control.facts import shown_facts, shown_number
 from ropewalk.escaping import escaped
 from ropewalk.page.actions import ActionOutcome
-from ropewalk.page.facts import shown_facts, shown_number
 from ropewalk.page.now import has_ended, problem_words, progress_words, shown_state
 from ropewalk.page.style import state_group
 from ropewalk.page.totals import totals
@@ -134,7 +134,7 @@ def notify(outcome: ActionOutcome) -> None:
         type="positive" if outcome.done else "negative",
         position="bottom-right",
         multi_line=True,
-        close_button="OK",
+        actions=[{"label": "OK", "color": "white"}],
         timeout=8000 if outcome.done else 0,
     )
 

@@ -66,7 +66,8 @@ def totals(seen: Seen, num_rates: int = 60) -> Totals:
 
 
 def _is_rate(name: str, value: object) -> bool:
-    return name.endswith("_per_s") and not name.endswith("_bytes_per_s") and isinstance(value, int | float)
+    counts = name.endswith("_per_s") and not f"_{name}".endswith("_bytes_per_s")
+    return counts and isinstance(value, int | float)
 
 
 def _rates(samples: Sequence[ViewSample]) -> list[float]:

@@ -116,6 +116,7 @@ class Watcher:
         self._clock = clock
         self._lock = threading.Lock()
         self._seen: dict[str, Seen] = {}
+        self._problems: dict[str, str] = {}
         self._wanted: dict[str, dict[str, frozenset[str]]] = {}
         self._wake = threading.Event()
         self._ended = threading.Event()
@@ -138,6 +139,11 @@ class Watcher:
         """Say that a client is gone; without any, nothing is looked at."""
         with self._lock:
             self._wanted.pop(client, None)
+
+    def problems(self) -> list[str]:
+        """Return why things that were never seen could not be looked at."""
+        with self._lock:
+            return list(self._problems.values())
 
     def things(self) -> list[Seen]:
         """Return everything that was seen, in the order of its start; what runs first."""
@@ -172,6 +178,7 @@ class Watcher:
         with self._lock:
             self.num_looks += 1
             found = {look.id for look in looks}
+            self._problems = {look.id: look.problem for look in looks if look.problem and look.id not in self._seen}
             for look in looks:
                 self._take(look, now)
             for id, seen in list(self._seen.items()):

@@ -56,7 +56,7 @@ from ropewalk.pool.messages import ConstantMessage as ConstantHere
 from ropewalk.pool.results import PoolJob, RaisedEntry, ResultBatch, rebuild_error
 from ropewalk.pool.scaling import Elasticity, Scaling, Seat, first_to_go
 from ropewalk.pool.status import PoolStatus, WorkerStatus
-from ropewalk.pool.task_stream import TaskStream
+from ropewalk.pool.task_stream import TaskStream, parts_of_stream
 from ropewalk.pool.task_table import Finished, GivenUp, SpanAssignment, TaskTable, TaskUnit
 from ropewalk.pool.worker_identity import next_identity
 from ropewalk.processes.deaths import record_of
@@ -647,12 +647,8 @@ class Dispatcher:
         if stream is None or now > stream.until:
             self.stream = None
             return
-        parts = [
-            (unit.content.function, stop - start, any(offset <= at < offset + stop - start for at in errors))
-            for (unit, start, stop), offset in finished
-        ]
-        if parts:
-            stream.finished(worker.name, parts, elapsed_s, now - ago_s)
+        if finished:
+            stream.finished(worker.name, parts_of_stream(finished, errors), elapsed_s, now - ago_s)
 
     def _accept(self, finished: list[Finished], batch: ResultBatch) -> None:
         for (unit, start, stop), offset in finished:

@@ -10,10 +10,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from ropewalk.pool.task_table import Finished
+
 KEPT_S = 10.0
 """Seconds after the last look for which rows are still recorded."""
 _MOST_ROWS = 20_000
 
+StreamPart = tuple[str, int, bool]
+"""Function, number of tasks, and whether one of them failed."""
 StreamRow = tuple[str, str, float, float, int, Literal["ok", "failed", "died"]]
 """Worker, function, begin and end as Unix times, number of tasks, and how they ended."""
 
@@ -41,12 +45,12 @@ class TaskStream:
         rows = list(self._rows)[len(self._rows) - num_new :]
         return {"cursor": self._num_rows, "now": now, "tasks": [list(row) for row in rows]}
 
-    def finished(self, worker: str, parts: Sequence[tuple[str, int, bool]], elapsed_s: float, end: float) -> None:
+    def finished(self, worker: str, parts: Sequence[StreamPart], elapsed_s: float, end: float) -> None:
         """Record a batch of tasks; the time is divided among its parts by their numbers.
 
         Args:
             worker: its name.
-            parts: function, number of tasks, and whether one of them failed.
+            parts: what it consists of, in order.
             elapsed_s: seconds that the worker took; 0 if that is not known: since its last batch.
             end: Unix time at which they ended.
         """
@@ -68,3 +72,24 @@ class TaskStream:
     def _add(self, row: StreamRow) -> None:
         self._rows.append(row)
         self._num_rows += 1
+
+
+def parts_of_stream(finished: Sequence[Finished], errors: Sequence[int]) -> list[StreamPart]:
+    """Return the parts of a batch: neighbours of one function are one part, as most batches are.
+
+    Args:
+        finished: spans with their offsets in the batch.
+        errors: the positions in the batch of tasks that raised.
+    """
+    parts: list[StreamPart] = []
+    code, count, failed, function = "", 0, False, ""
+    for (unit, start, stop), offset in finished:
+        if unit.code is not code:
+            if count:
+                parts.append((function, count, failed))
+            code, count, failed, function = unit.code, 0, False, unit.content.function
+        count += stop - start
+        if errors and not failed:
+            failed = any(offset <= at < offset + stop - start for at in errors)
+    parts.append((function, count, failed))
+    return parts

@@ -144,6 +144,7 @@ def pool_view(
             "workers": len(status.workers),
             "hosts": len({worker.host for worker in status.workers if worker.host}),
             "memory_bytes": sum(worker.memory_bytes for worker in status.workers),
+            **({"relays": "; ".join(status.ways)} if status.ways else {}),
         },
         last_failure=status.deaths[-1].describe() if status.deaths else "",
         processes=processes_of(status),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast, get_args, overload
 
+from ropewalk.control.view import View
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, serial_map
@@ -27,6 +28,7 @@ from ropewalk.population.rows import EvalConfig, Row
 from ropewalk.population.run import EvaluationLoop
 from ropewalk.population.running import RunningEvaluation, name_of
 from ropewalk.population.saved_run import RunKind, SavedRun
+from ropewalk.population.view import ended_view, html_of_rows
 from ropewalk.population.worker_autoscaler import WorkerAutoscaler
 from ropewalk.tracking.observed_run import ObservedRun, Track
 
@@ -61,6 +63,20 @@ class RunResult(Generic[A]):
     """CPU time of this process per evaluation, over all its threads, in ms; NaN if this process ran the evaluations."""
     checkpoint_failures: list[str]
     """Error messages of checkpoints that could not be written."""
+    fitness: str = ""
+    """Name of the fitness function."""
+
+    def view(self, panels: dict[str, int] | None = None) -> View:
+        """Return what the page and reports show of the run, now that it has ended.
+
+        Args:
+            panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.
+                None: all of them.
+        """
+        return ended_view(self.algorithm, self.table, self.evaluations, self.seconds, self.fitness, panels)
+
+    def _repr_html_(self) -> str:
+        return html_of_rows(type(self.algorithm).__name__, str(self), self.table)
 
     def __str__(self) -> str:
         rate = self.evaluations / self.seconds if self.seconds else 0.0
@@ -259,7 +275,8 @@ def evaluate(
         method.map = serial_map
         ground.close()
         decisions.close()
-    return _run_of(method, loop, decisions, saved.failures, shares_process=ground.shares_process)
+    name = name_of(fitness)
+    return _run_of(method, loop, decisions, saved.failures, fitness=name, shares_process=ground.shares_process)
 
 
 def reached(until: Until | None, row: Row) -> bool:
@@ -348,6 +365,7 @@ def _run_of(
     decisions: Decisions,
     checkpoint_failures: list[str],
     *,
+    fitness: str,
     shares_process: bool,
 ) -> RunResult[Any]:
     tested = loop.best_tested is not None
@@ -358,6 +376,7 @@ def _run_of(
         best_test=loop.best_test if tested else float("nan"),
         best_fitness=loop.best_fitness,
         decisions=decisions,
+        fitness=fitness,
         evaluations=loop.num_evaluations,
         steps=loop.num_steps,
         seconds=loop.seconds,

@@ -345,7 +345,7 @@ class EvaluationLoop:
 
     @property
     def num_workers(self) -> int:
-        """Number of workers that evaluate."""
+        """Number of workers."""
         return self._ground.num_workers
 
     # Checkpoints
@@ -373,9 +373,8 @@ class EvaluationLoop:
         self._pacing.load_state_dict(state["pacing"])
         if not self._replays:
             earlier = unpacked_decisions(state["decisions"])
-            under_way = {
-                Ticket(*row) for row in state["pacing"]["under_way"]
-            }  # evaluated again, because the failure may not recur
+            # Evaluated again, because the failure may not recur.
+            under_way = {Ticket(*row) for row in state["pacing"]["under_way"]}
             self._decisions.begin_with([each for each in earlier if getattr(each, "ticket", None) not in under_way])
         self._num_asks = state["num_asks"]
         asked = _restored(state["asked"])

@@ -6,15 +6,22 @@ table of the run, figures ──▶ facts, progress          algorithm.panels() 
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.control.columns import finite
+from ropewalk.control.view import View
+from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.population.algorithm import Algorithm, Panel
 from ropewalk.population.panels.fitness import fitness_panel
 from ropewalk.population.rows import RESERVED, Row
 
+_SHOWN = ("generation", "evaluations", "mean", "median", "max", "best", "test", "failed", "dropped")
+"""Columns of the table in a notebook."""
+_SHOWN_ROWS = 10
 _MOST_FIGURES = 12
 """Figures of the algorithm that the header has room for."""
 
@@ -104,4 +111,64 @@ def wanted(panels: Mapping[str, Panel], asked: Mapping[str, int]) -> dict[str, A
     return {name: panels[name](cursor) for name, cursor in asked.items() if name in panels}
 
 
-__all__ = ["PopulationCounts", "all_panels", "facts_of", "progress_of", "time_left", "wanted"]
+def ended_view(
+    algorithm: Algorithm[Any],
+    rows: Sequence[Row],
+    evaluations: int,
+    seconds: float,
+    fitness: str,
+    asked: Mapping[str, int] | None,
+) -> View:
+    """Return the view of a run that has ended.
+
+    Args:
+        algorithm: the algorithm.
+        rows: the table of the run.
+        evaluations: told to the algorithm.
+        seconds: of all rows.
+        fitness: name of the fitness function.
+        asked: cursors by name of the panel; None: all panels.
+    """
+    workers = int(rows[-1]["workers"]) if rows else 0
+    failed, dropped = (int(sum(row[name] for row in rows)) for name in ("failed", "dropped"))
+    panels, now = all_panels(rows, algorithm.panels()), time.time()
+    return View(
+        kind="population",
+        name=type(algorithm).__name__,
+        id="ended",
+        pid=os.getpid(),
+        state="completed",
+        started=now - seconds,
+        at=now,
+        progress=1.0,
+        left_s=0.0,
+        facts=facts_of(rows, PopulationCounts(evaluations, failed, dropped, 0, workers, seconds), None, fitness),
+        panels=wanted(panels, dict.fromkeys(panels, 0) if asked is None else asked),
+        offers=tuple(panels),
+    )
+
+
+def html_of_rows(name: str, words: str, rows: Sequence[Row]) -> str:
+    """Return a run as HTML: a line with its results, and its last generations.
+
+    Args:
+        name: of the algorithm.
+        words: its results, which begin with that name.
+        rows: the table of the run.
+    """
+    names = [column for column in _SHOWN if any(column in row for row in rows[-_SHOWN_ROWS:])]
+    cells = [[f"{row[column]:.6g}" if column in row else "" for column in names] for row in rows[-_SHOWN_ROWS:]]
+    table = html_table(names, cells, right=range(len(names))) if names else ""
+    return html_box(html_headline(name, "", [("", words.removeprefix(f"{name}: "))]), table)
+
+
+__all__ = [
+    "PopulationCounts",
+    "all_panels",
+    "ended_view",
+    "facts_of",
+    "html_of_rows",
+    "progress_of",
+    "time_left",
+    "wanted",
+]

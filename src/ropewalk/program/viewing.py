@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from ropewalk.control.rate import Rate
 from ropewalk.control.stragglers import stragglers
 from ropewalk.control.view import ProcessView, View
@@ -14,7 +16,6 @@ from ropewalk.program.drawing import edges_of
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.status import NodeStatus, ProgramStatus
 
-_SHOWN_CALLS = 3
 _LEAST_WAITING = 8
 """A replica is a straggler if this many more calls wait for it than for the others of its node."""
 _LEAST_CALL_S = 1e-3
@@ -46,24 +47,13 @@ class ProgramViewer:
         """
         now = time.monotonic()
         num_calls = sum(node.calls_done for node in status.nodes)
-        facts: dict[str, float | int | str] = {
-            "mode": status.mode,
-            "restarts": sum(node.restarts for node in status.nodes),
-            "hosts": len({node.host for node in status.nodes if node.host}),
-            "memory_bytes": sum(node.memory_bytes for node in status.nodes),
-            "calls_per_s": round(self._rate.at(now, num_calls), 3),
-        }
+        plain = status.as_view()
         busy_s = [self._busy_s(node) for node in status.nodes]
         silent_s = [self._silent_s(node, now) for node in status.nodes]
-        return View(
-            kind="program",
-            name=status.name,
+        return replace(
+            plain,
             id=self._id,
-            pid=status.pid,
-            state=status.state,
-            started=status.started,
-            at=time.time(),
-            facts=facts,
+            facts={**plain.facts, "calls_per_s": round(self._rate.at(now, num_calls), 3)},
             last_failure=self._conductor.last_failure,
             processes=processes_of(status.nodes, busy_s, silent_s),
             events=self._conductor.log.views(),
@@ -141,30 +131,6 @@ def processes_of(
     piles = stragglers(groups, waiting, least=_LEAST_WAITING)
     drags = stragglers(groups, call_s, least=_LEAST_CALL_S)
     return tuple(
-        _process(node, seconds, is_straggler=pile or drag)
+        replace(node.as_process(), silent_s=seconds, straggler=pile or drag)
         for node, seconds, pile, drag in zip(nodes, silent_s, piles, drags, strict=True)
-    )
-
-
-def _process(node: NodeStatus, silent_s: float, *, is_straggler: bool) -> ProcessView:
-    calls = sorted(node.calls_running, key=lambda call: -call.running_s)
-    more = f" and {len(calls) - _SHOWN_CALLS} more" if len(calls) > _SHOWN_CALLS else ""
-    return ProcessView(
-        name=node.label,
-        group=node.name,
-        kind=node.kind,
-        host=node.host,
-        pid=node.pid,
-        state=node.state,
-        doing=f"{', '.join(call.method for call in calls[:_SHOWN_CALLS])}{more}",
-        doing_s=calls[0].running_s if calls else 0.0,
-        uptime_s=node.uptime_s,
-        memory_bytes=node.memory_bytes,
-        cpu_s=node.cpu_s,
-        silent_s=silent_s,
-        straggler=is_straggler,
-        restarts=node.restarts,
-        done=node.calls_done,
-        waiting=node.calls_waiting,
-        last_cause=node.last_cause,
     )

@@ -28,6 +28,7 @@ from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.view import (
     NumberedRow,
+    environment_name,
     facts_of,
     replay_panel,
     replay_point,
@@ -208,7 +209,7 @@ class RunningExperiment(ControlTarget):
 
     def _facts(self) -> dict[str, float | int | str]:
         experiment = self._experiment
-        settings = {"environment": str(experiment.environment), "env_steps_in_all": experiment.steps}
+        settings = {"environment": environment_name(experiment.environment), "env_steps_in_all": experiment.steps}
         return facts_of(self._last_rows(), self._progress.numbered_evaluations, settings)
 
     def _last_rows(self) -> list[NumberedRow]:

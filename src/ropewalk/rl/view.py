@@ -11,15 +11,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.control.columns import MOST_POINTS, columns, finite, places
 from ropewalk.rl.deliveries import ActorFacts, lag_edges
 from ropewalk.rl.logs.logger import LogRow
 from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.table_info import TableInfo
-from ropewalk.rl.result import EvaluationScores
 
+if TYPE_CHECKING:
+    from ropewalk.rl.result import EvaluationScores
+
+_MOST_CHARACTERS = 80
+"""Of the name of an environment."""
 _LEAST_S = 0.5
 """Seconds between two points of a curve, at least."""
 
@@ -259,6 +263,11 @@ def staleness_panel(
     }
 
 
+def environment_name(environment: object) -> str:
+    """Return the name of an environment: its id, as Gymnasium has it, or what its settings say of themselves."""
+    return str(getattr(environment, "id", environment))[:_MOST_CHARACTERS]
+
+
 def facts_of(
     rows: Sequence[NumberedRow], evaluations: Sequence[NumberedEvaluation], settings: Mapping[str, float | int | str]
 ) -> dict[str, float | int | str]:
@@ -290,6 +299,7 @@ _COUNTS = {"env_steps": "steps", "return": "score", "episodes": "episodes", "upd
 __all__ = [
     "NumberedEvaluation",
     "NumberedRow",
+    "environment_name",
     "facts_of",
     "replay_panel",
     "replay_point",

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
+from ropewalk.control.view import View
 from ropewalk.errors import SearchFailed
 from ropewalk.escaping import escaped
 from ropewalk.html_table import Cell, StateCell, html_box, html_headline, html_table
 from ropewalk.population.algorithms.pbt_history import PBTSchedule
 from ropewalk.quantities import counted
 from ropewalk.search.book import Mode, SearchBook, TrialFacts
+from ropewalk.search.view import Objective, ended_view
 from ropewalk.text_table import text_table
 
 _SHOWN_TRIALS = 20
@@ -183,6 +185,15 @@ class SearchResults(Sequence[TrialResult]):
         except ImportError as error:
             raise ImportError("to_pandas needs pandas: pip install pandas; to_records works without it") from error
         return pandas.DataFrame.from_records(self.to_records())
+
+    def view(self, panels: dict[str, int] | None = None) -> View:
+        """Return what the page and reports show of the search, now that it has ended.
+
+        Args:
+            panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.
+                None: all of them.
+        """
+        return ended_view(self.name, self.run, self._trials, Objective(self.metrics[0], self.modes[0]), panels)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the history, the configurations, the importance of hyperparameters and the steps of all trials.

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ropewalk.control.announcing import announced
-from ropewalk.control.view import Observable
+from ropewalk.control.view import Observable, View
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.html_table import html_box, html_headline, html_table
@@ -344,6 +344,10 @@ class Search:
     def best(self) -> TrialResult:
         """The best trial; see `SearchResults.best`."""
         return self.results().best
+
+    def view(self, panels: dict[str, int] | None = None) -> View:
+        """Return what the page and reports show of the search, once it has run; see `SearchResults.view`."""
+        return self.results().view(panels)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the search; see `SearchResults.plot`."""

@@ -7,21 +7,28 @@ lines of the book's log ──▶ events
 from __future__ import annotations
 
 import math
+import os
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropewalk.control.columns import finite, places
+from ropewalk.control.view import View
 from ropewalk.population.panels.schedules import shown
 from ropewalk.search.book import Line, Mode, TrialFacts, TrialState
-from ropewalk.search.results import TrialResult
 from ropewalk.search.schedulers.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from ropewalk.search.results import TrialResult
 
 _MOST_TRIALS, _MOST_CURVES = 500, 40
 """Trials in the panel, and those of them that have a curve."""
 _MOST_POINTS = 100
 """Points of the curve of one trial."""
+_DIED = "died: "
+"""Beginning of the class of a failure that is the death of a process; see `PoolPlaces`."""
 _STATES = ("running", "waiting", "paused", "done", "stopped", "failed")
 
 
@@ -152,6 +159,36 @@ def _curve(trial: TrialFacts | TrialResult, sign: int) -> list[list[float | None
     return [[step, None if (known := finite(score)) is None else sign * known] for step, score in chosen]
 
 
+def ended_view(
+    name: str, run: str, trials: Sequence[TrialResult], objective: Objective, asked: Mapping[str, int] | None
+) -> View:
+    """Return the view of a search that has ended.
+
+    Args:
+        name: of the search.
+        run: id of its run.
+        trials: by number.
+        objective: what decides.
+        asked: cursors by name of the panel; None: all panels.
+    """
+    states, now = list(map(state_of, trials)), time.time()
+    return View(
+        kind="search",
+        name=name,
+        id=run or "ended",
+        pid=os.getpid(),
+        state="completed",
+        started=now,
+        at=now,
+        run=run,
+        progress=1.0,
+        left_s=0.0,
+        facts=facts_of(trials, states, None, objective),
+        panels={"trials": trials_panel(trials, objective)} if asked is None or "trials" in asked else {},
+        offers=("trials",),
+    )
+
+
 def event_of(line: Line) -> tuple[str, str] | None:
     """Return a line of the log of a search as the kind and the text of an event; None if it is no event to show."""
     match line:
@@ -162,8 +199,10 @@ def event_of(line: Line) -> tuple[str, str] | None:
             return "", f"trial {trial} is promoted" + ("" if budget is None else f", until step {budget:g}")
         case ["retry", trial]:
             return "retry", f"trial {trial} is begun again"
-        case ["fail", trial, str(failure_class), why, _]:
-            return "death" if failure_class.startswith("died") else "", f"trial {trial} failed: {why}"
+        case ["fail", trial, str(failure_class), why, _] if failure_class.startswith(_DIED):
+            return "death", f"trial {trial} {failure_class.removeprefix(_DIED)}: {why}"
+        case ["fail", trial, _, why, _]:
+            return "", f"trial {trial} failed: {why}"
         case ["end", trial]:
             return "", f"trial {trial} has ended"
         case ["drop", trial, why]:
@@ -174,4 +213,4 @@ def event_of(line: Line) -> tuple[str, str] | None:
             return None
 
 
-__all__ = ["Objective", "event_of", "facts_of", "progress_of", "state_of", "trials_panel"]
+__all__ = ["Objective", "ended_view", "event_of", "facts_of", "progress_of", "state_of", "trials_panel"]

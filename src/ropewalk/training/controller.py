@@ -526,8 +526,9 @@ class Controller:
             same_plan = cut.plan is plan
             start = cut.cut if same_plan else start
             self._origin = FromSnapshots(cut.cut, cut.epoch, self._places(lost, cut, same_plan=same_plan), same_plan)
+        words = self._how_it_goes_on()
         self._deploy(self._origin, start)
-        self.history.note("restart", self._how_it_goes_on())
+        self.history.note("restart", words)
 
     def _how_it_goes_on(self) -> str:
         num = sum(one.was_done for one in self._retained if one.num)

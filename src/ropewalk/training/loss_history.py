@@ -36,7 +36,7 @@ class StepLoss(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _KeptLoss:
     number: int
     step: int
     at: float
@@ -65,7 +65,7 @@ class LossHistory:
     def __init__(self, num_recent: int = _NUM_RECENT, num_old: int = _NUM_OLD) -> None:
         self._lock = threading.Lock()
         self._num_recent, self._num_old = num_recent, num_old
-        self._recent: deque[_Entry] = deque()
+        self._recent: deque[_KeptLoss] = deque()
         self._old: list[tuple[int, StepLoss]] = []
         self._stride = 1
         self._num = 0
@@ -80,12 +80,12 @@ class LossHistory:
             at: Unix time in seconds.
         """
         with self._lock:
-            self._recent.append(_Entry(self._num, step, at, num_samples, metrics))
+            self._recent.append(_KeptLoss(self._num, step, at, num_samples, metrics))
             self._num += 1
             if len(self._recent) > self._num_recent:
                 self._leave(self._recent.popleft())
 
-    def _leave(self, entry: _Entry) -> None:
+    def _leave(self, entry: _KeptLoss) -> None:
         if entry.number % self._stride or (found := entry.value()) is None:
             return
         self._old.append((entry.number, found))

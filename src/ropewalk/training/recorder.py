@@ -98,6 +98,11 @@ class Recorder:
         self._place = place
 
     @property
+    def last_end_ns(self) -> int:
+        """When the newest action was done; 0 before the first. Any thread may ask."""
+        return self._end_ns[self._place - 1]
+
+    @property
     def num_recorded(self) -> int:
         """The number of all actions so far, including those that were dropped."""
         return self._num_rounds * self._capacity + self._place

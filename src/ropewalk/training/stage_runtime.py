@@ -271,6 +271,7 @@ class StageRuntime:
             step=self._step,
             num_steps=self._num_steps,
             doing=self.doing,
+            doing_s=max(0, time.monotonic_ns() - self.recorder.last_end_ns) / 1e9 if self._num_steps else 0.0,
             sent_bytes={worker: traffic.size_bytes for worker, traffic in list(self.links.traffic.items())},
             exchanges={stage: one.report() for stage, one in self._exchanges.items()} if with_exchange else {},
             record=self.recorder.take(num_steps * self._actions_of_step) if num_steps else None,

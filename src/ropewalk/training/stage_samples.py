@@ -1,6 +1,7 @@
 """`StageSamples`: the newest sample of each worker of a trainer, asked for while somebody looks.
 
-view ──▶ look() ── sample ──▶ stage processes        at most once in 0.5 s; actions every 2 s, exchanges every 5 s
+view ──▶ look() ── sample ──▶ stage processes   at most once in 0.5 s; actions every 2 s or less often (`pay`),
+            │                                   exchanges every 5 s
             └ waits 0.3 s at most; a worker that has not answered by then keeps its last sample, which becomes older
 """
 
@@ -51,6 +52,7 @@ class StageSamples:
         self._found: dict[PlanWorker, TimedSample] = {}
         self._pending: dict[PlanWorker, Future[WorkerSample | None]] = {}
         self._asked_s = self._actions_s = self._exchanges_s = float("-inf")
+        self._actions_every_s = _ACTIONS_EVERY_S
 
     def look(self) -> dict[PlanWorker, TimedSample]:
         """Return the newest sample of each worker that has ever given one."""
@@ -65,6 +67,14 @@ class StageSamples:
             self._pending = {worker: one for worker, one in self._pending.items() if not one.done()}
             return dict(self._found)
 
+    def pay(self, cost_s: float) -> None:
+        """Ask for actions so rarely that what they cost stays below 1 % of the time.
+
+        Args:
+            cost_s: CPU seconds that it took to evaluate the last ones; to receive them takes about as long.
+        """
+        self._actions_every_s = max(_ACTIONS_EVERY_S, 200 * cost_s)
+
     def newest(self) -> dict[PlanWorker, TimedSample]:
         """Return the newest samples without asking for others."""
         with self._lock:
@@ -72,7 +82,7 @@ class StageSamples:
 
     def _begin(self, now_s: float) -> None:
         self._asked_s = now_s
-        with_actions = now_s - self._actions_s >= _ACTIONS_EVERY_S
+        with_actions = now_s - self._actions_s >= self._actions_every_s
         with_exchanges = now_s - self._exchanges_s >= _EXCHANGES_EVERY_S
         self._actions_s = now_s if with_actions else self._actions_s
         self._exchanges_s = now_s if with_exchanges else self._exchanges_s

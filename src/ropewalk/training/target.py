@@ -104,9 +104,10 @@ class TrainerTarget(ControlTarget):
         Raises:
             ValueError: it has no processes.
         """
-        self._processes("stopped").stop(grace_s)
+        processes = self._processes("stopped")
         if self._state == "running":
             self._state = "stopped"
+        processes.stop(grace_s)
 
     def act(self, action: str, process: str) -> str:
         """Kill or restart a stage process; see `ControlTarget.act`."""
@@ -141,7 +142,9 @@ class TrainerTarget(ControlTarget):
         samples = {worker: one.sample for worker, one in timed.items()}
         measured = self._last_step(run, plan, samples)
         self._collect(run, plan, samples, at)
-        data = {name: data for name in panels if (data := self._data(name, panels[name], run)) is not None}
+        offers = _offers(run)
+        wanted = [name for name in offers if name in panels]
+        data = {name: data for name in wanted if (data := self._data(name, panels[name], run)) is not None}
         return TrainerMoment(
             self.name,
             self.id,
@@ -161,7 +164,7 @@ class TrainerTarget(ControlTarget):
             seats=run.seats,
             run=self._tracked,
             panels=data,
-            offers=_offers(run),
+            offers=offers,
         )
 
     def _last_step(
@@ -171,10 +174,13 @@ class TrainerTarget(ControlTarget):
         key = plan, [id(sample.record) for sample in samples.values()]
         if self._measured is not None and self._measured[0] == key:
             return self._measured[1]
+        began_s = time.thread_time()
         measured = last_step(plan, run.schedule, samples, run.clock_offsets(samples))
         if measured is not None:
             self._measured = key, measured
             self._panels["pipeline"] = pipeline_panel(plan, run.schedule, measured, samples)
+        if self._samples is not None:
+            self._samples.pay(time.thread_time() - began_s)
         return None if self._measured is None or self._measured[1].plan is not plan else self._measured[1]
 
     def _collect(

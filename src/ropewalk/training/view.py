@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import msgspec
 
 from ropewalk.control.view import EventView, ProcessView, View
+from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plan_table import plan_in_words, shown_stages
 from ropewalk.pipeline.plans import Plan, PlanWorker
+from ropewalk.pipeline.simulation.spans import COMPUTING
 from ropewalk.training.history import TrainingHistory
 from ropewalk.training.loss_history import StepLoss
 from ropewalk.training.measured import MeasuredTimeline
 from ropewalk.training.panels.pipeline import bubble_of
+from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.stage_samples import TimedSample
 
 _SLOW = 1.5
-"""A replica is a straggler if it computes this many times as long as the median of the others."""
+"""A replica is a straggler if its actions take this many times as long as the median of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +108,14 @@ def _facts(moment: TrainerMoment) -> dict[str, float | int | str]:
         "loss": None if moment.loss is None else moment.loss.loss,
         "samples_per_s": rates[1] if rates and rates[1] else None,
         "steps_per_s": rates[0] if rates else None,
-        "step_s": None if measured is None else measured.step_s,
+        "step_time_s": None if measured is None else measured.step_s,
         "goodput": None if history is None else history.goodput(),
         "bubble": None if measured is None else bubble_of(measured),
         "bottleneck": None if measured is None else _bottleneck(measured),
         "restarts": 0 if history is None else history.num_deaths,
         "repeated_steps": history.num_repeated if history and history.num_repeated else None,
         "snapshot_step": snapshot.step if snapshot else None,
-        "snapshot_age_s": moment.at - (snapshot.whole or snapshot.asked) if snapshot else None,
+        "snapshot_age_s": max(0.0, moment.at - (snapshot.whole or snapshot.asked)) if snapshot else None,
         "plan": plan_in_words(moment.plan, moment.schedule) if moment.plan else None,
     }
     return {name: value for name, value in known.items() if value is not None}
@@ -133,7 +137,7 @@ def _processes(moment: TrainerMoment) -> tuple[ProcessView, ...]:
     if moment.program is None:
         return ()
     worker_at = {seat: worker for worker, seat in moment.seats.items()}
-    slow = stragglers(moment.measured)
+    slow = stragglers(moment.samples)
     found: list[tuple[tuple[int, int], ProcessView]] = []
     for process in moment.program.processes:
         seat = int(process.name.rpartition(".")[2])
@@ -166,7 +170,7 @@ def _worker(moment: TrainerMoment, process: ProcessView, worker: PlanWorker, *, 
         kind="stage",
         group=stages,
         doing=f"{step}{sample.doing}",
-        doing_s=0.0,
+        doing_s=sample.doing_s,
         memory_bytes=sample.memory_bytes or process.memory_bytes,
         cpu_s=max(sample.cpu_s, process.cpu_s),
         silent_s=max(0.0, moment.now_s - timed.at_s),
@@ -176,26 +180,30 @@ def _worker(moment: TrainerMoment, process: ProcessView, worker: PlanWorker, *, 
     )
 
 
-def stragglers(measured: MeasuredTimeline | None) -> frozenset[PlanWorker]:
-    """Return the replicas that compute remarkably longer than the others of their stages, for the same share of pieces.
+def stragglers(samples: Mapping[PlanWorker, TimedSample]) -> frozenset[PlanWorker]:
+    """Return the replicas that are remarkably slower than the others of their stages.
 
     Args:
-        measured: a step of all workers; None: it is not known.
+        samples: of the workers, with their newest actions.
     """
-    if measured is None:
-        return frozenset()
-    groups: dict[int, dict[PlanWorker, float]] = {}
-    for worker in measured.workers:
-        num = sum(action.micro_batch is not None for action in measured.actions[worker])
-        if num:
-            groups.setdefault(worker.group, {})[worker] = measured.compute_s[worker] / num
+    seconds = {
+        worker: _typical_s(timed.sample.record) for worker, timed in samples.items() if timed.sample.record is not None
+    }
     slow: set[PlanWorker] = set()
-    for times in groups.values():
-        for worker, own_s in times.items():
-            others = sorted(other_s for other, other_s in times.items() if other != worker)
-            if others and own_s > _SLOW * others[len(others) // 2]:
-                slow.add(worker)
+    for worker, own_s in seconds.items():
+        others = [one for other, one in seconds.items() if other.group == worker.group and other != worker]
+        if others and own_s > _SLOW * median(others):
+            slow.add(worker)
     return frozenset(slow)
+
+
+def _typical_s(record: WorkerRecord) -> float:
+    """Return the median seconds of each kind of computing, added up: one slow action does not change it."""
+    found: dict[tuple[ActionKind, int], list[int]] = {}
+    for action, start_ns, end_ns in zip(record.actions, record.start_ns, record.end_ns, strict=True):
+        if action.kind in COMPUTING:
+            found.setdefault((action.kind, action.stage), []).append(end_ns - start_ns)
+    return sum(median(durations) for durations in found.values()) / 1e9
 
 
 def _events(moment: TrainerMoment) -> tuple[EventView, ...]:

@@ -64,6 +64,8 @@ class WorkerSample:
     num_steps: int = 0
     """The number of steps that it has begun since the plan was deployed."""
     doing: str = ""
+    doing_s: float = 0.0
+    """What it does or waits for, and the seconds since its last action ended."""
     host: str = ""
     pid: int = 0
     memory_bytes: int = 0
@@ -106,6 +108,7 @@ def worker_sample(
     step: int,
     num_steps: int,
     doing: str = "",
+    doing_s: float = 0.0,
     sent_bytes: Mapping[PlanWorker, int] | None = None,
     exchanges: Mapping[int, ExchangeReport] | None = None,
     record: WorkerRecord | None = None,
@@ -119,6 +122,7 @@ def worker_sample(
         step,
         num_steps,
         doing,
+        doing_s,
         os.uname().nodename,
         os.getpid(),
         resident_bytes(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import json
 
 from nicegui import ui
 
@@ -24,6 +25,17 @@ def add_now_head(style: Style) -> None:
     ui.add_head_html(f"<script>{_text('now.js')}</script>")
 
 
+def call_browser(function: str, *args: object) -> None:
+    """Call a function of the script in the tab of this page.
+
+    Args:
+        function: its name.
+        args: plain values.
+    """
+    words = ",".join(json.dumps(arg, separators=(",", ":")) for arg in args)
+    ui.run_javascript(f"ropewalk.{function}({words})")
+
+
 def add_runs_head(style: Style) -> None:
     """Add the style sheets and the script of pages of runs to the page that is being made.
 
@@ -40,4 +52,4 @@ def _text(name: str) -> str:
     return importlib.resources.files("ropewalk.page.browser").joinpath(name).read_text("utf-8")
 
 
-__all__ = ["add_now_head", "add_runs_head"]
+__all__ = ["add_now_head", "add_runs_head", "call_browser"]

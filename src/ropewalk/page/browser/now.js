@@ -33,6 +33,11 @@ window.ropewalk = (function () {
     return cell;
   }
 
+  function titled(element) {
+    element.title = element.textContent;
+    return element;
+  }
+
   const known = (value) => value !== null && value !== undefined;
   const cells = {
     state(params) {
@@ -47,9 +52,10 @@ window.ropewalk = (function () {
       return bar(params.value / Math.max(1, params.context.most), size(params.value));
     },
     silent(params) {
-      return make("span", params.value >= 5 ? "rw-text-warn" : "", params.value >= 1 ? duration(params.value) : "");
+      return make("span", params.value >= 5 ? "rw-text-warn" : "", params.value >= 2 ? duration(params.value) : "");
     },
-    cause: (params) => make("span", "rw-text-bad", params.value || ""),
+    cause: (params) => titled(make("span", "rw-text-bad", params.value || "")),
+    text: (params) => titled(make("span", "", params.value)),
     restarts: (params) => make("span", params.value ? "rw-text-warn" : "", params.value || ""),
     duration: (params) => duration(params.value),
     count: (params) => (known(params.value) ? params.value.toLocaleString("en-US") : ""),
@@ -71,7 +77,11 @@ window.ropewalk = (function () {
   }
 
   function openHash() {
-    open(decodeURIComponent(location.hash.slice(1)));
+    if (location.hash.length > 1) open(decodeURIComponent(location.hash.slice(1)));
+  }
+
+  function setHash(name) {
+    history.replaceState(null, "", location.pathname + (name ? `#${encodeURIComponent(name)}` : ""));
   }
 
   function onKey(params) {
@@ -96,7 +106,7 @@ window.ropewalk = (function () {
       label.title = host;
       tiles = make("div", "rw-tiles");
       line.append(label, tiles);
-      const after = [...store.hosts.keys()].filter((other) => other > host && host !== "this host").sort()[0];
+      const after = [...store.hosts.keys()].filter((other) => other > host && other !== "this host").sort()[0];
       map.insertBefore(line, host === "this host" ? map.firstChild : after ? store.hosts.get(after).parentNode : null);
       store.hosts.set(host, tiles);
     }
@@ -145,6 +155,15 @@ window.ropewalk = (function () {
     if (grid && grid.api) grid.api.setGridOption("quickFilterText", text);
   }
 
+  function save(gridId, fileName) {
+    getElement(gridId).api.exportDataAsCsv({ fileName, processCellCallback: (cell) => plain(cell.value) });
+  }
+
+  // No spreadsheet takes it for a formula (OWASP, CSV injection).
+  function plain(value) {
+    return typeof value === "string" && /^[=+@\t\r-]/.test(value) ? `'${value}` : value;
+  }
+
   function rows(gridId, added) {
     const grid = getElement(gridId);
     if (!grid || !grid.api) return void setTimeout(() => rows(gridId, added), 50);
@@ -177,29 +196,88 @@ window.ropewalk = (function () {
 
   // --- the task stream: the whole option once, then what is new ---
 
+  const SHARE = 5; // it is drawn for at most a fifth of the time
+
   function stream(id, change) {
     const element = getElement(id), chart = element && element.chart;
     if (!chart) return void setTimeout(() => stream(id, change), 50);
+    let store = stores[id];
+    if (!store || store.chart !== chart) store = stores[id] = { chart, series: [], next: 0, seen: true, timer: 0 };
+    if (!store.watch) {
+      showTips(element, store);
+      store.watch = new IntersectionObserver((entries) => {
+        store.seen = entries[entries.length - 1].isIntersecting;
+        if (store.seen) draw(store);
+      });
+      store.watch.observe(element.$el);
+    }
     if (change.option) {
-      stores[id] = change.option.series;
-      chart.setOption(change.option, { notMerge: true });
-      return;
+      store.series = change.option.series;
+      store.pending = { option: change.option };
+    } else {
+      for (const one of store.series) take(one, change);
+      store.pending = store.pending || {};
+      if (change.end) store.pending.xAxis = { min: 1000 * change.begin, max: 1000 * change.end };
     }
-    const series = stores[id];
-    if (!series) return;
-    for (const one of series) {
-      const added = change.items[one.name] || [];
-      if (change.whole.includes(one.name)) one.data = added;
-      else {
-        const ends = (item) => (item.coords ? item.coords[1][0] : item.value[0]);
-        const kept = one.data.filter((item) => ends(item) >= 1000 * change.begin);
-        one.data = added.length ? kept.concat(added) : kept;
-      }
-    }
-    const option = { series: series.map((one) => ({ data: one.data })) };
-    if (change.end) option.xAxis = { min: 1000 * change.begin, max: 1000 * change.end };
-    chart.setOption(option);
+    draw(store);
   }
 
-  return { cells, open, openHash, onKey, processes, filter, rows, log, stream };
+  function showTips(element, store) {
+    const tip = make("div", "rw-tip"), hidden = {};
+    element.$el.parentNode.append(tip);
+    store.chart.on("legendselectchanged", (event) => Object.assign(hidden, event.selected));
+    store.chart.getZr().on("globalout", () => { tip.style.display = "none"; });
+    store.chart.getZr().on("mousemove", (event) => {
+      const at = [event.offsetX, event.offsetY];
+      const item = store.chart.containPixel("grid", at) && itemAt(store, hidden, store.chart.convertFromPixel("grid", at));
+      tip.style.display = item ? "block" : "none";
+      if (!item) return;
+      tip.textContent = item.name;
+      tip.style.left = `${Math.max(0, Math.min(at[0] + 12, element.$el.clientWidth - tip.offsetWidth - 4))}px`;
+      tip.style.top = `${at[1] + 14}px`;
+    });
+  }
+
+  function itemAt(store, hidden, [time, row]) {
+    for (const one of store.series) {
+      if (one.type !== "lines" || hidden[one.name] === false) continue;
+      for (const item of one.data) {
+        const [from, to] = item.coords;
+        if (from[1] === Math.round(row) && from[0] <= time && time <= to[0]) return item;
+      }
+    }
+    return null;
+  }
+
+  function take(one, change) {
+    const added = change.items[one.name] || [], begin = 1000 * (change.begin || 0);
+    if (change.whole.includes(one.name)) {
+      one.data = added;
+      return;
+    }
+    const kept = one.data.filter((item) => (item.coords ? item.coords[1][0] : item.value[0]) >= begin);
+    for (const item of kept) if (item.coords) item.coords[0][0] = Math.max(begin, item.coords[0][0]);
+    one.data = added.length ? kept.concat(added) : kept;
+  }
+
+  function draw(store) {
+    if (!store.pending || !store.seen || document.hidden || store.timer) return;
+    const wait = store.next - performance.now();
+    if (wait > 0) {
+      store.timer = setTimeout(() => { store.timer = 0; draw(store); }, wait);
+      return;
+    }
+    const begun = performance.now(), { option, xAxis } = store.pending;
+    store.pending = null;
+    if (option) {
+      if (xAxis) Object.assign(option.xAxis, xAxis);
+      store.chart.setOption(option, { notMerge: true });
+    } else {
+      const series = store.series.map((one) => ({ data: one.data }));
+      store.chart.setOption(xAxis ? { series, xAxis } : { series });
+    }
+    store.next = begun + SHARE * (performance.now() - begun);
+  }
+
+  return { cells, open, openHash, setHash, onKey, processes, filter, save, rows, log, stream };
 })();

@@ -9,16 +9,26 @@ from __future__ import annotations
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.pictures import (
+    archive,
     exchange,
+    fitness,
     graph,
+    lineage,
     links,
     losses,
     memory,
     pipeline,
+    replay,
+    returns,
+    schedules,
     snapshots,
+    staleness,
     stream,
     task_counts,
+    throughput,
     timeline,
+    tree,
+    trials,
     versions,
 )
 
@@ -34,6 +44,16 @@ PICTURES: tuple[Picture, ...] = (
     links.PICTURE,
     exchange.PICTURE,
     snapshots.PICTURE,
+    trials.PICTURE,
+    fitness.PICTURE,
+    archive.PICTURE,
+    schedules.PICTURE,
+    lineage.PICTURE,
+    tree.PICTURE,
+    returns.PICTURE,
+    throughput.PICTURE,
+    replay.PICTURE,
+    staleness.PICTURE,
 )
 """All, in the order in which a page shows them."""
 

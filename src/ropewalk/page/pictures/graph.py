@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from ropewalk.control.facts import shown_number
 from ropewalk.escaping import escaped
-from ropewalk.page.facts import shown_number
 from ropewalk.page.picture import Picture
 from ropewalk.page.style import Option, Style
 from ropewalk.quantities import shown_duration
 
+_TOP_PX = 36
+_BOTTOM_PX = 96
+_ROW_PX = 118
+_LONGEST_NAME = 26
 _MOST_LABELLED = 40
 """With more nodes, labels would cover each other: they have their name alone."""
 
@@ -52,7 +56,7 @@ def graph(data: Mapping[str, Any], style: Style) -> Option:
     tall = max(Counter(x for x, _ in places.values()).values())
     return {
         **style.base(),
-        "grid": {"left": 70, "right": 70, "top": 36, "bottom": 64},
+        "grid": {"left": 110, "right": 110, "top": _TOP_PX, "bottom": _BOTTOM_PX},
         "tooltip": {**style.base()["tooltip"], "formatter": "{b}"},
         "xAxis": {**hidden, "min": 0 if width else -1, "max": width or 1},
         "yAxis": {**hidden, "min": -(tall - 1) / 2 - 0.01, "max": (tall - 1) / 2 + 0.01, "inverse": True},
@@ -132,7 +136,9 @@ def _node(node: Node, place: tuple[float, float], kinds: Sequence[str], num: int
     if node.get("calls_done"):
         numbers.append(shown_duration(float(node.get("mean_call_s", 0.0))))
     few = num <= _MOST_LABELLED
-    lines = [f"{{name|{_plain(name)}}}"]
+    lines = [f"{{name|{_plain(name)}}}{{kind|{f' × {replicas}' if replicas > 1 else ''}}}"]
+    if few and running < replicas:
+        lines.append(f"{{waiting|{running} of {replicas} run}}")
     if few:
         lines += [f"{{kind|{_plain(kind)}}}", f"{{numbers|{' · '.join(numbers)}}}" if numbers else ""]
         lines += [f"{{waiting|{waiting:,} waiting}}"] if waiting else []
@@ -145,7 +151,8 @@ def _node(node: Node, place: tuple[float, float], kinds: Sequence[str], num: int
         "itemStyle": {"color": style.background, "borderColor": color, "borderWidth": 3,
                       "borderType": "solid" if running >= replicas else "dashed"},
         "label": {
-            "show": True, "position": "bottom", "distance": 6, "align": "center", "lineHeight": 15,
+            "show": True, "backgroundColor": style.background, "padding": [0, 3], "position": "bottom",
+            "distance": 6, "align": "center", "lineHeight": 15,
             "formatter": "\n".join(line for line in lines if line),
             "rich": {
                 "name": {"color": style.text, "fontWeight": "bold", "fontSize": 13},
@@ -166,23 +173,43 @@ def _links(
     links: list[dict[str, Any]] = []
     for source, target in edges:
         rate = rates[target] if num_callers[target] == 1 else 0.0
-        column, row = places[source]
-        backwards = places[target][0] <= column
-        bent = backwards or (places[target][1] == row and places[target][0] - column > 1)
+        column, _ = places[source]
+        bent = places[target][0] <= column or _passes_a_node(places[source], places[target], places.values())
         links.append(
             {
                 "source": numbers[source],
                 "target": numbers[target],
-                "lineStyle": {"width": 1.5 + min(4.0, math.log10(1 + rate)), "curveness": 0.3 if bent else 0.0},
+                "lineStyle": {"width": 1.5 + min(4.0, math.log10(1 + rate)), "curveness": 0.2 if bent else 0.0},
                 "label": {"show": rate > 0, "formatter": f"{shown_number(rate)}/s"},
             }
         )
     return links
 
 
+def _passes_a_node(
+    source: tuple[float, float], target: tuple[float, float], places: Iterable[tuple[float, float]]
+) -> bool:
+    """Return whether a straight line between two nodes goes through another one."""
+    (x, y), (to_x, to_y) = source, target
+    return any(
+        x < column < to_x and abs(y + (to_y - y) * (column - x) / (to_x - x) - row) < 0.2 for column, row in places
+    )
+
+
 def _plain(text: str) -> str:
-    """Return text that is not taken for the markup of a label."""
-    return escaped(text).translate({ord("{"): "(", ord("}"): ")", ord("|"): "/"})
+    """Return a short text that is not taken for the markup of a label."""
+    shown = escaped(text)
+    shown = shown if len(shown) <= _LONGEST_NAME else f"{shown[: _LONGEST_NAME - 1]}…"
+    return shown.translate({ord("{"): "(", ord("}"): ")", ord("|"): "/"})
+
+
+def graph_height(data: Mapping[str, Any]) -> int:
+    """Return the height in pixels that the nodes of the data need."""
+    names = [str(node.get("name", "")) for node in data.get("nodes", ())]
+    pairs = {(str(edge.get("from", "")), str(edge.get("to", ""))) for edge in data.get("edges", ())}
+    places = layered(names, sorted(pair for pair in pairs if pair[0] in names and pair[1] in names))
+    tall = max(Counter(column for column, _ in places.values()).values(), default=1)
+    return _TOP_PX + _BOTTOM_PX + (_ROW_PX if len(names) <= _MOST_LABELLED else 40) * (tall - 1) + 40
 
 
 PICTURE = Picture(

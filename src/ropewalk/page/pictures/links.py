@@ -25,7 +25,7 @@ def links(data: Mapping[str, Any], style: Style) -> Option:
     size, unit = next((one for one in _UNITS if largest >= one[0]), _UNITS[-1])
     colors = style.colors
     series = [_bars("measured", [found[name]["step_bytes"] / size for name in names], colors[0])]
-    if any(found[name]["planned_step_bytes"] is not None for name in names):
+    if any(found[name]["planned_step_bytes"] for name in names):
         planned = [(found[name]["planned_step_bytes"] or 0) / size for name in names]
         series.insert(0, _bars("planned", planned, colors[7]))
     return {

@@ -5,10 +5,12 @@ Data: see `ropewalk.training.panels.losses`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ropewalk.page.picture import Picture
+from ropewalk.page.pictures.curves import curves
 from ropewalk.page.style import Option, Style
 
 _SMOOTHING = 0.95
@@ -18,29 +20,25 @@ _SMOOTHING = 0.95
 def losses(data: Mapping[str, Any], style: Style) -> Option:
     """A pale line of all steps, and a strong one of their exponential mean."""
     steps: Sequence[int] = data.get("step", ())
+    norms: Sequence[float | None] = data.get("gradient_norm", ())
     if not steps:
         return {}
-    values: Sequence[float | None] = data["loss"]
-    norms: Sequence[float | None] = data["gradient_norm"]
-    colors = style.colors
+    raw = _points(steps, data["loss"])
+    line = {"name": "loss", "color": 0, "points": _points(steps, smoothed(data["loss"])), "raw": raw}
+    option = curves({"metric": "loss", "x": "step", "lines": [line]}, style)
     has_norms = any(norm is not None for norm in norms)
-    series = [
-        _line("loss", list(zip(steps, values, strict=True)), colors[0], width=1, opacity=0.35),
-        _line("mean of the last steps", list(zip(steps, smoothed(values), strict=True)), colors[0], width=2),
-    ]
     axes = [style.axis("loss", scale=True, nameGap=46)]
     if has_norms:
-        norm = _line("norm of gradients", list(zip(steps, norms, strict=True)), colors[3], width=1, opacity=0.7)
-        series.append({**norm, "yAxisIndex": 1})
+        norm_line = {"name": "norm of gradients", "color": 3, "points": _points(steps, norms)}
+        (series,) = curves({"lines": [norm_line]}, style)["series"]
+        option["series"].append({**series, "yAxisIndex": 1})
         axes.append(style.axis("norm of gradients", nameGap=46, position="right", splitLine={"show": False}))
     return {
-        **style.base(),
-        "legend": style.legend(left=8),
+        **option,
+        "legend": style.legend(left=8, data=["loss", "norm of gradients"][: 1 + has_norms]),
         "grid": {"left": 72, "right": 72 if has_norms else 24, "top": 36, "bottom": 44},
-        "tooltip": {**style.base()["tooltip"], "trigger": "axis"},
         "xAxis": style.axis("step", min="dataMin", max="dataMax", minInterval=1, nameGap=26),
         "yAxis": axes,
-        "series": series,
     }
 
 
@@ -58,17 +56,8 @@ def smoothed(values: Sequence[float | None]) -> list[float | None]:
     return found
 
 
-def _line(name: str, points: list[tuple[int, float | None]], color: str, *, width: int, opacity: float = 1) -> Option:
-    return {
-        "name": name,
-        "type": "line",
-        "showSymbol": len(points) < 2,
-        "sampling": "minmax",
-        "connectNulls": False,
-        "lineStyle": {"color": color, "width": width, "opacity": opacity},
-        "itemStyle": {"color": color},
-        "data": [list(point) for point in points],
-    }
+def _points(steps: Sequence[int], values: Sequence[float | None]) -> list[tuple[int, float]]:
+    return [(step, math.nan if value is None else value) for step, value in zip(steps, values, strict=True)]
 
 
 PICTURE = Picture("loss", "Loss", losses, height=300)

@@ -6,7 +6,7 @@ Data: see `ropewalk.training.panels.memory`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.style import Option, Style
@@ -14,34 +14,61 @@ from ropewalk.quantities import shown_size
 
 _PARTS = {"weights": 0, "gradients": 1, "optimizer": 2, "stashed": 4, "buffers": 6, "activations": 5}
 """By part, the number of its colour."""
-_REST = "gradients, activations and cache"
-_NAMES = {"optimizer": "state of the optimizer", "stashed": "older versions"}
+_REST = "others"
+_NAMES = {"stashed": "older versions"}
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "bytes"))
 _LIMIT_IS_NEAR = 4.0
 """A limit is drawn if it is at most this many times the longest bar; else it is only written."""
 
 
+class _Row(NamedTuple):
+    label: str
+    parts: Mapping[str, float]
+    limit_bytes: int | None
+
+
 def memory(data: Mapping[str, Any], style: Style) -> Option:
-    """Two stacked bars for each worker: planned and held."""
+    """Two stacked bars for each worker: planned and held; one if no plan says what is needed."""
     workers: Sequence[Mapping[str, Any]] = data.get("workers", ())
     if not workers:
         return {}
-    bars = [bar for worker in workers for bar in (worker["planned"] or {}, _held(worker), {})][:-1]
-    longest = max((sum(bar.values()) for bar in bars), default=1) or 1
+    rows = _rows(workers)
+    longest = max(sum(row.parts.values()) for row in rows) or 1
     size, unit = next(one for one in _UNITS if longest >= one[0])
-    parts = [name for name in (*_PARTS, _REST) if any(bar.get(name) for bar in bars)]
+    parts = [name for name in (*_PARTS, _REST) if any(row.parts.get(name) for row in rows)]
+    names = style.axis(type="category", data=[row.label for row in rows], inverse=True)
+    label = {"color": style.text, "interval": 0, "fontSize": 11 if len(rows) <= 18 else 9}
     return {
         **style.base(),
         "legend": style.legend(left=8),
-        "grid": {"left": 176, "right": 32, "top": 36, "bottom": 44},
+        "grid": {"left": 184, "right": 32, "top": 36, "bottom": 44},
         "tooltip": {**style.base()["tooltip"], "trigger": "axis", "axisPointer": {"type": "shadow"}},
         "xAxis": style.axis(f"memory ({unit})", min=0, nameGap=26),
-        "yAxis": _rows(workers, style),
+        "yAxis": {**names, "axisTick": {"show": False}, "splitLine": {"show": False}, "axisLabel": label},
         "series": [
-            *(_series(name, [bar.get(name, 0) / size for bar in bars], style) for name in parts),
-            *_limits(workers, longest, size, style),
+            *(_series(name, [row.parts.get(name, 0) / size for row in rows], style) for name in parts),
+            *_limits(rows, longest, size, style),
         ],
     }
+
+
+def _rows(workers: Sequence[Mapping[str, Any]]) -> list[_Row]:
+    is_planned = any(worker["planned"] for worker in workers)
+    rows: list[_Row] = []
+    for worker in workers:
+        stage = f"stage {', '.join(str(int(stage)) for stage in worker['stages'])} ({worker['name']})"
+        peak_bytes, limit_bytes = worker["peak_device_bytes"], worker["limit_bytes"]
+        whole = (
+            f"process {shown_size(worker['process_bytes'])}" if peak_bytes is None else f"peak {shown_size(peak_bytes)}"
+        )
+        limit = f" of {shown_size(limit_bytes)}" if limit_bytes else ""
+        if is_planned:
+            rows.append(_Row(f"{stage}  planned", worker["planned"] or {}, limit_bytes))
+            rows.append(_Row(f"{whole}{limit}  held", _held(worker), limit_bytes))
+            rows.append(_Row("", {}, None))
+        else:
+            rows.append(_Row(f"{stage}  {whole}{limit}", _held(worker), limit_bytes))
+    return rows[:-1] if is_planned else rows
 
 
 def _held(worker: Mapping[str, Any]) -> dict[str, float]:
@@ -64,13 +91,11 @@ def _series(name: str, values: list[float], style: Style) -> Option:
     }
 
 
-def _limits(workers: Sequence[Mapping[str, Any]], longest: float, size: int, style: Style) -> list[Option]:
-    limits = [(index, worker["limit_bytes"]) for index, worker in enumerate(workers) if worker["limit_bytes"]]
+def _limits(rows: Sequence[_Row], longest: float, size: int, style: Style) -> list[Option]:
     points = [
-        [round(limit / size, 4), 3 * index + row]
-        for index, limit in limits
-        if limit <= _LIMIT_IS_NEAR * longest
-        for row in (0, 1)
+        [round(row.limit_bytes / size, 4), index]
+        for index, row in enumerate(rows)
+        if row.limit_bytes and row.limit_bytes <= _LIMIT_IS_NEAR * longest
     ]
     if not points:
         return []
@@ -78,28 +103,10 @@ def _limits(workers: Sequence[Mapping[str, Any]], longest: float, size: int, sty
     return [{**mark, "itemStyle": {"color": style.bad}, "data": points}]
 
 
-def _rows(workers: Sequence[Mapping[str, Any]], style: Style) -> Option:
-    names: list[str] = []
-    for worker in workers:
-        stages = ", ".join(str(int(stage)) for stage in worker["stages"])
-        limit = f" of {shown_size(worker['limit_bytes'])}" if worker["limit_bytes"] else ""
-        process = f"process {shown_size(worker['process_bytes'])}"
-        if worker["peak_device_bytes"] is not None:
-            process = f"peak {shown_size(worker['peak_device_bytes'])}"
-        names += [f"stage {stages} ({worker['name']})  planned", f"{process}{limit}  held", ""]
-    axis = style.axis(type="category", data=names[:-1], inverse=True)
-    return {
-        **axis,
-        "axisTick": {"show": False},
-        "splitLine": {"show": False},
-        "axisLabel": {"color": style.text, "interval": 0, "fontSize": 11 if len(workers) <= 6 else 9},
-    }
-
-
 PICTURE = Picture(
     "memory",
     "Memory of stages",
     memory,
     height=340,
-    help="Planned above held; gradients and activations are not counted on a CPU.",
+    help="Planned above held. Others: gradients, activations and cache, which are not known on a CPU.",
 )

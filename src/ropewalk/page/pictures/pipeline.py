@@ -63,7 +63,7 @@ def pipeline(data: Mapping[str, Any], style: Style) -> Option:
             nameGap=26,
             axisLabel={"color": style.muted, "showMaxLabel": False},
         ),
-        "yAxis": _rows_axis(workers, style),
+        "yAxis": _rows_axis(workers, _planned(data), style),
         "dataZoom": list(_zooms(len(workers), style)),
         "series": series,
     }
@@ -156,14 +156,18 @@ def _lines(name: str, bars: list[Option], color: str, width: int) -> Option:
     }
 
 
+def _planned(data: Mapping[str, Any]) -> str:
+    return "planned" if data["planned_from"] == "plan" else "ideal"
+
+
 def _title(data: Mapping[str, Any], style: Style) -> Option:
-    planned = "planned" if data["planned_from"] == "plan" else "possible with these times"
+    planned = _planned(data)
     bottleneck = data["bottleneck"]
     stages = ", ".join(str(int(stage)) for stage in bottleneck["stages"])
     return {
         "text": (
-            f"step {shown_duration(data['step_s'])}, {shown_duration(data['planned_step_s'])} {planned}"
-            f"      bubble {100 * data['bubble']:.0f} %, {100 * data['planned_bubble']:.0f} % {planned}"
+            f"step {shown_duration(data['step_s'])} ({planned} {shown_duration(data['planned_step_s'])})"
+            f"     bubble {100 * data['bubble']:.0f} % ({planned} {100 * data['planned_bubble']:.0f} %)"
         ),
         "subtext": (
             f"stage {stages} computes most: {100 * bottleneck['computing']:.0f} % of the time; workers are "
@@ -177,13 +181,13 @@ def _title(data: Mapping[str, Any], style: Style) -> Option:
     }
 
 
-def _rows_axis(workers: Sequence[Mapping[str, Any]], style: Style) -> Option:
+def _rows_axis(workers: Sequence[Mapping[str, Any]], planned: str, style: Style) -> Option:
     names: list[str] = []
     for worker in workers:
         stages = ", ".join(str(int(stage)) for stage in worker["stages"])
         several = sum(other["stages"] == worker["stages"] for other in workers) > 1
         stage = f"stage {stages}" + (f" ({worker['name']})" if several else "")
-        names += [f"{stage}  planned", "measured", ""]
+        names += [f"{stage}  {planned}", "measured", ""]
     axis = style.axis(type="category", data=names[:-1], inverse=True)
     return {
         **axis,
@@ -215,6 +219,6 @@ PICTURE = Picture(
     "Pipeline",
     pipeline,
     height=_HEIGHT,
-    help="The last step: planned above measured. Ctrl and the wheel zoom.",
+    help="The last step: planned, or ideal with the measured times, above measured. Ctrl and the wheel zoom.",
     wide=True,
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 from ropewalk.page.picture import Picture
 from ropewalk.page.style import Option, Style
-from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
 
 
 def snapshots(data: Mapping[str, Any], style: Style) -> Option:
@@ -24,7 +24,7 @@ def snapshots(data: Mapping[str, Any], style: Style) -> Option:
         "title": _title(data, style),
         "legend": style.legend(top=26, left=8),
         "grid": {"left": 72, "right": 24, "top": 60, "bottom": 44},
-        "xAxis": style.axis("time", type="time", nameGap=26),
+        "xAxis": style.axis("time", type="time", nameGap=26, axisLabel={"color": style.muted, "hideOverlap": True}),
         "yAxis": style.axis("steps held", scale=True, minInterval=1, nameGap=46),
         "series": [
             {
@@ -45,11 +45,11 @@ def _point(one: Mapping[str, Any]) -> Option:
 
 
 def _title(data: Mapping[str, Any], style: Style) -> Option:
-    last = data["snapshots"][-1]
+    last = next((one for one in reversed(data["snapshots"]) if one["whole"]), data["snapshots"][-1])
     cost = "" if data["cost"] is None else f", {100 * data['cost']:.2g} % of the time"
     copies = f"; a further copy: {data['copies']}" if data["copies"] else ""
     return {
-        "text": f"every {int(data['every'])} steps{cost}; {shown_size(last['size_bytes'])}, "
+        "text": f"every {counted(int(data['every']), 'step')}{cost}; {shown_size(last['size_bytes'])}, "
         f"taken in {shown_duration(last['took_s'])}{copies}",
         "left": 8,
         "top": 2,

@@ -26,7 +26,7 @@ _LONGEST = 160
 
 def event_mark(kind: str, style: Style) -> tuple[str, str]:
     """Return the colour and the symbol of a kind of event."""
-    color, symbol = _MARKS.get(kind, ("muted", "emptyCircle"))
+    color, symbol = _MARKS.get(kind, ("muted", "circle"))
     return str(getattr(style, color)), symbol
 
 
@@ -61,7 +61,7 @@ def _series(lane: str, row: int, events: Sequence[Mapping[str, Any]], style: Sty
         "name": lane,
         "type": "scatter",
         "symbol": symbol,
-        "symbolSize": 13,
+        "symbolSize": 9 if lane == OTHER else 13,
         "itemStyle": {"color": color, "opacity": 0.85},
         "data": [
             {"name": _shown(event), "value": [round(float(event["at"]) * 1e3), row]}
@@ -78,6 +78,12 @@ def _lane(kind: str) -> str:
 def _shown(event: Mapping[str, Any]) -> str:
     text = escaped(str(event.get("text", "")))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def timeline_height(data: Mapping[str, Any]) -> int:
+    """Return the height in pixels that the lanes of the data need."""
+    lanes = {_lane(str(event.get("kind", ""))) for event in data.get("events", ())}
+    return 56 + 28 * max(1, len(lanes))
 
 
 PICTURE = Picture("events", "Events", timeline, height=200, wide=True, help="Deaths on top; point at a mark to read it")

@@ -303,15 +303,18 @@ class PBT(Algorithm[Interval]):
         Args:
             member: number of the member; None is the best.
         """
-        number = self.best if member is None else member
-        return self._history.schedule(-1 if number is None else self._members[number].last)
+        return self._history.schedule(self._last_of_best if member is None else self._members[member].last)
+
+    @property
+    def _last_of_best(self) -> int:
+        return -1 if self.best is None else self._members[self.best].last
 
     def panels(self) -> Mapping[str, Panel]:
         """Return the panels "schedules" and "lineage"."""
         lineage = PBTLineagePanel(self._history)
         return {
             "schedules": lambda cursor: schedules_panel(self._history, cursor),
-            "lineage": lambda cursor: lineage.data(self._members, self.schedule(), cursor),
+            "lineage": lambda cursor: lineage.data(self._members, self._last_of_best, cursor),
         }
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ropewalk.control.columns import finite
-from ropewalk.population.algorithms.pbt_history import History, PBTSchedule
+from ropewalk.population.algorithms.pbt_history import History
 from ropewalk.population.algorithms.pbt_standing import MemberStanding
 from ropewalk.population.panels.schedules import shown
 
@@ -26,7 +26,7 @@ class PBTLineagePanel:
         self._origins: list[int] = []
         """Of each interval, the member with which its state began."""
 
-    def data(self, members: Sequence[MemberStanding], best: PBTSchedule, cursor: int = 0) -> dict[str, Any]:
+    def data(self, members: Sequence[MemberStanding], best: int, cursor: int = 0) -> dict[str, Any]:
         """Return the copies after a cursor, and all members as they are now.
 
         The form is `{"cursor": number of copies so far, "left": number of copies after those, "copies": [{"member",
@@ -40,7 +40,7 @@ class PBTLineagePanel:
 
         Args:
             members: the members, by number.
-            best: the schedule of the best one's state.
+            best: index in the history of the interval after which the best one's state is; -1 for none.
             cursor: that of the last answer, or 0.
         """
         self._follow()
@@ -74,7 +74,7 @@ class PBTLineagePanel:
                 }
                 for number, each in enumerate(members)
             },
-            "best": {"path": _path(best)},
+            "best": {"path": self._history.path(best)},
         }
 
     def _follow(self) -> None:
@@ -82,17 +82,6 @@ class PBTLineagePanel:
         for place in range(len(self._origins), len(self._history)):
             parent = self._history.parent(place)
             self._origins.append(self._origins[parent] if parent >= 0 else self._history.member(place))
-
-
-def _path(best: PBTSchedule) -> list[list[int]]:
-    """Return the way of a state: (member, first step, step after the last) for each member that it was trained in."""
-    path: list[list[int]] = []
-    for each in best.stretches:
-        if path and path[-1][0] == each.member:
-            path[-1][2] = each.end
-        else:
-            path.append([each.member, each.steps, each.end])
-    return path
 
 
 __all__ = ["PBTLineagePanel"]
