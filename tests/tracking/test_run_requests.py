@@ -28,7 +28,8 @@ def test_only_a_running_one_can_be_asked(store: Any) -> None:
 
 
 def test_a_lost_one_can_be_killed_where_its_process_is(store: Any) -> None:
-    begin(store, "a", OwnerIs("elsewhere", 1, 2.0, "boot"), StateIs("running", 2.0))
+    here = own_process()
+    begin(store, "a", OwnerIs(here.host, 2**22 + 1, 2.0, here.boot), StateIs("running", 2.0))  # above all process ids
     assert store.run("a").state == "lost" and not is_here(store.run("a"))
     with pytest.raises(
         RunUnsuitable, match="lost: the process that wrote it is gone; only a running one can be killed"
