@@ -33,7 +33,7 @@ _MOST_RUNNING = 2000
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamWindow:
     """What is drawn of a task stream: window, rows and colours, which stay while a page shows it.
 
     Attributes:
@@ -158,7 +158,7 @@ def stream(data: Mapping[str, Any], style: Style) -> Option:
     if not tasks and not data.get("running"):
         return {}
     now = float(data.get("now") or max(float(task[3]) for task in tasks))
-    return Stream(now - WINDOW_S, now).option(data, style)
+    return StreamWindow(now - WINDOW_S, now).option(data, style)
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:
