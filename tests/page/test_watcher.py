@@ -180,6 +180,21 @@ def test_what_never_answered_is_a_problem_until_it_is_seen(things: Things):
     assert (watcher.problems(), [seen.problem for seen in watcher.things()]) == ([], ["pid 7 does not answer"])
 
 
+def test_a_problem_stays_while_the_next_answer_is_awaited(things: Things):
+    watcher = Watcher(things)
+    things.looks = [LookResult("p", view())]
+    watcher.look()
+    for problem in ("p does not answer", ""):
+        things.looks = [LookResult("p", None, problem), LookResult("q", None, problem.replace("p", "q"))]
+        watcher.look()
+    assert ([seen.problem for seen in watcher.things()], watcher.problems()) == (
+        ["p does not answer"], ["q does not answer"],
+    )  # fmt: skip
+    things.looks = [LookResult("p", view()), LookResult("q", view(id="q"))]
+    watcher.look()
+    assert ([seen.problem for seen in watcher.things()], watcher.problems()) == (["", ""], [])
+
+
 def test_the_age_of_what_is_known_is_that_of_its_last_view(things: Things):
     clock = Clock()
     watcher = Watcher(things, clock)

@@ -178,7 +178,8 @@ class Watcher:
         with self._lock:
             self.num_looks += 1
             found = {look.id for look in looks}
-            self._problems = {look.id: look.problem for look in looks if look.problem and look.id not in self._seen}
+            problems = {look.id: look.problem or self._problems.get(look.id, "") for look in looks if not look.view}
+            self._problems = {id: problem for id, problem in problems.items() if problem and id not in self._seen}
             for look in looks:
                 self._take(look, now)
             for id, seen in list(self._seen.items()):
@@ -202,7 +203,8 @@ class Watcher:
         seen = self._seen.get(look.id)
         if look.view is None:
             if seen:
-                seen.problem, seen.gone = look.problem, False
+                # Without a reason, its answer is still awaited: what is known of it stays.
+                seen.problem, seen.gone = look.problem or seen.problem, False
             return
         if seen is None:
             seen = self._seen[look.id] = Seen(look.view)
