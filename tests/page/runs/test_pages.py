@@ -74,9 +74,11 @@ def test_texts_of_runs_stay_texts(browser: Browser, served: ServedPage, tmp_path
     browser.open(served.url)
     browser.open(f"{served.base}/runs?columns=name,labels,config.%3Ax,metric.%3Aloss")
     browser.wait_for("1 run", BAD[:12])
+    assert browser.script("return window.acted") is None
     for tab in TABS:
         browser.open(f"{served.base}/runs/bad?tab={tab}")
         browser.wait_for(BAD, tab)
+        assert browser.script("return window.acted") is None
         if tab == "Logs":
             browser.wait_for(f"red \\x1b[2J{BAD}")
             with open(tmp_path / "runs" / "bad" / "output" / "1.txt", "a") as log:
