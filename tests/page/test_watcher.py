@@ -158,6 +158,26 @@ def test_nothing_is_looked_at_while_no_page_is_open():
     assert watcher.num_looks == len(noted.asked) >= 1
 
 
+def test_failed_look_ends_nothing(caplog: pytest.LogCaptureFixture):
+    looked = threading.Event()
+
+    class Failing(Things):
+        def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
+            if self.asked:
+                looked.set()
+            super().look(panels)
+            raise OSError("no descriptors are left")
+
+    watcher = Watcher(Failing())
+    watcher.start()
+    try:
+        watcher.want("tab")
+        assert looked.wait(60.0)
+    finally:
+        watcher.close()
+    assert "no descriptors are left" in caplog.text
+
+
 def test_live_things_come_first_and_new_ones_before_old_ones(things: Things):
     watcher = Watcher(things)
     old, new, gone = view(id="old", started=1.0), view(id="new", started=2.0), view(id="gone", started=3.0)

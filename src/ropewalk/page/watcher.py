@@ -6,6 +6,7 @@ page of a client ── want(panels) ──▶ Watcher ── thread: source.loo
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from ropewalk.control.view import View
+
+logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 """Seconds between two looks."""
@@ -223,7 +226,10 @@ class Watcher:
                 self._wake.clear()
                 continue
             began = self._clock()
-            self.look()
+            try:
+                self.look()
+            except Exception:  # the page goes on with what it saw last; the log says why nothing is new
+                logger.exception("nothing could be looked at")
             self._ended.wait(max(0.05, _LOOK_S - (self._clock() - began)))
 
 
