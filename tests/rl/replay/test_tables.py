@@ -415,9 +415,7 @@ def test_items_are_checked_against_the_signature_of_their_table() -> None:
 
 def test_unknown_tables_and_empty_batches_are_refused() -> None:
     replay = ReplayTables([table("steps"), table("runs")])
-    with pytest.raises(
-        ValueError, match=r"no table 'step'; did you mean 'steps'\? There are runs, steps"
-    ):
+    with pytest.raises(ValueError, match=r"no table 'step'; did you mean 'steps'\? There are runs, steps"):
         replay.sample("step", 1)
     with pytest.raises(ValueError, match="a batch of 0 items"):
         replay.sample("steps", 0)
