@@ -145,7 +145,9 @@ with _lazy.unlisted():
     from ropewalk import sharedctypes as sharedctypes
     from ropewalk import synchronize as synchronize
 
-    # `Search` needs Optuna, and `track` needs SQLAlchemy.
+    # `Search` needs Optuna, `track` needs SQLAlchemy, and `page` NiceGUI.
+    from ropewalk.page.opening import page as page
+    from ropewalk.page.report import report as report
     from ropewalk.search.search import Search as Search
     from ropewalk.tracking.beginning import track as track
 

@@ -61,6 +61,7 @@
     ├── RunNotFound (LookupError)             no run, or more than one, has this id or name; names the near ones
     ├── RunOpen (RuntimeError)                this process writes a run already, and was to begin another one
     ├── RunStillRunning                       a run that is running cannot be deleted
+    ├── RunUnsuitable (ValueError)            a run is not in a state for what is asked of it, or has no command for it
     └── ExchangeError                         gradients could not be exchanged
         ├── ExchangeInvalid (ValueError)      parts of an exchange do not fit together; says what to use instead
         ├── MemberLost (ConnectionError)      a member of the group is gone; says which, and during which operation
@@ -643,6 +644,10 @@ class RunStillRunning(RopewalkError):
     """
 
     runs: tuple[str, ...] = ()
+
+
+class RunUnsuitable(RopewalkError, ValueError):
+    """A run is not in a state for what is asked of it, or has no command or checkpoint for it."""
 
 
 class ExchangeError(RopewalkError):

@@ -7,19 +7,22 @@ from pathlib import Path
 import pytest
 
 from ropewalk.cli.choosing import NotChosen, choose, names_of_node
-from ropewalk.program.control import Announcement
-from ropewalk.program.launchers import Launcher
+from ropewalk.control.launchers import Launcher
+from ropewalk.control.server import Announcement
 
 
-def launcher(program: str, pid: int) -> Launcher:
-    return Launcher(Path(f"/run/{pid}"), Announcement(program, pid, "unix:/run/c.sock", "run", "secret"))
+def launcher(name: str, pid: int, kind: str = "program") -> Launcher:
+    at = "unix:/run/c.sock"
+    announcement = Announcement(name=name, pid=pid, address=at, run_id="run", secret="secret", kind=kind, id=f"id{pid}")
+    return Launcher(Path(f"/run/{pid}"), announcement)
 
 
 RUNNING = [launcher("train", 11), launcher("train-large", 12), launcher("evolve", 13), launcher("11", 14)]
 
 
 @pytest.mark.parametrize(
-    ("word", "pid"), [("train", 11), ("train-", 12), ("e", 13), ("13", 13), ("12", 12), ("11", 14), ("evolve", 13)]
+    ("word", "pid"),
+    [("train", 11), ("train-", 12), ("e", 13), ("13", 13), ("12", 12), ("11", 14), ("evolve", 13), ("id12", 12)],
 )
 def test_a_name_comes_before_a_pid_and_a_pid_before_a_beginning(word: str, pid: int) -> None:
     assert choose(word, RUNNING).pid == pid
@@ -27,6 +30,8 @@ def test_a_name_comes_before_a_pid_and_a_pid_before_a_beginning(word: str, pid: 
 
 def test_the_only_program_need_not_be_named() -> None:
     assert choose(None, RUNNING[:1]).pid == 11
+    assert choose(None, [launcher("pool-1", 11, "pool"), launcher("train", 11)]).name == "train"
+    assert choose(None, [launcher("pool-1", 11, "pool")]).name == "pool-1"
 
 
 @pytest.mark.parametrize(

@@ -35,10 +35,10 @@ class Walk:
         self.folder = folder
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        programs = json.loads(self.command("ps", "--json").stdout)["programs"]
+        programs = json.loads(self.command("ps", "--json").stdout)["running"]
         (program,) = [each for each in programs if each["pid"] == self.process.pid]  # others may run on this machine
         assert program["name"] == "walk"
-        return {f"{node['name']}.{node['replica']}": node for node in program["nodes"]}
+        return {process["name"]: process for process in program["processes"]}
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return ropewalk(*arguments, ROPEWALK_RUN_FOLDER=str(self.folder))
@@ -96,9 +96,8 @@ def test_ps_shows_where_nodes_run_and_what_they_are_in(tmp_path: Path) -> None:
     assert set(nodes) == {"store.0", "sleeper.0", "caller.0"}
     assert {node["state"] for node in nodes.values()} == {"running"}
     assert len({node["pid"] for node in nodes.values()} - {0, program.process.pid}) == 3
-    assert nodes["store.0"]["kind"] == "service" and nodes["store.0"]["calls_done"] == 1
-    (call,) = nodes["store.0"]["calls_running"]
-    assert call["method"] == "store.look_up_slowly" and call["running_s"] > 0
+    assert nodes["store.0"]["kind"] == "service" and nodes["store.0"]["done"] == 1
+    assert nodes["store.0"]["doing"] == "store.look_up_slowly" and nodes["store.0"]["doing_s"] > 0
     assert f"walk running, pid {program.process.pid}, processes" in words and "in store.look_up_slowly for " in words
 
 
@@ -249,7 +248,7 @@ def test_a_launcher_that_is_killed_takes_its_nodes_along(tmp_path: Path) -> None
         while any(psutil.pid_exists(pid) for pid in pids):
             assert time.monotonic() < due
             time.sleep(0.02)
-        listed = json.loads(program.command("ps", "--json").stdout)["programs"]  # also those of others on this machine
+        listed = json.loads(program.command("ps", "--json").stdout)["running"]  # also those of others on this machine
         assert program.process.pid not in [each["pid"] for each in listed]
 
 

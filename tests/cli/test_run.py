@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.command import environment, ropewalk, ropewalk_alone, start_ropewalk
@@ -331,3 +333,24 @@ def test_importing_ropewalk_imports_nothing_of_the_command_line() -> None:
     program = "import sys, ropewalk; print(sorted({'rich', 'typer', 'click', 'ropewalk.cli'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n"
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def test_page_is_there_while_the_script_runs(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        "look.py",
+        """
+        import glob, os, psutil, sys
+        pages = [child for child in psutil.Process().children() if "page" in child.cmdline()]
+        print(len(pages), pages[0].pid)
+        """,
+    )
+    ran = ropewalk_alone("run", "--page", "look.py", folder=tmp_path)
+    assert "the page is at http://127.0.0.1:" in ran.stderr
+    number, pid = ran.stdout.split()
+    assert number == "1"
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(pid)).wait(60.0)

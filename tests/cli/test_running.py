@@ -17,20 +17,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import typer
+from msgspec.structs import replace
 from rich.console import Console
 
 from ropewalk.cli.ps import LauncherReply, describe, render, to_json
 from ropewalk.cli.stop import stop
+from ropewalk.control.launchers import Launcher
+from ropewalk.control.server import Announcement
+from ropewalk.control.view import EventView
 from ropewalk.escaping import escaped
-from ropewalk.program.control import Announcement
-from ropewalk.program.launchers import Launcher
 from tests.cli.command import environment, ropewalk, start_ropewalk
-from tests.program.pretend import Pretence, controlled, status_of
+from tests.control.pretend import Pretence, controlled, view_of
 from tests.transport.ends import DEADLINE_S
 
 
@@ -38,7 +39,7 @@ from tests.transport.ends import DEADLINE_S
 def launcher(name: str, *files: Path) -> Generator[subprocess.Popen[str]]:
     """A launcher in a process of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.program.pretend", name, *map(str, files)],
+        [sys.executable, "-m", "tests.control.pretend", name, *map(str, files)],
         env=environment(),
         stdout=subprocess.PIPE,
         text=True,
@@ -68,8 +69,8 @@ def test_ps_shows_programs_and_their_nodes() -> None:
 def test_ps_speaks_json() -> None:
     with controlled(Pretence("walk-json")) as (_, found):
         done = ropewalk("ps", "--json")
-    (program,) = [program for program in json.loads(done.stdout)["programs"] if program["name"] == "walk-json"]
-    assert program == status_of("walk-json").to_json()
+    (program,) = [each for each in json.loads(done.stdout)["running"] if each["name"] == "walk-json"]
+    assert program == view_of("walk-json").to_json()
     assert found.announcement.secret not in done.stdout
 
 
@@ -80,7 +81,7 @@ def test_ps_watches_until_it_is_interrupted(tmp_path: Path) -> None:
         assert watching.stdout
         seen: set[str] = set()
         while "stopping" not in seen:
-            programs = json.loads(watching.stdout.readline())["programs"]
+            programs = json.loads(watching.stdout.readline())["running"]
             seen |= {program["state"] for program in programs if program["name"] == "walk-watch"}
             target.now = replace(target.now, state="stopping")
         watching.send_signal(signal.SIGINT)
@@ -102,22 +103,25 @@ def test_ps_draws_a_table_on_a_terminal() -> None:
 
 
 def test_a_table_takes_remote_text_as_text_and_not_as_markup() -> None:
-    status = status_of("[red]x[/red]\x1b[2J")
-    found = Launcher(Path("x"), Announcement(status.name, 1, "unix:/x", "run", "secret"))
+    view = view_of("[red]x[/red]\x1b[2J")
+    announcement = Announcement(name=view.name, pid=1, address="unix:/x", run_id="run", secret="secret")
+    found = Launcher(Path("x"), announcement)
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(render([LauncherReply(found, status), LauncherReply(found, None, "silent \x1b[2J")]))
+    console.print(render([LauncherReply(found, view), LauncherReply(found, None, "silent \x1b[2J")]))
     shown = console.export_text()
     assert "[red]x[/red]\\x1b[2J" in shown and "silent \\x1b[2J" in shown
-    assert "\x1b" not in shown and "\x1b" not in describe([LauncherReply(found, status)])
-    assert describe([]) == "no program of this user runs on this machine"
-    assert to_json([]) == {"programs": [], "problems": [], "submitted": []}
+    assert "\x1b" not in shown and "\x1b" not in describe([LauncherReply(found, view)])
+    assert describe([]) == "no program and no pool of this user runs on this machine"
+    assert to_json([]) == {"running": [], "problems": [], "submitted": []}
 
 
 def test_what_a_program_calls_itself_does_not_act_on_the_terminal_of_who_looks(tmp_path: Path) -> None:  # S19, S32
     hostile = "\x1b[2J\x1b]8;;http://evil.example\x07\x9b2J\x85[actor.0]\u2028\u202e\r"
     target = Pretence(f"walk{hostile}")
-    node = replace(target.now.nodes[0], name=f"replay{hostile}", kind=hostile, state=hostile, host=hostile)
-    target.now = replace(target.now, nodes=(node,), events=(hostile,))
+    process = replace(target.now.processes[0], name=f"replay{hostile}", kind=hostile, state=hostile, host=hostile)
+    process = replace(process, doing=hostile, last_cause=hostile)
+    event, facts = EventView(text=hostile), {hostile: hostile, "mode": hostile}
+    target.now = replace(target.now, kind="pool", processes=(process,), events=(event,), facts=facts)
     target.files = {f"replay{hostile}": tmp_path / "log"}
     (tmp_path / "log").write_text(f"\x1b[31m{hostile}\n")
     with controlled(target):
@@ -137,13 +141,13 @@ def test_a_stopped_launcher_hangs_no_command_and_the_message_says_what_to_do() -
         process.send_signal(signal.SIGSTOP)
         listed, stopped = ropewalk("ps", "--json"), ropewalk("stop", "walk-frozen", "--grace", "0")
     report = json.loads(listed.stdout)
-    assert "walk-alive" in {program["name"] for program in report["programs"]}
-    (problem,) = [problem for problem in report["problems"] if problem["program"] == "walk-frozen"]
+    assert "walk-alive" in {program["name"] for program in report["running"]}
+    (problem,) = [problem for problem in report["problems"] if problem["name"] == "walk-frozen"]
     words = (
         f"walk-frozen (pid {process.pid}) has not answered for 5 s; its process is stopped (by Ctrl-Z or SIGSTOP); "
         f"kill -CONT {process.pid} lets it go on"
     )
-    assert problem == {"program": "walk-frozen", "pid": process.pid, "problem": words}
+    assert problem == {"kind": "program", "name": "walk-frozen", "pid": process.pid, "problem": words}
     assert (listed.returncode, stopped.returncode) == (1, 1)
     assert stopped.stderr == f"ropewalk: {words}\n"
 

@@ -18,6 +18,7 @@ import pytest
 import typer
 
 from ropewalk.cli import runs_life
+from ropewalk.errors import RunUnsuitable
 from ropewalk.tracking import RunStore, open_store
 from ropewalk.tracking.checkpoints import CheckpointFolder
 from ropewalk.tracking.facts import this_process
@@ -319,7 +320,7 @@ def test_a_trial_is_forked_also_without_a_checkpoint_and_so_is_its_fork(
 
 
 def test_a_database_does_not_choose_what_runs_here(
-    store: RunStore, executed: list[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    store: RunStore, executed: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = make(store, "shared", state="paused")
 
@@ -335,8 +336,9 @@ def test_a_database_does_not_choose_what_runs_here(
         def __exit__(self, *error: object) -> None: ...
 
     monkeypatch.setattr(runs_life, "opened", lambda where: Shared())
-    assert exit_code(runs_life.continue_, run) == 2
-    assert "trust it with --trust-store" in capsys.readouterr().err and executed == []
+    with pytest.raises(RunUnsuitable, match="trust it with --trust-store"):
+        runs_life.continue_(run)
+    assert executed == []
     runs_life.continue_(run, dry_run=True)
     with pytest.raises(Executed):
         runs_life.continue_(run, trust_store=True)

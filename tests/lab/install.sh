@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs from Debian's packages what tests run for real: Slurm, Docker, sshd, PostgreSQL, the network tools, CPython's
-# own tests.
+# Installs from Debian's packages what tests run for real: Slurm, Docker, sshd, PostgreSQL, Chromium, the network tools,
+# CPython's own tests.
 #
 #   tests/lab/install.sh
 #
@@ -16,6 +16,7 @@ declare -A package_of=(
     [dockerd]=docker.io [containerd]=containerd [runc]=runc
     [iptables]=iptables [nft]=nftables [ip]=iproute2
     [sshd]=openssh-server [ssh]=openssh-client [ps]=procps [nsenter]=util-linux
+    [chromium]=chromium [chromedriver]=chromium-driver
 )
 
 # CPython's own tests, which Debian keeps apart from its Python.

@@ -56,7 +56,7 @@ class Listener:
     def on_draining(self, id: str, why: str, left_s: float) -> None:
         self.heard.put(("draining", id, why))
 
-    def on_event(self, text: str) -> None:
+    def on_event(self, text: str, kind: str = "") -> None:
         self.heard.put(("event", "", text))
 
     def on_failed(self, error: Exception) -> None:

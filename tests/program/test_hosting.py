@@ -47,7 +47,7 @@ class Told:
     def ended(self, name: UnitName, record: DeathRecord | None, problem: str) -> None:
         self.ends.put((name, record, problem))
 
-    def happened(self, text: str) -> None:
+    def happened(self, text: str, kind: str = "") -> None:
         self.events.append(text)
 
     def lost(self, error: Exception) -> None:

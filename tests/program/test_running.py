@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import ropewalk as rw
+from ropewalk.control.server import ControlServer
 from ropewalk.program import running as running_module
-from ropewalk.program.control import ControlServer
 from ropewalk.program.running import RunningProgram
 from tests.transport.ends import DEADLINE_S
 

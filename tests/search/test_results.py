@@ -95,3 +95,16 @@ def test_a_search_is_drawn_with_all_kinds_of_hyperparameters(tmp_path: Path) -> 
     ]  # fmt: skip
     with pytest.raises(ValueError, match="there is nothing to draw: none of 1 trials has reported 'score'"):
         results(trial(0, None)).plot()
+
+
+def test_a_notebook_shows_the_best_trials_first_and_counts_the_others() -> None:
+    found = results(trial(0, 0.5), trial(1, 0.9), *(trial(number, 0.1) for number in range(2, 30)))
+    shown = found._repr_html_()
+    assert shown.index(">1<") < shown.index(">0<")
+    assert "best score 0.9" in shown and "30 trials" in shown and "and 10 others" in shown
+    assert "<table" in results()._repr_html_()
+
+
+def test_a_notebook_shows_names_of_hyperparameters_as_text() -> None:
+    shown = results(trial(0, 0.5, hyperparameters={"<script>": "<img src=x>\x1b[2J"}))._repr_html_()
+    assert "<script>" not in shown and "<img" not in shown and "\x1b" not in shown

@@ -91,6 +91,14 @@ def test_settings_notes_and_labels_are_recorded(tmp_path: Path, sink: Recorded) 
     assert sink.of(LabelsAre) == [LabelsAre(["good", "fast"], ["new"])]
 
 
+def test_a_notebook_shows_a_run_and_its_settings_as_text(tmp_path: Path) -> None:
+    run = make_run(tmp_path, Recorded())
+    run.config.update({"lr": 0.1, "<script>": "<b>\x1b[2J"})
+    shown = run._repr_html_()
+    assert run.id in shown and "0.1" in shown and "&lt;script&gt;" in shown
+    assert "<script" not in shown and "<b>" not in shown and "\x1b" not in shown
+
+
 # --- files ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
 from array import array
 
@@ -50,6 +51,37 @@ def test_the_newest_can_be_taken_alone(last: int) -> None:
     record = recorder.take(last)
     assert record.actions == tuple(FORWARDS[max(2, 6 - last) : 6])
     assert len(record) + record.num_forgotten == 6
+
+
+def test_another_thread_takes_whole_rows_while_actions_are_recorded() -> None:
+    recorder, has_ended = Recorder(ME, capacity=256), threading.Event()
+
+    def go_on() -> None:
+        number = 0
+        while not has_ended.is_set():
+            recorder.record(FORWARDS[number % 10], number, number + 1)
+            number += 1
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+    try:
+        taken = [recorder.take(20) for _ in range(300)]
+    finally:
+        has_ended.set()
+        thread.join()
+    for record in taken:
+        starts = list(record.start_ns)
+        assert starts == list(range(starts[0], starts[0] + len(starts))) if starts else True
+        assert list(record.end_ns) == [start + 1 for start in starts]
+        assert record.actions == tuple(FORWARDS[start % 10] for start in starts)
+
+
+def test_the_end_of_the_newest_action_is_known() -> None:
+    recorder = Recorder(ME, capacity=2)
+    assert recorder.last_end_ns == 0
+    for number in range(3):
+        recorder.record(FORWARDS[number], number, number + 100)
+        assert recorder.last_end_ns == number + 100
 
 
 def test_a_recorder_that_was_cleared_is_as_new() -> None:

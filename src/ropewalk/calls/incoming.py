@@ -60,6 +60,8 @@ class Served:
         """Held briefly wherever its lanes and batches change."""
         self.lane: CallLane[Turn] = CallLane()
         self.num_done = 0
+        self.busy_s: float = 0.0
+        """Seconds that the calls that are done took in sum, without those that take no turns."""
         self.closed = ""
         self.once: OnceTable = OnceTable()
         """The record of calls that run once."""

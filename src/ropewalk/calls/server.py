@@ -488,7 +488,9 @@ class CallServer:
         turn.since = time.monotonic()
         replies = turn.run()
         with served.lock:
-            served.num_done += turn.num_ended
+            num_ended = turn.num_ended
+            served.num_done += num_ended
+            served.busy_s += num_ended * (time.monotonic() - turn.since)
             for call, answer, packed in replies:
                 if call.once:  # during its turn, so that the next saved state contains both the effect and the answer
                     self._settle(call, call.done(answer, packed))  # type: ignore[arg-type, attr-defined]

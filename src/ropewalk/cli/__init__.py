@@ -14,7 +14,23 @@ from typer.core import TyperGroup
 
 from ropewalk.version import VERSION
 
-COMMANDS = ("run", "submit", "plan", "search", "checkpoint", "runs", "ps", "logs", "attach", "stop", "stack", "doctor")
+COMMANDS = (
+    "run",
+    "submit",
+    "plan",
+    "search",
+    "checkpoint",
+    "runs",
+    "page",
+    "ps",
+    "top",
+    "report",
+    "logs",
+    "attach",
+    "stop",
+    "stack",
+    "doctor",
+)
 """Each command is one file with one function of its name, or with an `app` of several commands.
 
 It is imported when the command is called or its help is shown.

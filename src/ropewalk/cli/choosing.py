@@ -9,9 +9,7 @@ import typer
 
 from ropewalk import settings
 from ropewalk.cli.submissions import Submission, has_ended, submissions
-from ropewalk.errors import EngineError, SettingsError, TransportRefused
-from ropewalk.escaping import escaped, escaped_lines
-from ropewalk.program.launchers import (
+from ropewalk.control.launchers import (
     Launcher,
     LauncherGone,
     LauncherSilent,
@@ -19,6 +17,8 @@ from ropewalk.program.launchers import (
     find_launchers,
     usual_parents,
 )
+from ropewalk.errors import EngineError, SettingsError, TransportRefused
+from ropewalk.escaping import escaped, escaped_lines
 
 Run = Launcher | Submission
 """A running program of this machine, or a run that was submitted from it."""
@@ -33,7 +33,7 @@ class NotChosen(Exception):
 
 
 def running_launchers() -> list[Launcher]:
-    """Return the launchers of this user's programs on this machine; invalid settings end the command."""
+    """Return what of this user runs on this machine; invalid settings end the command."""
     try:
         run_folder = settings.current().run_folder
     except SettingsError as error:
@@ -63,7 +63,7 @@ def choose_run(word: str) -> Run:
         return choose(word, launchers)
     except NotChosen as error:
         begun = _alive([run for run in remembered if run.id.startswith(word)])
-        if len(begun) == 1 and not any(launcher.program.startswith(word) for launcher in launchers):
+        if len(begun) == 1 and not any(launcher.name.startswith(word) for launcher in launchers):
             return begun[0]
         raise refusal(f"{error}{_listed(begun or remembered)}") from None
 
@@ -92,10 +92,10 @@ def _listed(runs: Sequence[Submission]) -> str:
 
 
 def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
-    """Return the launcher that a word names: by name, else by pid, else by the beginning of its name.
+    """Return the launcher that a word names: by name, else by id, by pid, else by the beginning of its name.
 
     Args:
-        word: the word; None names the only launcher.
+        word: the word; None names the only program, or else the only launcher.
         launchers: the running launchers.
 
     Returns:
@@ -106,10 +106,11 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
     """
     meant: list[Launcher] = []
     if word is None:
-        meant, what = list(launchers), "no program was named"
+        programs = [launcher for launcher in launchers if launcher.kind == "program"]
+        meant, what = programs if len(programs) == 1 else list(launchers), "no program was named"
     else:
         what = f"no running program is called '{escaped(word)}'"
-        for fits in (_is_name, _is_pid, _is_prefix):
+        for fits in (_is_name, _is_id, _is_pid, _is_prefix):
             meant = meant or [launcher for launcher in launchers if fits(launcher, word)]
     if len(meant) == 1:
         return meant[0]
@@ -122,7 +123,11 @@ def choose(word: str | None, launchers: Sequence[Launcher]) -> Launcher:
 
 
 def _is_name(launcher: Launcher, word: str) -> bool:
-    return launcher.program == word
+    return launcher.name == word
+
+
+def _is_id(launcher: Launcher, word: str) -> bool:
+    return launcher.id == word
 
 
 def _is_pid(launcher: Launcher, word: str) -> bool:
@@ -130,7 +135,7 @@ def _is_pid(launcher: Launcher, word: str) -> bool:
 
 
 def _is_prefix(launcher: Launcher, word: str) -> bool:
-    return launcher.program.startswith(word)
+    return launcher.name.startswith(word)
 
 
 @contextlib.contextmanager

@@ -18,12 +18,12 @@ from typing import Any
 
 from ropewalk import settings
 from ropewalk.cli.submissions import has_ended, submissions
+from ropewalk.control.launchers import usual_parents
+from ropewalk.control.left_folders import is_ours, sweep
 from ropewalk.engines import make_engine
 from ropewalk.engines.engine import Engine
 from ropewalk.errors import EngineError, RopewalkError
 from ropewalk.processes.launcher_record import LauncherState, forget_run, launcher_of, recorded_engines
-from ropewalk.program.launchers import usual_parents
-from ropewalk.program.left_folders import is_ours, sweep
 from ropewalk.quantities import counted
 from ropewalk.transport.probe import is_answered
 

@@ -16,9 +16,9 @@ import typer
 from ropewalk.cli.choosing import choose_run, names_of_node, refusal, telling_failures
 from ropewalk.cli.run_output import show
 from ropewalk.cli.submissions import Submission
+from ropewalk.control.launchers import LauncherConnection, LauncherGone
+from ropewalk.control.server import LogFiles, LogFilesAre
 from ropewalk.escaping import escaped, escaped_line
-from ropewalk.program.control import LogFiles, LogFilesAre
-from ropewalk.program.launchers import LauncherConnection, LauncherGone
 from ropewalk.program.log_files import LogFile
 
 _LOOK_S = 0.2

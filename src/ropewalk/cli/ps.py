@@ -1,4 +1,4 @@
-"""`ropewalk ps`: list this user's running programs on this machine, the state of their nodes, and submitted runs."""
+"""`ropewalk ps`: list what runs of this user on this machine, its processes, and submitted runs."""
 
 from __future__ import annotations
 
@@ -11,51 +11,50 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from ropewalk.cli.choosing import running_launchers
 from ropewalk.cli.submissions import RunState, states, submissions
+from ropewalk.cli.top import top
+from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
+from ropewalk.control.server import Look, ViewIs
+from ropewalk.control.view import View
+from ropewalk.control.view_text import described, fact_lines, headline, remarks, shown_events
 from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
-from ropewalk.program.control import Status, StatusIs
-from ropewalk.program.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
-from ropewalk.program.status import ProgramStatus
 from ropewalk.quantities import shown_duration, shown_size
 
 _REFRESH_S = 1.0
-_NOTHING = "no program of this user runs on this machine"
+_NOTHING = "no program and no pool of this user runs on this machine"
 _STYLES = {
-    "running": "green", "completed": "green", "failed": "bold red",
+    "running": "green", "completed": "green", "idle": "green", "failed": "bold red",
     "restarting": "yellow", "starting": "cyan", "stopping": "yellow",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class LauncherReply:
-    """The status of a program from its launcher, or why the launcher did not answer."""
+    """What a target shows of itself, or why its launcher did not answer."""
 
     launcher: Launcher
-    status: ProgramStatus | None
+    view: View | None
     problem: str = ""
 
 
 def ps(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, one object in each line.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also submitted runs that have ended.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again every second, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it every second; in a terminal: ropewalk top.")] = False,
 ) -> None:
-    """Show the running programs and their nodes, and runs that were submitted from here.
+    """Show the running programs, pools and others, their processes, and runs that were submitted from here.
 
     Exit code 1 if a launcher does not answer.
     """
     console = Console(highlight=False)
     if watch and console.is_terminal and not as_json:
-        with Live(console=console, auto_refresh=False, screen=True) as live:
-            while True:
-                live.update(render(survey(running_launchers()), survey_submitted(everything=everything)), refresh=True)
-                time.sleep(_REFRESH_S)
+        top()
+        return
     while True:
         findings, submitted = survey(running_launchers()), survey_submitted(everything=everything)
         if as_json:
@@ -72,7 +71,7 @@ def ps(
 
 
 def survey(launchers: Sequence[Launcher]) -> list[LauncherReply]:
-    """Ask all launchers in parallel; a program that has just ended is left out."""
+    """Ask all launchers in parallel; what has just ended is left out."""
     if not launchers:
         return []
     with ThreadPoolExecutor(min(len(launchers), 32)) as executor:
@@ -87,7 +86,7 @@ def survey_submitted(*, everything: bool) -> list[RunState]:
 def _ask(launcher: Launcher) -> LauncherReply | None:
     try:
         with launcher.connect() as conversation:
-            return LauncherReply(launcher, conversation.ask(Status(), StatusIs).status)
+            return LauncherReply(launcher, conversation.ask(Look(), ViewIs).view)
     except LauncherGone:
         return None
     except (LauncherSilent, RequestFailed, TransportRefused) as error:
@@ -97,57 +96,66 @@ def _ask(launcher: Launcher) -> LauncherReply | None:
 def to_json(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> dict[str, Any]:
     """Return the report for programs.
 
-    Its form is `{"programs": [status], "problems": [{program, pid, problem}], "submitted": [run]}`.
+    Its form is `{"running": [view], "problems": [{kind, name, pid, problem}], "submitted": [run]}`.
     """
-    problems = [finding for finding in findings if finding.problem]
     return {
-        "programs": [finding.status.to_json() for finding in findings if finding.status],
-        "problems": [{"program": f.launcher.program, "pid": f.launcher.pid, "problem": f.problem} for f in problems],
+        "running": [finding.view.to_json() for finding in findings if finding.view],
+        "problems": [
+            {
+                "kind": finding.launcher.kind,
+                "name": finding.launcher.name,
+                "pid": finding.launcher.pid,
+                "problem": finding.problem,
+            }
+            for finding in findings
+            if finding.problem
+        ],
         "submitted": [state.to_json() for state in submitted],
     }
 
 
 def describe(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> str:
-    """Return the report for logs: a line for each program and each replica."""
-    blocks = [finding.status.describe() if finding.status else finding.problem for finding in findings]
+    """Return the report for logs: a line for each target and each process."""
+    blocks = [described(finding.view) if finding.view else finding.problem for finding in findings]
     blocks += [f"submitted {state.describe()}" for state in submitted]
     return "\n".join(escaped(line) for block in blocks for line in block.split("\n")) or _NOTHING
 
 
 def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()) -> RenderableType:
-    """Return the report for a terminal: a table for each program."""
+    """Return the report for a terminal: a table for each target."""
     blocks: list[RenderableType] = []
     for finding in findings:
-        if finding.status:
-            blocks += [Text(escaped(finding.status.headline()), style="bold"), _table(finding.status)]
-            blocks += [Text(f"  {escaped(event)}", style="dim") for event in finding.status.last_events()]
+        if finding.view:
+            blocks.append(Text(escaped(headline(finding.view)), style="bold"))
+            blocks += [_table(finding.view)] if finding.view.processes else []
+            blocks += [Text(f"  {escaped(line)}") for line in fact_lines(finding.view)]
+            blocks += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(finding.view)]
         else:
             blocks.append(Text(escaped(finding.problem), style="red"))
     blocks += [Text(f"submitted {escaped(state.describe())}") for state in submitted]
     return Group(*blocks) if blocks else Text(_NOTHING)
 
 
-def _table(status: ProgramStatus) -> Table:
+def _table(view: View) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
-    for heading in ("node", "kind", "state"):
+    for heading in ("node" if view.kind == "program" else "process", "kind", "state"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("gen", "pid", "up", "memory", "cpu", "done", "waiting"):
+    for heading in ("pid", "up", "memory", "cpu", "done", "waiting"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("host", no_wrap=True)
     table.add_column("", overflow="fold")
-    for node in status.nodes:
+    for process in view.processes:
         table.add_row(
-            Text(escaped(node.label)),
-            Text(escaped(node.kind)),
-            Text(escaped(node.state), style=_STYLES.get(node.state, "")),
-            str(node.generation),
-            str(node.pid or ""),
-            shown_duration(node.uptime_s) if node.uptime_s else "",
-            shown_size(node.memory_bytes) if node.memory_bytes else "",
-            shown_duration(node.cpu_s) if node.cpu_s else "",
-            str(node.calls_done),
-            Text(str(node.calls_waiting), style="yellow" if node.calls_waiting else ""),
-            Text(escaped(node.host)),
-            Text(escaped("; ".join(node.remarks()))),
+            Text(escaped(process.name)),
+            Text(escaped(process.kind)),
+            Text(escaped(process.state), style=_STYLES.get(process.state, "")),
+            str(process.pid or ""),
+            shown_duration(process.uptime_s) if process.uptime_s else "",
+            shown_size(process.memory_bytes) if process.memory_bytes else "",
+            shown_duration(process.cpu_s) if process.cpu_s else "",
+            str(process.done),
+            Text(str(process.waiting), style="yellow" if process.waiting else ""),
+            Text(escaped(process.host)),
+            Text(escaped("; ".join(remarks(process)))),
         )
     return table

@@ -15,7 +15,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand
@@ -48,6 +48,7 @@ def run(
     advertise: placing.Advertise = None,
     code: placing.Code = None,
     dry_run: placing.DryRun = False,
+    page: Annotated[bool, typer.Option("--page", help="Serve a page of what runs, as `ropewalk page` does.")] = False,
 ) -> None:
     """Run a Python script whose pools and programs use the engine, number of workers and mode given here.
 
@@ -72,6 +73,8 @@ def run(
     signals = Signals()
     signals.install()
     try:
+        if page:
+            _open_page()
         if module is not None:
             program = script.load_module(module)
         elif file is not None:
@@ -89,6 +92,15 @@ def run(
     except BaseException as error:
         script.show_error(error)
         raise SystemExit(1) from None
+
+
+def _open_page() -> None:
+    from ropewalk.page.opening import PageFailed, page
+
+    try:
+        page()
+    except PageFailed as error:
+        raise placing.refusal("run", str(error)) from None
 
 
 class RunCommand(TyperCommand):

@@ -18,8 +18,6 @@ from rich.console import Console, RenderableType
 
 from ropewalk.atomic_files import StagedFile
 from ropewalk.cli.runs_data import (
-    Comparison,
-    RunReport,
     csv_lines,
     json_lines,
     points_of,
@@ -41,6 +39,7 @@ from ropewalk.cli.runs_tables import (
 )
 from ropewalk.escaping import escaped
 from ropewalk.quantities import counted
+from ropewalk.tracking.run_reports import Comparison, RunReport
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunRow, RunStore

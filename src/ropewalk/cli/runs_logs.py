@@ -6,7 +6,6 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ import typer
 from ropewalk.cli.runs_options import AsJson, Ref, Store, failure, opened
 from ropewalk.escaping import escaped, escaped_line
 from ropewalk.program.log_files import LogFile
-from ropewalk.tracking.kept_output import OUTPUT
+from ropewalk.tracking.kept_output import output_files
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunRow, RunStore
@@ -41,7 +40,7 @@ def logs(
     """
     with opened(store) as runs, contextlib.ExitStack() as files:
         found = runs.run(run)
-        shown = dict(output_files(found))
+        shown = dict(output_files(found.folder))
         chosen = {number: path for number, path in shown.items() if attempt in (None, number)}
         will_print = follow and found.kind != "script" and found.state in _UNDER_WAY
         if not chosen and not will_print:
@@ -51,15 +50,6 @@ def logs(
             _print(number, file.tail(lines), as_json)
         if follow:
             _follow(runs, found, opened_files, files, as_json, attempt)
-
-
-def output_files(run: RunRow) -> Iterator[tuple[int, Path]]:
-    """Yield the files with the output of a run, by number of the attempt."""
-    folder = Path(run.folder, OUTPUT)
-    with contextlib.suppress(OSError):
-        names = sorted((path for path in folder.iterdir() if path.suffix == ".txt"), key=lambda path: path.name)
-        numbered = [(int(path.stem), path) for path in names if path.stem.isdecimal() and not path.is_symlink()]
-        yield from sorted(numbered)
 
 
 def _nothing(run: RunRow, shown: dict[int, Path]) -> str:
@@ -83,7 +73,7 @@ def _follow(
         time.sleep(_LOOK_S)
         run = store.run(run.id)
         is_over = run.state not in _UNDER_WAY  # asked before the last lines are read
-        for number, path in output_files(run):
+        for number, path in output_files(run.folder):
             if number not in opened_files and attempt in (None, number):
                 opened_files[number] = files.enter_context(LogFile(path))
         for number, file in opened_files.items():

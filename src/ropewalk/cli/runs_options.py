@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ropewalk import tracking
-from ropewalk.errors import FileNotTrusted, RunNotFound, RunStillRunning, SettingsError, StoreError
+from ropewalk.errors import FileNotTrusted, RunNotFound, RunStillRunning, RunUnsuitable, SettingsError, StoreError
 from ropewalk.escaping import escaped_lines
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
@@ -33,7 +33,7 @@ def opened(store: str | None) -> Generator[RunStore]:
     try:
         with tracking.open_store(store, create=False) as opened_store:
             yield opened_store
-    except (RunNotFound, SettingsError, ModuleNotFoundError) as error:
+    except (RunNotFound, RunUnsuitable, SettingsError, ModuleNotFoundError) as error:
         raise failure(str(error), 2) from None
     except (StoreError, RunStillRunning, FileNotTrusted) as error:
         raise failure(str(error), 1) from None

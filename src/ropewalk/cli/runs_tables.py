@@ -14,12 +14,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ropewalk.cli.runs_data import Comparison, RunReport, flattened
 from ropewalk.cli.sparkline import sparkline
 from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.last_line import last_line
 from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.text_table import text_table
+from ropewalk.tracking.run_reports import Comparison, RunReport, flattened
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking import RunRow

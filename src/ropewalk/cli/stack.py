@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from ropewalk.cli.choosing import choose_launcher, refusal, telling_failures
+from ropewalk.control.launchers import ANSWER_S
+from ropewalk.control.server import Stacks, StacksAre
 from ropewalk.escaping import escaped, escaped_lines
-from ropewalk.program.control import Stacks, StacksAre
-from ropewalk.program.launchers import ANSWER_S
 
 _STACK_S = 5.0
 """The timeout for the stacks of nodes, in seconds."""

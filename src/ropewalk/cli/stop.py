@@ -1,4 +1,4 @@
-"""`ropewalk stop`: ask a running program or a submitted run to stop, wait for it, and say how it ended."""
+"""`ropewalk stop`: ask a running program or pool, or a submitted run, to stop, wait for it, and say how it ended."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import typer
 from ropewalk.cli.choosing import choose_run, refusal, telling_failures
 from ropewalk.cli.leftovers import end_run, usual_engines
 from ropewalk.cli.submissions import Submission, end, state_of
+from ropewalk.control.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
+from ropewalk.control.server import Stop, ViewIs
+from ropewalk.control.view import View
+from ropewalk.control.view_text import counts
 from ropewalk.escaping import escaped
-from ropewalk.program.control import StatusIs, Stop
-from ropewalk.program.launchers import Launcher, LauncherConnection, LauncherGone, LauncherSilent
-from ropewalk.program.status import ProgramStatus
 from ropewalk.quantities import counted
 
 _OWN_GRACE_S = 60.0
@@ -24,12 +25,12 @@ _RUN_ID = re.compile("[0-9a-f]{16}")
 
 
 def stop(
-    program: Annotated[str, typer.Argument(help="Name or pid of a program, or id of a submitted run.")],
+    program: Annotated[str, typer.Argument(help="Name or pid of a program or pool, or id of a submitted run.")],
     grace: Annotated[
         float | None,
         typer.Option(min=0.0, metavar="SECONDS", help="What nodes get before they are killed (default: its own)."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print its last status as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print its last view as JSON.")] = False,
     engine: Annotated[
         str | None, typer.Option(help="For a run by the id that its jobs bear: the engine that has them.")
     ] = None,
@@ -51,12 +52,12 @@ def stop(
         try:
             with launcher.connect() as conversation:
                 typer.echo(f"stopping {escaped(str(launcher))}", err=True)
-                status = _ask_to_stop(conversation, launcher, grace)
+                view = _ask_to_stop(conversation, launcher, grace)
         except LauncherGone:
             typer.echo(f"{escaped(str(launcher))} has ended, and did not say how")
             return
-    typer.echo(json.dumps(status.to_json(), indent=2) if as_json else describe_end(status))
-    if status.state not in ("stopped", "completed"):
+    typer.echo(json.dumps(view.to_json(), indent=2) if as_json else describe_end(view))
+    if view.state not in ("stopped", "completed", "closed"):
         raise typer.Exit(1)
 
 
@@ -87,12 +88,12 @@ def _stop_submission(run: Submission, grace_s: float | None, as_json: bool) -> N
         raise typer.Exit(1)
 
 
-def _ask_to_stop(conversation: LauncherConnection, launcher: Launcher, grace_s: float | None) -> ProgramStatus:
+def _ask_to_stop(conversation: LauncherConnection, launcher: Launcher, grace_s: float | None) -> View:
     wait_s = (_OWN_GRACE_S if grace_s is None else grace_s) + _BEYOND_S
     try:
-        return conversation.ask(Stop(grace_s), StatusIs, wait_s).status
+        return conversation.ask(Stop(grace_s), ViewIs, wait_s).view
     except LauncherSilent as error:
-        name = escaped(launcher.program)
+        name = escaped(launcher.name)
         typer.echo(
             f"ropewalk: {escaped(str(error))}. It was asked to stop and may still do so: ropewalk ps shows its nodes, "
             f"ropewalk stack {name} where they stand",
@@ -101,8 +102,10 @@ def _ask_to_stop(conversation: LauncherConnection, launcher: Launcher, grace_s: 
         raise typer.Exit(1) from None
 
 
-def describe_end(status: ProgramStatus) -> str:
-    """Describe how a program ended, with a line for each replica that needs one."""
-    lines = [f"{status.name} {status.state}: {status.count_nodes()}"]
-    lines += [f"  {node.label} {node.state}: {node.last_cause}" for node in status.nodes if node.last_cause]
+def describe_end(view: View) -> str:
+    """Describe how a program or pool ended, with a line for each process that needs one."""
+    lines = [f"{view.name} {view.state}: {counts(view)}"]
+    lines += [
+        f"  {process.name} {process.state}: {process.last_cause}" for process in view.processes if process.last_cause
+    ]
     return "\n".join(map(escaped, lines))

@@ -200,7 +200,7 @@ class Popen:
     def on_draining(self, id: str, why: str, left_s: float) -> None:
         pass  # only the user can stop the process in an orderly way
 
-    def on_event(self, text: str) -> None:
+    def on_event(self, text: str, kind: str = "") -> None:
         pass  # the session has logged it
 
     def _cannot_start(self, reason: str, cause: Exception | None) -> None:

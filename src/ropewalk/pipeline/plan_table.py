@@ -95,6 +95,23 @@ def remarks(plan: Plan, prediction: Prediction) -> Iterator[str]:
     yield f"planned     in {shown_duration(prediction.planning_s)} by {prediction.partitioner}"
 
 
+def plan_in_words(plan: Plan, schedule: str) -> str:
+    """Summarise a plan in one line, with the schedule that runs it.
+
+    Example: "2 stages on 3 + 1 workers, gpipe, 8 micro-batches in a step".
+
+    Args:
+        plan: the plan.
+        schedule: the name of the schedule.
+    """
+    widths = [plan.stages[stages[0]].replicas for stages in plan.groups]
+    workers = counted(len(plan.workers), "worker")
+    if max(widths) > 1 and len(widths) > 1:
+        workers = f"{' + '.join(map(str, widths))} workers"
+    batches = counted(plan.micro_batches, "micro-batch", "es")
+    return f"{counted(len(plan.stages), 'stage')} on {workers}, {schedule}, {batches} in a step"
+
+
 def shown_stages(stages: Sequence[int]) -> str:
     """Return the stages of one worker as text: "stage 3", or "stages 0, 2"."""
     return f"stage{'' if len(stages) == 1 else 's'} {', '.join(map(str, stages))}"

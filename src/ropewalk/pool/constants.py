@@ -69,6 +69,8 @@ class Constant:
         """
         self.id = id
         self.size_bytes: int = total_bytes(parts)
+        self.label: str = ""
+        """The name of the function, if it is one."""
         self.needs: tuple[Constant, ...] = tuple(needs)
         self.users = 0
         self.parts: list[Part] = []

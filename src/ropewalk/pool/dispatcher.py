@@ -18,11 +18,13 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 
+from ropewalk.control.event_log import EventLog
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import (
     CrashLoop,
@@ -54,13 +56,14 @@ from ropewalk.pool.messages import ConstantMessage as ConstantHere
 from ropewalk.pool.results import PoolJob, RaisedEntry, ResultBatch, rebuild_error
 from ropewalk.pool.scaling import Elasticity, Scaling, Seat, first_to_go
 from ropewalk.pool.status import PoolStatus, WorkerStatus
+from ropewalk.pool.task_stream import TaskStream, parts_of_stream
 from ropewalk.pool.task_table import Finished, GivenUp, SpanAssignment, TaskTable, TaskUnit
 from ropewalk.pool.worker_identity import next_identity
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.interrupts import interrupts_deferred
 from ropewalk.processes.messages import Exited, NotStarted, TaskReport
 from ropewalk.processes.owner import ProcessSpec
-from ropewalk.processes.page import IDLE, PageReport
+from ropewalk.processes.page import ERROR, IDLE, PageReport
 from ropewalk.processes.session import Session
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.supervision.restart import GiveUp, StartAgain
@@ -100,6 +103,15 @@ class Content:
     span: tuple[int, int, int] | None = None
     """Start, stop and step of the items if they are those of a range; they need no parts."""
 
+    @property
+    def function(self) -> str:
+        """The name of what is called."""
+        return self.needs[-1].label if self.needs else ""
+
+    def described(self, index: int | None) -> str:
+        """Return what a task is for users: the function, with the index of the task in a map."""
+        return self.function if index is None or self.kind in CallKind.SINGLE else f"{self.function} {index}"
+
     def close(self) -> None:
         """Free the memory; may be called twice."""
         if self.fd >= 0:
@@ -124,9 +136,16 @@ class PoolWorkerRecord:
     """Ids of the constants that it has, with their numbers on its link."""
     next_number: int = 0
     num_done: int = 0
+    connected: float = 0.0
+    """Monotonic time at which its link was up; 0 before."""
     host: str = "this host"
     host_leaves: bool = False
     """Whether its host is being taken away: its end is then neither its own fault nor that of its task."""
+
+    @property
+    def state(self) -> str:
+        """Its state without regard to tasks: "starting", "idle" or "stopping"."""
+        return "stopping" if self.stopping else "idle" if self.ready else "starting"
 
     @property
     def where(self) -> str:
@@ -168,6 +187,12 @@ class Dispatcher:
         self.deaths: deque[DeathRecord] = deque(maxlen=_KEPT_DEATHS)
         self.num_deaths = 0
         self.events: deque[str] = deque(maxlen=100)
+        self.log = EventLog()
+        """The same, with their times, and with deaths and tasks that start again."""
+        self.when_failed: Callable[[], object] = _nothing
+        """Called, on the loop, when the session gives no more processes."""
+        self.stream: TaskStream | None = None
+        """Records which worker runs what, while somebody looks."""
         self.broken: BaseException | None = None
         self.constants = KeptConstants()
         self._session = session
@@ -326,44 +351,68 @@ class Dispatcher:
 
     def status(self, name: str, state: str) -> PoolStatus:
         """A snapshot of the pool, under its name and in its state."""
-        processes = self._session.processes
+        table = self.table
         with self.lock:
-            workers: list[WorkerStatus] = []
-            for worker in sorted(self.workers.values(), key=lambda worker: worker.rank):
-                current = self.table.current_task(worker.id)
-                sample = processes.sample_of(worker.id)
-                if worker.stopping:
-                    doing = "stopping"
-                elif not worker.ready:
-                    doing = "starting"
-                else:
-                    doing = "running" if current else "idle"
-                workers.append(
-                    WorkerStatus(
-                        name=worker.name,
-                        pid=processes.pid_of(worker.id),
-                        host=processes.host_of(worker.id),
-                        state=doing,
-                        task=current[0].first_index + current[1] if current else None,
-                        num_done=worker.num_done,
-                        memory_bytes=sample.memory_bytes if sample else 0,
-                        cpu_s=sample.cpu_s if sample else 0.0,
-                    )
-                )
-            return PoolStatus(
+            workers = sorted(self.workers.values(), key=lambda worker: worker.rank)
+            tasks = [(table.current_task(w.id), table.since(w.id), table.num_items(w.id)) for w in workers]
+            status = PoolStatus(
                 name=name,
                 state=state,
-                workers=tuple(workers),
-                queued=self.table.num_pending,
-                running=self.table.num_running,
-                done=self.table.num_done,
-                failed=self.table.num_failed,
-                retried=self.table.num_retried,
+                workers=(),
+                queued=table.num_pending,
+                running=table.num_running,
+                done=table.num_done,
+                failed=table.num_failed,
+                retried=table.num_retried,
                 num_deaths=self.num_deaths,
                 deaths=tuple(self.deaths),
                 events=tuple(self.events),
-                ways=tuple(map(str, self._session.ways())),
             )
+        statuses = [self._worker_status(worker, *task) for worker, task in zip(workers, tasks, strict=True)]
+        return replace(status, workers=tuple(statuses), ways=tuple(map(str, self._session.ways())))
+
+    def _worker_status(
+        self, worker: PoolWorkerRecord, current: tuple[TaskUnit, int] | None, since: float, num_items: int
+    ) -> WorkerStatus:
+        processes, now = self._session.processes, time.monotonic()
+        sample = processes.sample_of(worker.id)
+        index = current[0].first_index + current[1] if current else None
+        content: Content | None = current[0].content if current else None
+        expected_ns = self.table.pace.expected_ns(current[0].code) if current else None
+        return WorkerStatus(
+            name=worker.name,
+            pid=processes.pid_of(worker.id),
+            host=processes.host_of(worker.id),
+            state=worker.state if worker.state != "idle" or current is None else "running",
+            task=index,
+            num_done=worker.num_done,
+            memory_bytes=sample.memory_bytes if sample else 0,
+            cpu_s=sample.cpu_s if sample else 0.0,
+            doing="" if content is None else content.described(index),
+            doing_s=now - since if current else 0.0,
+            expected_s=None if expected_ns is None else expected_ns / 1e9,
+            num_waiting=max(0, num_items - 1),
+            uptime_s=now - worker.connected if worker.connected else 0.0,
+            silent_s=processes.silence_of(worker.id),
+        )
+
+    @property
+    def state(self) -> str:
+        """The state of the pool, as in `View`."""
+        if self.broken and not isinstance(self.broken, PoolClosed):
+            return "failed"
+        if self.broken or self.finished:
+            return "closed"
+        if self._finishing:
+            return "stopping"
+        return "running" if any(worker.ready for worker in list(self.workers.values())) else "starting"
+
+    def stream_since(self, cursor: int) -> dict[str, Any]:
+        """Return the rows of the task stream after a cursor, and record it from now on for a while."""
+        with self.lock:
+            if self.stream is None:
+                self.stream = TaskStream()
+            return self.stream.since(cursor, time.time())
 
     @property
     def most_workers(self) -> int:
@@ -380,7 +429,7 @@ class Dispatcher:
     def on_link(self, id: str, link: Link) -> None:
         with self.lock:
             worker = self.workers[id]
-            worker.link = link
+            worker.link, worker.connected = link, time.monotonic()
             worker.host = self._session.processes.host_of(id) or worker.host
             if worker.stopping and self._shutdown:  # it became surplus before it had started
                 self._send(worker, StopWorker())
@@ -475,10 +524,12 @@ class Dispatcher:
                 self._drain(worker)
                 self._fill_up()
 
-    def on_event(self, text: str) -> None:
+    def on_event(self, text: str, kind: str = "") -> None:
         self.events.append(text)
+        self.log.add(text, kind)
 
     def on_failed(self, error: Exception) -> None:
+        self.when_failed()
         with self.lock:
             if self.finished:
                 return
@@ -573,13 +624,31 @@ class Dispatcher:
         count = len(done.values)
         batch = ResultBatch(done.values, done.nested, parts, worker.where)
         worker.num_done += count
-        self._accept(self.table.done(worker.id, done.first, count, done.elapsed_ns, time.monotonic()), batch)
+        finished = self.table.done(worker.id, done.first, count, done.elapsed_ns, time.monotonic())
+        if self.stream is not None:
+            errors = [at for at, kind in done.nested.items() if kind == ERROR]
+            self._record(worker, finished, done.elapsed_ns / 1e9, 0.0, errors)
+        self._accept(finished, batch)
 
     def _accept_page(self, worker: PoolWorkerRecord, page: PageReport) -> None:
         if page.codes:
             finished = self.table.done(worker.id, page.base, len(page.codes), 0, time.monotonic())
             if finished:
+                if self.stream is not None:
+                    errors = [at for at, kind in enumerate(page.codes) if kind == ERROR]
+                    self._record(worker, finished, 0.0, page.running_s, errors)
                 self._accept(finished, ResultBatch.of_page(page, worker.where))
+
+    def _record(
+        self, worker: PoolWorkerRecord, finished: list[Finished], elapsed_s: float, ago_s: float, errors: list[int]
+    ) -> None:
+        """Record in the task stream what a worker has finished `ago_s` seconds ago, if somebody looks."""
+        stream, now = self.stream, time.time()
+        if stream is None or now > stream.until:
+            self.stream = None
+            return
+        if finished:
+            stream.finished(worker.name, parts_of_stream(finished, errors), elapsed_s, now - ago_s)
 
     def _accept(self, finished: list[Finished], batch: ResultBatch) -> None:
         for (unit, start, stop), offset in finished:
@@ -674,7 +743,7 @@ class Dispatcher:
         assert self.elasticity
         self.scaling.wanted -= 1
         self.elasticity.most = self.scaling.wanted
-        self.events.append(f"{self._options.name} stays at {self.scaling.wanted} workers: {why}")
+        self.on_event(f"{self._options.name} stays at {self.scaling.wanted} workers: {why}", "scale")
 
     def _look_soon(self) -> None:
         if self.elasticity and not self._looking:
@@ -698,7 +767,7 @@ class Dispatcher:
             if size != wanted:
                 self._resize(size)
                 verb = "grows" if size > wanted else "shrinks"
-                self.events.append(f"{self._options.name} {verb} from {wanted} to {size} workers")
+                self.on_event(f"{self._options.name} {verb} from {wanted} to {size} workers", "scale")
             if not elasticity.rests(size, needed):
                 self._looking = True
                 self._look_later()
@@ -793,6 +862,10 @@ class Dispatcher:
             index = located[0].first_index + located[1]
         record = record_of(exited, name=worker.name, host=worker.host, task_index=index)
         cause = f"{record.describe()} ({exited.ended_by})" if exited.ended_by else record.describe()
+        if located and self.stream is not None:
+            function = located[0].content.function
+            self.stream.died(worker.name, function, exited.page.running_s, time.time())
+        num_retried = self.table.num_retried
         innocent = (bool(exited.ended_by) or worker.host_leaves) and not exited.timed_out
         given_up = self.table.died(worker.id, current, cause, final=exited.timed_out, innocent=innocent)
         self._give_up(given_up, worker, exited)
@@ -801,6 +874,9 @@ class Dispatcher:
         else:
             self.deaths.append(record)
             self.num_deaths += 1
+            self.log.add(cause, "death", worker.name)
+            if located and self.table.num_retried > num_retried:
+                self.log.add(f"{located[0].content.described(index)} starts again", "retry", worker.name)
             self._replace(worker, cause, CrashLoop)
 
     def _replace(self, worker: PoolWorkerRecord, cause: str, failure: type[RopewalkError]) -> None:
@@ -852,3 +928,7 @@ class Dispatcher:
                 self._hold(worker, Forget(mine))  # not urgent: sent with its next tasks
             elif mine:
                 self._send(worker, Forget(mine))
+
+
+def _nothing() -> None:
+    pass

@@ -9,6 +9,7 @@ All of it runs in the caller's thread, as pickling runs user code.
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -58,6 +59,7 @@ class Packer:
             if held is None:  # the first time, or it has been evicted since
                 self._check_needs(func)
                 held = self._imported[func] = self.constant(dumps_code(func))
+                held.label = _label(func)
             return held
         self._check_needs(func)
         with collecting() as constants:
@@ -66,6 +68,7 @@ class Packer:
         held = self._dispatcher.hold_known(self._last_code[1].id) if unchanged else None
         if held is None:
             held = self.constant(code, constants.values())
+            held.label = _label(func)
             self._last_code = code, held
         return held
 
@@ -166,6 +169,14 @@ def first_constant(code: Code) -> Constant:
     """Return a constant for workers that do not exist yet, of a pool that has no dispatcher yet."""
     parts = parts_of(code.payload, code.definitions)
     return Constant(name_of(parts), parts)
+
+
+def _label(func: Callable[..., Any]) -> str:
+    """Return the name of a function for users, without where it is defined."""
+    while isinstance(func, functools.partial):
+        func = func.func
+    name = getattr(func, "__qualname__", type(func).__qualname__)
+    return name.rpartition("<locals>.")[2]
 
 
 def _is_imported(func: Callable[..., Any]) -> bool:

@@ -23,6 +23,8 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from ropewalk.control.server import ControlServer
+from ropewalk.control.view import View
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import NotPicklable, PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
@@ -36,6 +38,7 @@ from ropewalk.pool.results import AsyncResult, IMapIterator, ImapJob, MapResult,
 from ropewalk.pool.scaling import Elasticity
 from ropewalk.pool.status import PoolStatus, WorkerHandle
 from ropewalk.pool.task_table import TaskUnit
+from ropewalk.pool.viewing import PoolTarget
 from ropewalk.processes import bootstrap
 from ropewalk.processes.fleet import default_resources
 from ropewalk.processes.interrupts import interrupts_deferred
@@ -54,6 +57,8 @@ _WINDOW_BYTES = 32 << 20
 _WINDOW_ITEMS = 4096
 _SLICE_UNITS = 500
 """Number of chunks that a map submits at a time."""
+_ANNOUNCED_AFTER_S = 0.2
+"""Many pools live for a few milliseconds, and would be gone before anybody can look."""
 _pool_numbers = itertools.count(1)
 
 
@@ -172,6 +177,10 @@ class Pool:
                 raise
             self._released = False
             self._state = RUN
+        self._target = PoolTarget(self, self._dispatcher, self._session)
+        self._control: ControlServer | None = None
+        if bootstrap.current is None:  # in a worker, the launcher shows what it does
+            self._announce()
 
     # One call
 
@@ -414,6 +423,14 @@ class Pool:
     scale_to = resize
     """Another name of `resize`, which the executors of `ropewalk.population` call."""
 
+    def view(self, panels: Mapping[str, int] | None = None) -> View:
+        """What the page and reports show of the pool now.
+
+        Args:
+            panels: names of the pictures whose data is wanted; see `ropewalk.control.view.Observable`.
+        """
+        return self._target.view(panels or {})
+
     def status(self) -> PoolStatus:
         """What the pool is doing: its workers, counts of tasks, and deaths with their causes."""
         return self._dispatcher.status(self.name, self._state)
@@ -479,6 +496,9 @@ class Pool:
 
     def __repr__(self) -> str:
         return f"<ropewalk.Pool {self.name} {self._state} with {self._dispatcher.scaling.wanted} workers>"
+
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
     def __reduce__(self) -> Any:
         raise NotImplementedError(
@@ -697,8 +717,22 @@ class Pool:
     def _release(self) -> None:
         if not self._released:
             self._released = True
+            if self._control:
+                self._dispatcher.when_failed = _nothing
+                self._control.close_soon()
             self._dispatcher.close()
             self._session.release()
+
+    def _announce(self) -> None:
+        """Let `ropewalk ps` and the page find the pool, if it lives for a while."""
+        session = self._session
+        self._control = ControlServer(session.loop, session.folder, session.run_id, self._target)
+        self._dispatcher.when_failed = self._control.close_soon
+        self._control.open_later(_ANNOUNCED_AFTER_S)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _named_for_apply(error: NotPicklable, *, has_keywords: bool) -> NotPicklable:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import html
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ropewalk.quantities import shown_size
+from ropewalk.html_table import StateCell, html_box, html_failure, html_headline, html_table, html_text
+from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.text_table import text_table
 
 if TYPE_CHECKING:
     from ropewalk.processes.session import Session
+
+_SHOWN_DEATHS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,18 @@ class WorkerStatus:
     memory_bytes: int
     """Resident memory, in bytes, as measured about once a second."""
     cpu_s: float
+    doing: str = ""
+    """The function of that task, with its index in a map."""
+    doing_s: float = 0.0
+    """Seconds since the worker began it, as far as the launcher knows."""
+    expected_s: float | None = None
+    """Seconds that tasks of that function take on average; None if that is not known."""
+    num_waiting: int = 0
+    """Number of tasks that were sent ahead and wait for that one."""
+    uptime_s: float = 0.0
+    """Seconds since the worker has connected."""
+    silent_s: float = 0.0
+    """Seconds since its use of memory was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +83,23 @@ class PoolStatus:
         ]
         workers = [f"  {line}" for line in text_table(rows, right={4, 5})]
         ways = [f"  {way}" for way in self.ways]
-        return "\n".join([head, *workers, *ways, *(f"  {death.describe()}" for death in self.deaths[-5:])])
+        return "\n".join([head, *workers, *ways, *(f"  {death.describe()}" for death in self.deaths[-_SHOWN_DEATHS:])])
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self))}</pre>"
+        counts = {name: getattr(self, name) for name in ("queued", "running", "done", "failed", "retried")}
+        facts = [(name, f"{number:,}") for name, number in counts.items()]
+        rows = [
+            (w.name, StateCell(w.state), "" if w.task is None else f"{w.task:,}", f"{w.num_done:,}",
+             shown_size(w.memory_bytes) if w.memory_bytes else "", shown_duration(round(w.cpu_s, 1)), w.host,
+             str(w.pid or ""))
+            for w in self.workers
+        ]  # fmt: skip
+        head = ("worker", "state", "task", "done", "memory", "cpu", "host", "pid")
+        deaths = [html_failure(death.describe()) for death in self.deaths[-_SHOWN_DEATHS:]]
+        more = [html_failure(f"{self.num_deaths} deaths, the last of them:")] if self.num_deaths > len(deaths) else []
+        headline = html_headline(self.name, self.state, facts)
+        ways = [f"<div>{html_text(way)}</div>" for way in self.ways]
+        return html_box(headline, html_table(head, rows, right={2, 3, 4, 5, 7}), *ways, *more, *deaths)
 
 
 class WorkerHandle:

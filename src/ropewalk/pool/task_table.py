@@ -408,6 +408,11 @@ class TaskTable:
         span = worker.outstanding[0][1]
         return span.unit, span.start
 
+    def since(self, id: str) -> float:
+        """Return the monotonic time from which on a worker is in that item, by the messages so far; 0 if it is gone."""
+        worker = self._workers.get(id)
+        return worker.heard if worker else 0.0
+
     def locate(self, id: str, seq: int) -> tuple[TaskUnit, int] | None:
         """Return the item of a unit with this number at a worker, if the worker holds it."""
         worker = self._workers.get(id)

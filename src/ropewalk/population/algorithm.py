@@ -13,7 +13,7 @@ Therefore a run can be repeated with other workers, resumed, and replayed from t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 import numpy as np
@@ -36,9 +36,20 @@ class Map(Protocol):
     def __call__(self, function: Callable[[Any], Any], items: Sequence[Any], /) -> list[Any]: ...
 
 
+Panel = Callable[[int], dict[str, Any]]
+"""Makes the data of a picture from the cursor of its last data, or 0: plain dicts, lists, strings, numbers and None.
+
+See `ropewalk.control.view.Observable.view`.
+"""
+
+
 def serial_map(function: Callable[[Any], Any], items: Sequence[Any], /) -> list[Any]:
     """Run the items one after the other: the `Map` of an algorithm without a pool."""
     return [function(item) for item in items]
+
+
+def ignored(kind: str, text: str, /) -> None:
+    """Take note of an event of an algorithm that nobody looks at: do nothing."""
 
 
 class Evaluator(Generic[C]):
@@ -124,6 +135,8 @@ class Algorithm(ABC, Generic[C]):
         """Number of complete generations, counted by `tell`; without generations, the number told over `population`."""
         self.map: Map = serial_map
         """Runs expensive parts of `tell`; `evaluate` sets it to the map of the pool while it runs."""
+        self.happened: Callable[[str, str], object] = ignored
+        """Is called with the kind, as in `EventView`, and the text of what belongs on a time line; see `map`."""
 
     @abstractmethod
     def ask(self, n: int) -> Sequence[C]:
@@ -163,6 +176,19 @@ class Algorithm(ABC, Generic[C]):
     def figures(self) -> dict[str, float]:
         """Return additional columns for the table of the run, such as the step size."""
         return {}
+
+    def panels(self) -> Mapping[str, Panel]:
+        """Return what makes the data of the algorithm's pictures, by name of the panel.
+
+        It is called when a run begins. The panels are called from other threads, but never during a call of `ask`,
+        `tell` or `drop`.
+        """
+        return {}
+
+    @property
+    def progress(self) -> float | None:
+        """The share of its work that is done, 0 to 1; None if it has no end of its own."""
+        return None
 
     @property
     def finished(self) -> bool:

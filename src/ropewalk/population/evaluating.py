@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, cast, get_args, overload
+from typing import Any, Generic, Literal, TypeVar, cast, get_args, overload
 
+from ropewalk.control.view import View
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
 from ropewalk.population.algorithm import Algorithm, serial_map
 from ropewalk.population.algorithms.external import adapt
-from ropewalk.population.checkpoint import CheckpointConfig, Checkpoints
-from ropewalk.population.decisions import Decisions, read_decisions
+from ropewalk.population.checkpoint import CheckpointConfig
+from ropewalk.population.decisions import Decisions, Fail, read_decisions
 from ropewalk.population.evaluation import own, taking_trial
 from ropewalk.population.executors import ground_of
 from ropewalk.population.failures import FailurePolicy, Policy
@@ -26,11 +26,11 @@ from ropewalk.population.pacing.stragglers import StragglerPolicy
 from ropewalk.population.progress import ProgressPrinter
 from ropewalk.population.rows import EvalConfig, Row
 from ropewalk.population.run import EvaluationLoop
+from ropewalk.population.running import RunningEvaluation, name_of
+from ropewalk.population.saved_run import RunKind, SavedRun
+from ropewalk.population.view import ended_view, html_of_rows
 from ropewalk.population.worker_autoscaler import WorkerAutoscaler
-from ropewalk.tracking.observed_run import Track
-from ropewalk.trusted_files import make_private_folder
-
-logger = logging.getLogger(__name__)
+from ropewalk.tracking.observed_run import ObservedRun, Track
 
 Until = Callable[[Row], object] | Mapping[str, float]
 Mode = Literal["generation", "steady"]
@@ -63,6 +63,20 @@ class RunResult(Generic[A]):
     """CPU time of this process per evaluation, over all its threads, in ms; NaN if this process ran the evaluations."""
     checkpoint_failures: list[str]
     """Error messages of checkpoints that could not be written."""
+    fitness: str = ""
+    """Name of the fitness function."""
+
+    def view(self, panels: dict[str, int] | None = None) -> View:
+        """Return what the page and reports show of the run, now that it has ended.
+
+        Args:
+            panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.
+                None: all of them.
+        """
+        return ended_view(self.algorithm, self.table, self.evaluations, self.seconds, self.fitness, panels)
+
+    def _repr_html_(self) -> str:
+        return html_of_rows(type(self.algorithm).__name__, str(self), self.table)
 
     def __str__(self) -> str:
         rate = self.evaluations / self.seconds if self.seconds else 0.0
@@ -201,7 +215,7 @@ def evaluate(
     run_seed = seed if seed is not None else method.seed
     earlier = read_decisions(replay) if replay is not None else None
     pacing = _pacing_of(method, mode, stragglers, ahead, earlier)
-    saved = _SavedRun(checkpoint, _Kind(type(method).__name__, run_seed, type(pacing).__name__), method.generation)
+    saved = SavedRun(checkpoint, RunKind(type(method).__name__, run_seed, type(pacing).__name__), method.generation)
     decisions = _decisions_of(method, run_seed, saved.begun_at, earlier, log)
     # An algorithm that continues in another run gets new evaluation seeds, not those it has already learnt from.
     evaluation_seed = derive(run_seed, saved.begun_at) if saved.begun_at else run_seed
@@ -219,10 +233,15 @@ def evaluate(
         path = saved.save(loop, method.generation)
         if path is not None:
             watched.checkpoint(method.generation, path)
+            running.happened("checkpoint", f"generation {method.generation} is saved in {path}")
         is_over = is_enough(row)
         if not is_over:
             watched.interrupt(method.generation, is_saved=path is not None)
         return is_over
+
+    def failed(failure: Fail) -> None:
+        watched.event("evaluation failed", failure.why, ask=failure.ticket.ask)
+        running.failed(failure)
 
     def is_enough(row: Row) -> bool:
         return (generations is not None and method.generation >= generations) or reached(until, row)
@@ -236,7 +255,7 @@ def evaluate(
         test=EvalConfig(test) if isinstance(test, int) else test,
         workers=workers,
         end_row=end_row,
-        failed=lambda failure: watched.event("evaluation failed", failure.why, ask=failure.ticket.ask),
+        failed=failed,
     )
     is_over = False
     if saved.restore(loop):
@@ -244,8 +263,11 @@ def evaluate(
         is_over = bool(loop.rows) and is_enough(loop.rows[-1])
     options = {"generations": generations, "mode": mode, "ahead": ahead}
     watched = observe(track, method, run_seed, options, can_pause=saved.is_kept)
+    running = RunningEvaluation(
+        method, loop, watched, fitness=name_of(fitness), generations=generations, can_pause=saved.is_kept
+    )
     try:
-        with watched, display:
+        with watched, display, running.shown(pool, track if isinstance(track, ObservedRun) else None):
             method.map = ground.map
             if not is_over:
                 loop.run()
@@ -253,7 +275,8 @@ def evaluate(
         method.map = serial_map
         ground.close()
         decisions.close()
-    return _run_of(method, loop, decisions, saved.failures, shares_process=ground.shares_process)
+    name = name_of(fitness)
+    return _run_of(method, loop, decisions, saved.failures, fitness=name, shares_process=ground.shares_process)
 
 
 def reached(until: Until | None, row: Row) -> bool:
@@ -342,6 +365,7 @@ def _run_of(
     decisions: Decisions,
     checkpoint_failures: list[str],
     *,
+    fitness: str,
     shares_process: bool,
 ) -> RunResult[Any]:
     tested = loop.best_tested is not None
@@ -352,93 +376,10 @@ def _run_of(
         best_test=loop.best_test if tested else float("nan"),
         best_fitness=loop.best_fitness,
         decisions=decisions,
+        fitness=fitness,
         evaluations=loop.num_evaluations,
         steps=loop.num_steps,
         seconds=loop.seconds,
         launcher_ms=float("nan") if shares_process else 1e3 * loop.cpu_s / max(1, loop.num_evaluations),
         checkpoint_failures=checkpoint_failures,
     )
-
-
-class _Kind(NamedTuple):
-    """The properties that a run must share with the checkpoint from which it continues."""
-
-    algorithm: str
-    seed: int
-    mode: str
-    """Name of the pacing's class."""
-
-
-class _SavedRun:
-    """The checkpoints of one run: the one from which it continues, and those that it writes.
-
-    Args:
-        checkpoint: the folder or config; None for no checkpoints.
-        kind: the properties of this run.
-        generation: the current generation of the algorithm, at which a run without a checkpoint begins.
-
-    Attributes:
-        path: path of the checkpoint from which the run continues; None if it starts from the beginning.
-        begun_at: the algorithm's generation when the run began.
-        failures: error messages of checkpoints that could not be written.
-    """
-
-    def __init__(self, checkpoint: CheckpointConfig | str | Path | None, kind: _Kind, generation: int) -> None:
-        self._kind = kind
-        self.failures: list[str] = []
-        self._checkpoints: Checkpoints | None = None
-        self.path: Path | None = None
-        self._state: dict[str, Any] | None = None
-        self.begun_at = generation
-        if checkpoint is None:
-            return
-        options = checkpoint if isinstance(checkpoint, CheckpointConfig) else CheckpointConfig(checkpoint)
-        # A disk that fills up later does not end a run, but a folder that cannot be created is a user's error.
-        make_private_folder(options.folder)
-        self._checkpoints = Checkpoints(options, self._failed)
-        found = self._checkpoints.newest()
-        if found is None:
-            return
-        self.path, self._state = found
-        saved = _Kind(found[1]["kind"], found[1]["seed"], found[1]["mode"])
-        if saved != kind:
-            raise ValueError(
-                f"{self.path} is a checkpoint of {saved.algorithm} with seed {saved.seed} ({saved.mode}), and this "
-                f"run is of {kind.algorithm} with seed {kind.seed} ({kind.mode}); give another folder, or "
-                f"CheckpointConfig(folder, resume=False) to begin anew there"
-            )
-        self.begun_at = found[1]["begun_at"]
-
-    def restore(self, loop: EvaluationLoop) -> bool:
-        """Restore a loop from the checkpoint; returns False if the run starts from the beginning."""
-        if self._state is None:
-            return False
-        loop.load_state_dict(self._state["run"])
-        self._state = None
-        return True
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the run can go on later."""
-        return self._checkpoints is not None
-
-    def save(self, loop: EvaluationLoop, generation: int) -> Path | None:
-        """Write a checkpoint if checkpoints are enabled and one is due after this generation; returns its path."""
-        if self._checkpoints is None:
-            return None
-
-        def state() -> dict[str, Any]:
-            kind = self._kind
-            return {
-                "kind": kind.algorithm,
-                "seed": kind.seed,
-                "mode": kind.mode,
-                "begun_at": self.begun_at,
-                "run": loop.state_dict(),
-            }
-
-        return self._checkpoints.save(generation, state)
-
-    def _failed(self, why: str) -> None:
-        logger.warning("%s; the run goes on", why)
-        self.failures.append(why)

@@ -14,11 +14,13 @@ Row = dict[str, float]
 """The results of one generation, by column name."""
 RESERVED = frozenset(
     (
-        *("generation", "evaluations", "steps", "mean", "std", "min", "max", "best", "test", "failed", "dropped"),
-        *("seconds", "evaluations_per_s", "workers", "launcher_ms"),
+        *("generation", "evaluations", "steps", "mean", "std", "min", "lower_quartile", "median", "upper_quartile"),
+        *("max", "best", "test", "failed", "dropped", "seconds", "evaluations_per_s", "workers", "launcher_ms"),
     )
 )
 """Columns of every run."""
+_RANKS = {"min": 0.0, "lower_quartile": 0.25, "median": 0.5, "upper_quartile": 0.75, "max": 1.0}
+"""Columns of the spread of the fitness, with their quantiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,18 @@ class OpenRow:
 
 
 def row_of(outcomes: Sequence[Outcome]) -> Row:
-    """Summarise outcomes: mean, deviation and extremes of the fitness, total steps, and means of the users' values."""
+    """Summarise outcomes: mean, deviation, extremes and quartiles of the fitness, steps, means of the users' values.
+
+    A quartile is the fitness of the evaluation with the nearest rank, as `np.quantile(..., method="nearest")`: no mean
+    of two, which infinite fitnesses would not have.
+    """
     fitness = np.array([outcome.fitness for outcome in outcomes] or [np.nan])
     row: Row = {"steps": sum(outcome.steps for outcome in outcomes)}
     with np.errstate(invalid="ignore"):  # infinite fitnesses are allowed, but have no deviation
         row |= {"mean": float(fitness.mean()), "std": float(fitness.std())}
-    row |= {"min": float(fitness.min()), "max": float(fitness.max())}
+    ranked = np.sort(fitness)
+    for name, share in _RANKS.items():
+        row[name] = float(ranked[round(share * (len(ranked) - 1))])
     values: dict[str, list[float]] = {}
     for outcome in outcomes:
         for name, value in outcome.values.items():

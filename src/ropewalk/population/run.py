@@ -11,6 +11,7 @@ mode; a test of the incumbent runs concurrently with the evaluations of its row.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -93,8 +94,10 @@ class EvaluationLoop:
             self._known_failures, self._unwanted = decisions.failed, decisions.dropped
         self._replays = isinstance(pacing, ReplayPacing)
         self._row = OpenRow(0.0, 0.0, None)
+        self.changing = threading.Lock()
+        """Held while the algorithm, and what was asked of it, changes: other threads look in between."""
         self.rows: list[Row] = []
-        self.num_evaluations = 0
+        self.num_evaluations = self.num_failed = self.num_dropped = 0
         self.num_steps = 0
         self.seconds = 0.0
         self.cpu_s = 0.0
@@ -119,11 +122,14 @@ class EvaluationLoop:
             instruction = self._pacing.next(time.monotonic(), self._ground.num_workers)
             match instruction:
                 case Ask(n):
-                    self._ask(n)
+                    with self.changing:
+                        self._ask(n)
                 case Tell(tickets):
-                    self._tell(tickets)
+                    with self.changing:
+                        self._tell(tickets)
                 case CancelEvaluations(tickets):
-                    self._drop(tickets)
+                    with self.changing:
+                        self._drop(tickets)
                 case None:
                     if isinstance(self._pacing, ReplayPacing) and self._pacing.is_over:
                         break
@@ -180,6 +186,7 @@ class EvaluationLoop:
         candidates = [self._forget(ticket) for ticket in tickets]
         outcomes, num_failed = self._policy.applied(told)
         self._row.num_failed += num_failed
+        self.num_failed += num_failed
         self.num_evaluations += len(tickets)
         self._num_without_fitness = self._num_without_fitness + num_failed if num_failed == len(told) else 0
         if told and self._num_without_fitness >= max(self._algorithm.population, _MOST_WITHOUT_FITNESS):
@@ -208,6 +215,7 @@ class EvaluationLoop:
             self._outcomes.pop(ticket, None)
         self._algorithm.drop([self._forget(ticket) for ticket in tickets])
         self._row.num_dropped += len(tickets)
+        self.num_dropped += len(tickets)
 
     def _forget(self, ticket: Ticket) -> Any:
         asked = self._asked[ticket.ask]
@@ -330,6 +338,16 @@ class EvaluationLoop:
         self.rows.append(line)
         return self._end_row(line)
 
+    @property
+    def num_under_way(self) -> int:
+        """Number of evaluations that were asked for and neither told nor dropped; hold `changing` to read it."""
+        return sum(len(asked.candidates) for asked in self._asked.values())
+
+    @property
+    def num_workers(self) -> int:
+        """Number of workers."""
+        return self._ground.num_workers
+
     # Checkpoints
 
     def state_dict(self) -> dict[str, Any]:
@@ -355,15 +373,16 @@ class EvaluationLoop:
         self._pacing.load_state_dict(state["pacing"])
         if not self._replays:
             earlier = unpacked_decisions(state["decisions"])
-            under_way = {
-                Ticket(*row) for row in state["pacing"]["under_way"]
-            }  # evaluated again, because the failure may not recur
+            # Evaluated again, because the failure may not recur.
+            under_way = {Ticket(*row) for row in state["pacing"]["under_way"]}
             self._decisions.begin_with([each for each in earlier if getattr(each, "ticket", None) not in under_way])
         self._num_asks = state["num_asks"]
         asked = _restored(state["asked"])
         self._asked = {number: _Asked(evaluator, candidates) for number, (evaluator, candidates) in asked.items()}
         self.best_tested = _restored(state["best_tested"])
         self.rows = state["rows"]
+        self.num_failed = int(sum(row["failed"] for row in self.rows))
+        self.num_dropped = int(sum(row["dropped"] for row in self.rows))
         self.num_evaluations, self.num_steps, self._num_without_fitness = state["counts"]
         self.seconds, self.cpu_s, self.best_fitness, self.best_test = state["figures"]
         self._policy.worst = state["worst"]

@@ -176,7 +176,7 @@ class HostServices:
     def on_draining(self, id: str, why: str, left_s: float) -> None:
         """Does nothing: the objects of a service go with its host."""
 
-    def on_event(self, text: str) -> None:
+    def on_event(self, text: str, kind: str = "") -> None:
         """Does nothing: others report it to the user."""
 
     def on_failed(self, error: Exception) -> None:

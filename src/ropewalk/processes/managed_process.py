@@ -31,6 +31,8 @@ class ManagedProcess:
     request: int = 0
     """The word that its owner has written into its task page."""
     sample: Sample | None = None
+    sampled_at: float = 0.0
+    """Monotonic time of the sample."""
     exited: Exited | None = None
     """How it ended, while its last messages are still in transit."""
     was_signalled: bool = False

@@ -78,8 +78,11 @@ class Owner(Protocol):
     def on_draining(self, id: str, why: str, left_s: float) -> None:
         """Called when the host of a process is about to be taken away; running work may take `left_s` seconds more."""
 
-    def on_event(self, text: str) -> None:
-        """Called when something happened to a host of this session, such as the loss of an agent."""
+    def on_event(self, text: str, kind: str = "") -> None:
+        """Called when something happened to a host of this session, such as the loss of an agent.
+
+        `kind`: as in `EventView`.
+        """
 
     def on_failed(self, error: Exception) -> None:
         """Called when the session cannot give processes any more.

@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -270,6 +271,11 @@ class ProcessManager:
         process = self._processes.get(id)
         return process.sample if process else None
 
+    def silence_of(self, id: str) -> float:
+        """Return the seconds since a process was last sampled; 0 before it was."""
+        process = self._processes.get(id)
+        return time.monotonic() - process.sampled_at if process and process.sampled_at else 0.0
+
     def per_agent(self, resources: Resources) -> int:
         """Return how many processes that ask for this come and go together, because they fill a whole agent."""
         return self._fleet.per_agent(resources)
@@ -310,9 +316,10 @@ class ProcessManager:
 
     def sampled(self, samples: Samples) -> None:
         """Store an agent's samples of its processes."""
+        now = time.monotonic()
         for sample in samples.samples:
             if process := self._processes.get(sample.id):
-                process.sample = sample
+                process.sample, process.sampled_at = sample, now
 
     def heard(self, message: Started | NotStarted | Exited | TaskReport) -> None:
         """Handle an agent's message about one of its processes."""
@@ -335,7 +342,7 @@ class ProcessManager:
         No new process goes there, and its work is finished or handed on.
         """
         why = agent.draining = escaped(notice.why)
-        self.tell_owners(f"{agent.host} is being taken away ({why}); its processes finish what they do")
+        self.tell_owners(f"{agent.host} is being taken away ({why}); its processes finish what they do", "preemption")
         for id in list(agent.processes):
             process = self._processes.get(id)
             if process:
@@ -356,12 +363,12 @@ class ProcessManager:
         for id, process in list(self._processes.items()):
             self._gone_with_agent(id, process, why)
 
-    def tell_owners(self, text: str) -> None:
-        """Tell all owners of an event that the user should know."""
+    def tell_owners(self, text: str, kind: str = "") -> None:
+        """Tell all owners of an event that the user should know; `kind` is as in `EventView`."""
         text = escaped(text)  # it may quote agents, engines and hosts
         logger.warning(text)
         for owner in {id(process.owner): process.owner for process in list(self._processes.values())}.values():
-            owner.on_event(text)
+            owner.on_event(text, kind)
 
     def fail(self, error: Exception) -> None:
         """Tell all owners, and refuse later requests: a process that will never be placed would wait for ever."""

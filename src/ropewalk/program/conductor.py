@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ropewalk.control.event_log import EventLog
 from ropewalk.errors import FailedForGood, ProgramFailed, ServiceLost
 from ropewalk.processes.notifier import Notifier
 from ropewalk.program.announcer import Announcer
@@ -32,6 +33,7 @@ from ropewalk.program.instructions import (
 )
 from ropewalk.program.log_files import append_to
 from ropewalk.program.messages import (
+    AskStatus,
     CallsHeldUp,
     FindState,
     HostStatus,
@@ -103,6 +105,11 @@ class Conductor:
         self.endings = Endings(self.units, self._overdue, self._abandoned)
         self.circles = Circles(self.units, self.happened)
         self.events: deque[str] = deque(maxlen=_MOST_EVENTS)
+        """What a user should know, each with its time, for `ProgramStatus`."""
+        self.log = EventLog()
+        """The same, with starts and changes of size, for the page."""
+        self.last_failure = ""
+        """The replica that failed last, and its cause."""
         self.calls: dict[tuple[str, int], NodeCalls] = {}
         """The last report of each replica's calls, by node and replica."""
         self.answers: dict[int, int] = {}
@@ -158,12 +165,13 @@ class Conductor:
         running = self.supervisor.outcome is ProgramOutcome.RUNNING
         instructions = self.supervisor.scale(unit, replicas, time.monotonic())
         if running:  # otherwise nothing was changed
+            self.log.add(f"{unit} is scaled from {self.units.sizes[unit]} to {replicas}", "scale")
             self.units.sizes[unit] = replicas
         self._do(instructions, patient=True)
 
-    def restart(self, unit: str) -> None:
-        """Restart all replicas of a unit."""
-        self._do(self.supervisor.restart(unit, time.monotonic()))
+    def restart(self, unit: str, replica: int | None = None) -> None:
+        """Restart all replicas of a unit, or one."""
+        self._do(self.supervisor.restart(unit, time.monotonic(), replica))
 
     # Messages of hosts (the target of the hosting)
 
@@ -200,6 +208,7 @@ class Conductor:
             case StopProgram():
                 self.stop(message.reason, None)
             case HostStatus():
+                self._has_answered(name)
                 for calls in message.nodes:
                     self.calls[calls.node, calls.unit.replica] = calls
                 if message.number in self.answers:  # otherwise no thread waits for it any more
@@ -235,7 +244,8 @@ class Conductor:
             name.unit, name.replica, name.generation, ok, cause, time.monotonic(), for_good=for_good
         )
         if any((each.replica, each.cause) == (name.replica, cause) for each in self.supervisor.replicas_of(name.unit)):
-            self.happened(f"{unit.label} {cause}", record if died else None)
+            self.happened(f"{unit.label} {cause}", "" if ok else "death", self._shown(name), record if died else None)
+            self.last_failure = self.last_failure if ok else f"{unit.label} {cause}"
         if ending and ending.failure:
             self._tell_failure(unit, ending.failure, record)
         self._do(instructions)
@@ -280,19 +290,40 @@ class Conductor:
         """The host of a unit is about to be taken away: the unit is restarted on another host."""
         unit = self.units.find(name)
         if unit and self.supervisor.outcome is ProgramOutcome.RUNNING:
-            self.happened(f"{unit.label} moves to another host: {self.hosting.host_of(name)} is taken away ({why})")
+            self.happened(
+                f"{unit.label} moves to another host: {self.hosting.host_of(name)} is taken away ({why})",
+                "preemption",
+                self._shown(name),
+            )
             # With its whole grace: it is not being ended because a peer has died.
             self._do(
                 self.supervisor.leaves(name.unit, name.replica, name.generation, why, time.monotonic()), patient=True
             )
 
-    def happened(self, text: str, death: DeathRecord | None = None) -> None:
-        """Something happened that a user should know, such as a death."""
+    def happened(self, text: str, kind: str = "", process: str = "", death: DeathRecord | None = None) -> None:
+        """Something happened that a user should know; `kind` and `process` are as in `EventView`."""
         self.events.append(f"{time.strftime('%H:%M:%S')} {text}")
+        self.log.add(text, kind, process)
         if death is None:
             self._watched.event("event", text)
         else:
             self._watched.death(text, death)
+
+    def ask_status(self, number: int) -> int:
+        """Ask all hosts for the state of their nodes; returns the number of hosts asked."""
+        up = [unit for unit in self.units if unit.address]
+        if self.hosting.shares_host:
+            up = up[:1]
+        now = time.monotonic()
+        for unit in up:
+            unit.asked = unit.asked or now
+            self.hosting.tell(unit.name, AskStatus(number))
+        return len(up)
+
+    def _has_answered(self, name: UnitName) -> None:
+        for unit in self.units if self.hosting.shares_host else [self.units.find(name)]:
+            if unit:
+                unit.asked = None
 
     def lost(self, error: Exception) -> None:
         """No more processes can be started."""
@@ -336,8 +367,14 @@ class Conductor:
             self._is_over = True
             self._call_when_over()
 
+    def _shown(self, name: UnitName) -> str:
+        """The name of a unit's process in views: that of its first node."""
+        return f"{self.units.nodes[name.unit][0].name}.{name.replica}"
+
     def _start(self, start: Start) -> None:
         name = UnitName(start.name, start.replica, start.generation)
+        if start.generation:
+            self.log.add(f"{name.unit}.{name.replica} starts again", "restart", self._shown(name))
         self.units.begin(name)
         specs = self.units.nodes[name.unit]
         attempt = next(

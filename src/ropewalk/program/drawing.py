@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ropewalk.engines.resources import Resources
+from ropewalk.program.handle import handles_in
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.restart_rule import Restart
 
@@ -22,6 +23,16 @@ class DrawnEdge:
     """Name of the node that is called."""
     argument: str
     """Path of the handle in the arguments of the source, such as "args[0]"."""
+
+
+def edges_of(specs: Sequence[NodeSpec]) -> list[DrawnEdge]:
+    """The calls that are possible: caller, callee and argument, in the order of the nodes."""
+    return [
+        DrawnEdge(spec.name, handle.name, path + step)
+        for spec in specs
+        for path, value in spec.node.arguments().items()
+        for step, handle in handles_in(value)
+    ]
 
 
 @dataclass(slots=True)

@@ -21,13 +21,13 @@ from typing import Any, Protocol
 import msgspec
 
 from ropewalk.calls.payloads import Handover
+from ropewalk.control.left_folders import FolderClaim, sweep
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import LinkClosed
 from ropewalk.processes.deaths import record_of
 from ropewalk.processes.messages import Exited, NotStarted, Sample, TaskReport
 from ropewalk.processes.owner import ProcessSpec
 from ropewalk.processes.session import Session
-from ropewalk.program.left_folders import FolderClaim, sweep
 from ropewalk.program.messages import PROGRAM, StartUnit, StopUnit, UnitEnded, UnitName
 from ropewalk.program.node import Node
 from ropewalk.program.node_host import NodeHost
@@ -70,8 +70,8 @@ class Target(Protocol):
     def leaving(self, name: UnitName, why: str) -> None:
         """The host of a unit is about to be taken away."""
 
-    def happened(self, text: str) -> None:
-        """Something happened that a user should know."""
+    def happened(self, text: str, kind: str = "") -> None:
+        """Something happened that a user should know; `kind` is as in `EventView`."""
 
     def lost(self, error: Exception) -> None:
         """No more units can be started."""
@@ -134,6 +134,10 @@ class Hosting(abc.ABC):
     def sample_of(self, name: UnitName) -> Sample | None:
         """The last measured resource use of a unit's process."""
         return None
+
+    def silence_of(self, name: UnitName) -> float:
+        """Seconds since the resource use of a unit's process was measured."""
+        return 0.0
 
     def log_file(self, unit: str, replica: int) -> Path | None:
         """The file with a replica's output."""
@@ -237,6 +241,9 @@ class ProcessHosting(Hosting):
     def sample_of(self, name: UnitName) -> Sample | None:
         return self._session.processes.sample_of(self._ids.get(name, ""))
 
+    def silence_of(self, name: UnitName) -> float:
+        return self._session.processes.silence_of(self._ids.get(name, ""))
+
     def log_file(self, unit: str, replica: int) -> Path | None:
         folder = Path(self._session.settings.logs or self.folder / "output")
         return folder / f"{unit}.{replica}.log".replace("/", "_")
@@ -290,8 +297,8 @@ class ProcessHosting(Hosting):
         if name:
             self._target.leaving(name, why)
 
-    def on_event(self, text: str) -> None:
-        self._target.happened(text)
+    def on_event(self, text: str, kind: str = "") -> None:
+        self._target.happened(text, kind)
 
     def on_failed(self, error: Exception) -> None:
         if not self._released:

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ropewalk import settings
+from ropewalk.control.target import ControlTarget
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import default_session
 from ropewalk.program.hosting import ProcessHosting, ThreadHosting
@@ -27,6 +28,7 @@ def launch(
     session: Session | None = None,
     copy: bool = True,
     track: Track = False,
+    shown_as: ControlTarget | None = None,
 ) -> RunningProgram:
     """Start a program, and return at once; see `Program.launch`."""
     here = settings.current(engine=engine, mode=mode)
@@ -46,6 +48,6 @@ def launch(
         else:
             hosting = ProcessHosting(session or default_session(engine), running, watched.given)
         undo.callback(hosting.close)
-        running.begin(hosting)
+        running.begin(hosting, shown_as)
         undo.pop_all()
     return running

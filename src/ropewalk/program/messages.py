@@ -189,6 +189,8 @@ class NodeCalls(msgspec.Struct, array_like=True, frozen=True):
     """The line of user code that the node's own thread has reached."""
     stopping: bool = False
     """Whether the node was asked to end."""
+    busy_s: float = 0.0
+    """Seconds that the calls that are done took in sum."""
 
 
 class HostStatus(msgspec.Struct, tag=26, array_like=True, frozen=True):

@@ -533,6 +533,7 @@ class NodeHost:
                 else [],
                 "" if running.ended.is_set() else of_threads.get(running.context.thread, ""),
                 running.context.stopping,
+                served.busy_s if served else 0.0,
             )
             for unit in list(self._units.values())
             for running in unit.nodes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.instructions import ProgramOutcome
-from ropewalk.program.messages import NOBODY_WAITS, AskStatus
+from ropewalk.program.messages import NOBODY_WAITS
 from ropewalk.program.reporting import report
 from ropewalk.quantities import counted
 from ropewalk.tracking.observed_run import ObservedRun, Track, observed
@@ -82,9 +82,7 @@ class StatusRows:
         if conductor.supervisor.done:
             return
         self._write()
-        for unit in conductor.units:
-            if unit.address:  # the answer is in the next row
-                conductor.hosting.tell(unit.name, AskStatus(NOBODY_WAITS))
+        conductor.ask_status(NOBODY_WAITS)  # the answers are in the next row
         conductor.hosting.loop.call_later(_ROW_S, self._go_on)
 
     def _write(self) -> None:

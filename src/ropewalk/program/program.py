@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args, overload
 
 from ropewalk import settings
+from ropewalk.control.target import ControlTarget
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import ProgramInvalid
 from ropewalk.processes.fleet import default_resources
@@ -26,7 +27,7 @@ from ropewalk.processes.session import Session
 from ropewalk.program import drawing, picture
 from ropewalk.program.drawing import DrawnEdge
 from ropewalk.program.forgotten import Unlaunched
-from ropewalk.program.handle import Handle, Vertex, handles_in
+from ropewalk.program.handle import Handle, Vertex
 from ropewalk.program.launch import launch
 from ropewalk.program.node import Node, NodeSpec
 from ropewalk.program.nodes.colocate import Colocate
@@ -277,12 +278,7 @@ class Program:
 
     def edges(self) -> list[DrawnEdge]:
         """The calls that are possible: caller, callee and argument, in the order in which nodes were added."""
-        return [
-            DrawnEdge(spec.name, handle.name, path + step)
-            for spec in self._specs
-            for path, value in spec.node.arguments().items()
-            for step, handle in handles_in(value)
-        ]
+        return drawing.edges_of(self._specs)
 
     def graph(self, format: Literal["dot", "json", "svg"] = "dot") -> str:
         """Draw the program: Graphviz text ("dot"), JSON ("json"), or a picture for a browser ("svg").
@@ -329,6 +325,7 @@ class Program:
         session: Session | None = None,
         copy: bool = True,
         track: Track = False,
+        shown_as: ControlTarget | None = None,
     ) -> RunningProgram:
         """Start the program and return at once.
 
@@ -347,6 +344,8 @@ class Program:
             track: True, or the name of a project: the graph, the table of nodes, deaths with their causes and the end
                 are kept as a run, in the current one of this process or in one of its own. Code of nodes finds it by
                 `ropewalk.tracking.current_run()`.
+            shown_as: what `ropewalk ps` and the page show in its place, such as the trainer whose processes these are;
+                by default the program itself.
 
         Returns:
             The running program.
@@ -357,7 +356,7 @@ class Program:
             ValueError: `mode` is unknown, or `copy` does not go with it.
         """
         self._unlaunched.is_used()
-        return launch(self, mode, engine, session=session, copy=copy, track=track)
+        return launch(self, mode, engine, session=session, copy=copy, track=track, shown_as=shown_as)
 
     def __repr__(self) -> str:
         return f"Program({self.name!r}, {len(self._specs)} nodes)"

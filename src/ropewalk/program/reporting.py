@@ -7,7 +7,6 @@ import time
 
 from ropewalk.program.conductor import Conductor
 from ropewalk.program.instructions import ProgramOutcome, ReplicaState, ReplicaStatus
-from ropewalk.program.messages import AskStatus
 from ropewalk.program.node import NodeSpec
 from ropewalk.program.status import NodeCall, NodeState, NodeStatus, ProgramState, ProgramStatus
 
@@ -42,12 +41,7 @@ def state_of(conductor: Conductor) -> ProgramState:
 def put_question(conductor: Conductor, number: int) -> int:
     """Ask all hosts for the state of their nodes; on the loop. Returns the number of hosts asked."""
     conductor.answers[number] = 0
-    up = [unit for unit in conductor.units if unit.address]
-    if conductor.hosting.shares_host:
-        up = up[:1]
-    for unit in up:
-        conductor.hosting.tell(unit.name, AskStatus(number))
-    return len(up)
+    return conductor.ask_status(number)
 
 
 def await_answers(conductor: Conductor, number: int, num_asked: int) -> None:

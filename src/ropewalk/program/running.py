@@ -19,11 +19,14 @@ from typing import Any, TypeVar
 
 from ropewalk.calls.caller import LAST_WORDS_S, Caller
 from ropewalk.calls.client import Client
+from ropewalk.control.process_stacks import of_processes
+from ropewalk.control.server import ControlServer
+from ropewalk.control.target import ControlTarget, new_id
+from ropewalk.control.view import Kind, View
 from ropewalk.errors import PoolClosed, ProgramStopped
 from ropewalk.program import reporting, stacks
 from ropewalk.program.announcer import LAUNCHER
 from ropewalk.program.conductor import Conductor
-from ropewalk.program.control import ControlServer
 from ropewalk.program.directory import DirectoryView
 from ropewalk.program.forgotten import SourceLine, UntoldFailure, left_running
 from ropewalk.program.handle import OnLost, checked_on_lost
@@ -35,6 +38,7 @@ from ropewalk.program.node import NodeSpec
 from ropewalk.program.observing import StatusRows
 from ropewalk.program.packing import PackedProgram
 from ropewalk.program.status import ProgramStatus
+from ropewalk.program.viewing import ProgramViewer
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.observed_run import UNOBSERVED, ObservedRun
 from ropewalk.transport.frames import Part
@@ -52,20 +56,25 @@ _running: list[RunningProgram] = []
 """Programs that have not ended: they are asked to end at the end of the script, before their processes are killed."""
 
 
-class RunningProgram:
+class RunningProgram(ControlTarget):
     """A running program. Leaving its `with` block stops it; `wait` waits until it is complete.
 
     Made by `program.launch()`.
     """
 
+    kind: Kind = "program"
+
     def __init__(
         self, name: str, specs: Sequence[NodeSpec], packed: PackedProgram, watched: ObservedRun = UNOBSERVED
     ) -> None:
+        self.id: str = new_id()
+        """Unique on this machine; the page and `ropewalk ps --json` show it."""
         self._specs = {spec.name: spec for spec in specs}
         self._packed = packed
         self._view = DirectoryView(self._subscribe, self._before_waiting)
         self._conductor = Conductor(name, specs, packed, self._view, self._end_soon, watched)
         self._rows = StatusRows(self._conductor, watched)
+        self._viewer = ProgramViewer(self._conductor, specs, self.id)
         self._started = time.time()
         self._over = threading.Event()
         self._questions = itertools.count(NOBODY_WAITS + 1)
@@ -79,10 +88,15 @@ class RunningProgram:
         self._untold = UntoldFailure(self._launched)
         self._is_ending = False  # changed under the lock, so that no caller is made that would never be closed
 
-    def begin(self, hosting: Hosting) -> None:
-        """Start everything; called once."""
+    def begin(self, hosting: Hosting, shown_as: ControlTarget | None = None) -> None:
+        """Start everything; called once.
+
+        Args:
+            hosting: where its nodes run.
+            shown_as: what other terminals and the page see in its place; None: itself.
+        """
         self._hosting = hosting
-        self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, self)
+        self._control = ControlServer(hosting.loop, hosting.folder, hosting.run_id, shown_as or self)
         self._control.open()
         atexit.unregister(_stop_all)
         atexit.register(_stop_all)  # registered after the session's handler, and so called before it
@@ -110,6 +124,9 @@ class RunningProgram:
 
     def __repr__(self) -> str:
         return f"<RunningProgram {self.name!r} {reporting.state_of(self._conductor)}>"
+
+    def _repr_html_(self) -> str:
+        return self.status()._repr_html_()  # pyright: ignore[reportPrivateUsage]
 
     # Waiting and ending
 
@@ -193,20 +210,21 @@ class RunningProgram:
             )
         self._call(lambda: self._conductor.scale(unit, replicas))
 
-    def restart(self, name: str) -> None:
-        """Restart all replicas of a node; return when the restart is under way.
+    def restart(self, name: str, replica: int | None = None) -> None:
+        """Restart all replicas of a node, or one; return when the restart is under way.
 
-        Running replicas are asked to end first, and answer calls until they have.
+        Running replicas are asked to end first, and answer calls until they have. Nodes that restart together do so.
 
         Args:
             name: the node's name.
+            replica: index of the replica, from 0; None for all.
 
         Raises:
-            ValueError: there is no such node.
+            ValueError: there is no such node or replica.
             ProgramStopped: the program has ended.
         """
         unit = self._spec(name).unit
-        self._call(lambda: self._conductor.restart(unit))
+        self._call(lambda: self._conductor.restart(unit, replica))
 
     def kill(self, name: str, replica: int) -> None:
         """Kill the process of a replica at once, as if it did not answer; its restart rule then applies.
@@ -221,14 +239,7 @@ class RunningProgram:
             ValueError: there is no such node.
             ProgramStopped: the program has ended.
         """
-        unit = self._spec(name).unit
-
-        def end() -> None:
-            for one in self._conductor.units:
-                if (one.name.unit, one.name.replica) == (unit, replica):
-                    self._hosting.signal(one.name, signal.SIGKILL)
-
-        self._call(end)
+        self._kill(self._spec(name).unit, replica)
 
     def client(self, name: str, *, on_lost: OnLost = "raise") -> Any:
         """Return a client of a service, for code outside of the program.
@@ -249,6 +260,44 @@ class RunningProgram:
         return Client(self._own_caller(), name, "any", methods, retries=retries)
 
     # Looking at it
+
+    def view(self, panels: Mapping[str, int] | None = None) -> View:
+        """What the page and `ropewalk ps` show of the program now.
+
+        Args:
+            panels: names of the pictures whose data is wanted; see `ropewalk.control.view.Observable`.
+        """
+        return self._viewer.view(self.status(), panels or ())
+
+    def act(self, action: str, process: str) -> str:
+        """Kill or restart a replica, as `kill` and `restart` do.
+
+        Args:
+            action: "kill" or "restart".
+            process: the replica, such as "actor.3".
+
+        Returns:
+            What follows, in words.
+
+        Raises:
+            ValueError: there is no such action or replica, or the replica has no process now.
+            ProgramStopped: the program has ended.
+        """
+        name, _, number = process.rpartition(".")
+        unit = self._spec(name).unit if name in self._specs else ""
+        if not unit or not number.isdecimal() or int(number) >= self._conductor.units.sizes[unit]:
+            raise ValueError(
+                f"program {self.name!r} has no replica {process!r}; its nodes are {', '.join(self._specs)}"
+            )
+        if action == "restart":
+            self.restart(name, int(number))
+            return f"{process} is asked to end, and starts again"
+        if action != "kill":
+            raise ValueError(f"a replica can be asked to kill or restart, not to {action!r}")
+        if not self._kill(unit, int(number)):
+            why = "its program runs as threads" if self._hosting.shares_host else "it does not run now"
+            raise ValueError(f"{process} has no process that could be killed: {why}")
+        return f"{process} is killed; its restart rule decides whether it starts again"
 
     def status(self) -> ProgramStatus:
         """The state of the program and of each of its nodes now."""
@@ -322,9 +371,7 @@ class RunningProgram:
             for label, path in self.log_files().items()
             if label in live and node in (None, label, label.rpartition(".")[0])
         }
-        return stacks.of_processes(
-            files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s
-        )
+        return of_processes(files, lambda label: self._hosting.signal(live[label].name, signal.SIGUSR2), timeout_s)
 
     # The end of the script
 
@@ -354,15 +401,22 @@ class RunningProgram:
         """The host of a unit is about to be taken away."""
         self._conductor.leaving(name, why)
 
-    def happened(self, text: str) -> None:
+    def happened(self, text: str, kind: str = "") -> None:
         """Something happened that a user should know."""
-        self._conductor.happened(text)
+        self._conductor.happened(text, kind)
 
     def lost(self, error: Exception) -> None:
         """No more units can be started."""
         self._conductor.lost(error)
 
     # Smaller steps
+
+    def _kill(self, unit: str, replica: int) -> bool:
+        def end() -> bool:
+            killed = self._conductor.units.at(unit, replica)
+            return killed is not None and self._hosting.signal(killed.name, signal.SIGKILL)
+
+        return self._call(end)
 
     def _spec(self, name: str) -> NodeSpec:
         spec = self._specs.get(name)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
-from ropewalk.quantities import counted, shown_duration, shown_size
-from ropewalk.text_table import text_table
+from ropewalk.control.view import EventView, ProcessView, View
+from ropewalk.control.view_text import counts, described, headline, process_cells, remarks, shown_events
+from ropewalk.html_table import StateCell, html_box, html_headline, html_table, html_text
+from ropewalk.quantities import shown_duration, shown_size
 
 NodeState = Literal["waiting", "starting", "running", "restarting", "completed", "failed", "stopping", "ended"]
 ProgramState = Literal["starting", "running", "stopping", "completed", "stopped", "failed"]
 
-_SHOWN_CHARACTERS = 120
-"""Maximum length of a node's last cause in its line of `describe`; the record has the whole text."""
-_SHOWN_EVENTS = 5
+_SHOWN_CALLS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +62,29 @@ class NodeStatus:
 
     def describe(self) -> str:
         """This replica in one line."""
-        return "  ".join(self.cells()).rstrip()
+        return "  ".join(process_cells("program", self.as_process())).rstrip()
 
-    def cells(self) -> tuple[str, ...]:
-        """This replica as a row of a table."""
-        return (
-            self.label,
-            self.kind,
-            self.state,
-            f"pid {self.pid or '-'}",
-            self.host,
-            shown_duration(self.uptime_s),
-            shown_size(self.memory_bytes),
-            f"{self.calls_done} calls",
-            f"{self.calls_waiting} waiting",
-            "; ".join(self.remarks()),
+    def as_process(self) -> ProcessView:
+        """This replica as views show it."""
+        calls = sorted(self.calls_running, key=lambda call: -call.running_s)
+        more = f" and {len(calls) - _SHOWN_CALLS} more" if len(calls) > _SHOWN_CALLS else ""
+        return ProcessView(
+            name=self.label,
+            group=self.name,
+            kind=self.kind,
+            host=self.host,
+            pid=self.pid,
+            state=self.state,
+            doing=f"{', '.join(call.method for call in calls[:_SHOWN_CALLS])}{more}",
+            doing_s=calls[0].running_s if calls else 0.0,
+            uptime_s=self.uptime_s,
+            memory_bytes=self.memory_bytes,
+            cpu_s=self.cpu_s,
+            restarts=self.restarts,
+            done=self.calls_done,
+            waiting=self.calls_waiting,
+            last_cause=self.last_cause,
         )
-
-    def remarks(self) -> list[str]:
-        """Remarks that are shown only if there are any: its current calls, restarts, and the last cause."""
-        remarks: list[str] = []
-        if self.calls_running:
-            calls = (f"{call.method} for {shown_duration(call.running_s)}" for call in self.calls_running[:3])
-            more = f" and {len(self.calls_running) - 3} more" if len(self.calls_running) > 3 else ""
-            remarks.append(f"in {', '.join(calls)}{more}")
-        if self.restarts:
-            remarks.append(counted(self.restarts, "restart"))
-        if self.last_cause:
-            cause = " ".join(self.last_cause.split())
-            remarks.append(cause if len(cause) <= _SHOWN_CHARACTERS else f"{cause[: _SHOWN_CHARACTERS - 1]}…")
-        return remarks
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers."""
@@ -124,26 +116,39 @@ class ProgramStatus:
         return max(0.0, time.time() - self.started)
 
     def describe(self) -> str:
-        """The program in one line, each replica and each relayed connection in another, and the last events."""
-        nodes = text_table([node.cells() for node in self.nodes], right={5, 6, 7, 8})
-        rows = [*nodes, *self.ways, *self.last_events()]
-        return "\n".join([self.headline(), *(f"  {row}" for row in rows)])
+        """The program in one line, each replica in another, relayed connections, and the last events."""
+        return described(self.as_view())
 
     def headline(self) -> str:
         """Name, state and counts in one line."""
-        return (
-            f"{self.name} {self.state}, pid {self.pid}, {self.mode}, up {shown_duration(self.uptime_s)}: "
-            f"{self.count_nodes()}"
-        )
+        return headline(self.as_view())
 
     def count_nodes(self) -> str:
         """Counts of nodes by state, such as "3 running, 1 restarting"."""
-        counts = Counter(node.state for node in self.nodes)
-        return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no nodes"
+        return counts(self.as_view())
 
-    def last_events(self) -> tuple[str, ...]:
-        """The events that fit below a table."""
-        return self.events[-_SHOWN_EVENTS:]
+    def as_view(self) -> View:
+        """The program as it is shown, with what the status knows."""
+        facts: dict[str, float | int | str] = {
+            "mode": self.mode,
+            "restarts": sum(node.restarts for node in self.nodes),
+            "hosts": len({node.host for node in self.nodes if node.host}),
+            "memory_bytes": sum(node.memory_bytes for node in self.nodes),
+        }
+        if self.ways:
+            facts["relays"] = "; ".join(self.ways)
+        return View(
+            kind="program",
+            name=self.name,
+            id="",
+            pid=self.pid,
+            state=self.state,
+            started=self.started,
+            at=time.time(),
+            facts=facts,
+            processes=tuple(node.as_process() for node in self.nodes),
+            events=tuple(EventView(text=text) for text in self.events),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain dicts, lists, strings and numbers."""
@@ -151,3 +156,17 @@ class ProgramStatus:
 
     def __str__(self) -> str:
         return self.describe()
+
+    def _repr_html_(self) -> str:
+        facts = [("", self.count_nodes()), ("", f"{self.mode}, pid {self.pid}"), ("up", shown_duration(self.uptime_s))]
+        rows = [
+            (node.label, node.kind, StateCell(node.state), f"{node.calls_done:,}", str(node.calls_waiting or ""),
+             shown_duration(round(node.uptime_s, 1)) if node.uptime_s else "",
+             shown_size(node.memory_bytes) if node.memory_bytes else "", node.host, str(node.pid or ""),
+             "; ".join(remarks(node.as_process())))
+            for node in self.nodes
+        ]  # fmt: skip
+        head = ("node", "kind", "state", "calls", "waiting", "up", "memory", "host", "pid", "")
+        events = [f"<div>{html_text(event)}</div>" for event in (*self.ways, *shown_events(self.as_view()))]
+        table = html_table(head, rows, right={3, 4, 5, 6, 8})
+        return html_box(html_headline(self.name, self.state, facts), table, *events)

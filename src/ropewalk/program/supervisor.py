@@ -176,20 +176,23 @@ class Supervisor:
                 self._enter(member, ReplicaState.REMOVED, f"scaled to {replicas}")
         return self._settle()
 
-    def restart(self, name: str, now: float) -> list[Instruction]:
-        """Restart all replicas of a node, including completed and failed ones; waits are cut short.
+    def restart(self, name: str, now: float, replica: int | None = None) -> list[Instruction]:
+        """Restart all replicas of a node, or one, including completed and failed ones; waits are cut short.
 
         Healthy replicas are ended first; restart budgets are not used. With strategy "together" the whole gang
         restarts.
 
         Raises:
-            ValueError: there is no such node.
+            ValueError: there is no such node or replica.
         """
         self._now = now
         node = self._node(name)
+        if replica is not None and not 0 <= replica < node.wanted:
+            raise ValueError(f"{name} has no replica {replica}; it has {node.wanted}, from 0")
         if not self._begun or self.outcome is not ProgramOutcome.RUNNING:
             return []
-        for gang in dict.fromkeys(member.gang for member in node.replicas if member.wanted):
+        chosen = node.replicas if replica is None else [node.replicas[replica]]
+        for gang in dict.fromkeys(member.gang for member in chosen if member.wanted):
             self._restart(gang, now, "a restart was asked for")
         return self._settle()
 

@@ -24,6 +24,8 @@ class UnitReplica:
         """Its nodes that are not ready yet."""
         self.ending: UnitEnded | None = None
         """Its final report."""
+        self.asked: float | None = None
+        """Monotonic time of the first question for its status that its host has not answered; None if it has."""
         self.timer: Timer | None = None
         """The next step if it does not end when it is asked to."""
 

@@ -29,7 +29,7 @@ from ropewalk.rl.checkpoints import check_kind
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.decision_log import DecisionLog
 from ropewalk.rl.deliveries import ActorFacts, Deliveries
-from ropewalk.rl.learner_node import LearnerNode, LearnerView
+from ropewalk.rl.learner_node import LearnerLook, LearnerNode, LearnerView
 from ropewalk.rl.learner_updates import LearnerUpdates
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.insertion import Insertion
@@ -39,6 +39,7 @@ from ropewalk.rl.replay.table import ReplayTable
 from ropewalk.rl.replay.tables import ReplayTables
 from ropewalk.rl.schedules import progress_after
 from ropewalk.rl.variables import Variables, epoch_of, numbered
+from ropewalk.rl.view import replay_settings
 
 _LIVES = 1 << 16
 """Lives of actors that a learner numbers; the next one, after its death, numbers others."""
@@ -236,6 +237,14 @@ class AsyncLearner(LearnerNode):
         """See `LearnerNode`."""
         with self._replay.lock:
             return self._deliveries.actors, self._deliveries.lost_blocks
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def look(self) -> LearnerLook:
+        """See `LearnerNode`."""
+        with self._replay.lock:
+            settings, deliveries = replay_settings(self._replay.tables()), self._deliveries
+            return LearnerLook(settings, self._replay.info(), deliveries.actors, deliveries.lags)
 
     def draw(self) -> Drawn | None:
         """Wait for what the next update learns from; None if there will be no more, as the program stops."""

@@ -50,6 +50,7 @@ class Deliveries:
     def __init__(self, max_lag: int | None) -> None:
         self._max_lag = max_lag
         self._actors: dict[int, ActorFacts] = {}
+        self._lags: dict[int, list[int]] = {}
         self._refused_in_a_row: Counter[int] = Counter()
         self._lost: dict[str, int] = {}
         self._lost_before = 0
@@ -62,6 +63,11 @@ class Deliveries:
     def actors(self) -> Mapping[int, ActorFacts]:
         """Facts by group; a copy."""
         return deepcopy(self._actors)
+
+    @property
+    def lags(self) -> Mapping[int, list[int]]:
+        """Of each group, the number of its blocks by lag: between one of `lag_edges` and the next; a copy."""
+        return {group: counts.copy() for group, counts in self._lags.items()}
 
     def is_stale(self, insertion: Insertion, newest: int) -> bool:
         """Return whether a block is too old to be learned from."""
@@ -76,6 +82,11 @@ class Deliveries:
         facts.stale += stale
         facts.lag = version_lag(newest, insertion.version)
         facts.lag_max = max(facts.lag_max, facts.lag)
+        lags = self._lags.setdefault(_group(insertion.run_id), [])
+        place = _place_of(facts.lag)
+        if place >= len(lags):
+            lags += [0] * (place + 1 - len(lags))
+        lags[place] += 1
 
     def refuse(self, run_id: str) -> bool:
         """Note a block with values that are not finite; returns False where all blocks of a group are like that."""
@@ -93,6 +104,16 @@ class Deliveries:
     def load_lost(self, num_blocks: int) -> None:
         """Go on from a number of lost blocks."""
         self._lost_before, self._lost = num_blocks, {}
+
+
+def lag_edges(num: int) -> list[int]:
+    """Return the least lag of each of the first `num` bins: 0, 1, 2, 3, 5, 9, 17 and so on."""
+    return [0, 1, *(2**power + 1 for power in range(max(0, num - 2)))][:num]
+
+
+def _place_of(lag: int) -> int:
+    """Return the bin of a lag; see `lag_edges`."""
+    return 0 if lag == 0 else (lag - 1).bit_length() + 1
 
 
 def lag_in_words(actors: Mapping[int, ActorFacts]) -> str:
@@ -114,4 +135,4 @@ def _group(run_id: str) -> int:
     return int(run_id.partition("#")[0])
 
 
-__all__ = ["ActorFacts", "Deliveries", "lag_in_words"]
+__all__ = ["ActorFacts", "Deliveries", "lag_edges", "lag_in_words"]

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,19 +19,21 @@ from ropewalk.rl.deliveries import lag_in_words
 from ropewalk.rl.evaluators import evaluate_forever
 from ropewalk.rl.inference.server import InferenceServer
 from ropewalk.rl.interruptions import Interruptions
-from ropewalk.rl.learner_node import LearnerStatus
+from ropewalk.rl.learner_node import LearnerLook, LearnerStatus
 from ropewalk.rl.learner_rank import LearnerRank
 from ropewalk.rl.lockstep import LockstepLearner, lockstep_actor
 from ropewalk.rl.logs.logger import Logger
 from ropewalk.rl.progress import ProgressLog
-from ropewalk.rl.result import ExperimentResult
-from ropewalk.tracking.observed_run import Track
+from ropewalk.rl.result import ExperimentResult, TrainingOutcome
+from ropewalk.rl.running import RunningExperiment
+from ropewalk.tracking.observed_run import ObservedRun, Track
 
 logger = logging.getLogger(__name__)
 
 _STATUS_S = 0.2
-_PRELOAD = ("torch", "torch._dynamo", "gymnasium")
-"""Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds."""
+_PRELOAD = ("torch", "torch._dynamo", "gymnasium", __name__)
+"""Modules that all processes share; the first optimizer of a process imports torch._dynamo, which takes seconds. This
+module imports what learners, actors and the others are made of: 0.1 s of CPU time in each process."""
 _CHECKPOINT_GRACE_S = 4.0
 _CHECKPOINT_S: float | None = None
 """Seconds between states from which a learner that died goes on. None: a second where that is cheap; saving takes at
@@ -140,25 +142,57 @@ def drive_program(
 
     Raises:
         ProgramFailed: a node failed for good.
+        RunStopped: it was asked to stop, from another terminal or the page.
         NotFinite: experience, a loss or a gradient is NaN or infinite.
         LimiterDeadlock, LimiterStuck: the limiters of replay allow neither inserting nor sampling.
     """
     program = build_program(assembly, distribution, hold=True)
     progress = ProgressLog(log, assembly.experiment.steps)
-    with Interruptions(deferred=False), program.launch(engine=engine, track=track) as running, _patient(running):
-        learner = running.client("learner", on_lost="retry")[0]
+    unit = "rounds" if distribution.mode == "lockstep" else "updates"
+    run = track.run.id if isinstance(track, ObservedRun) and track.run else ""
+    shown = RunningExperiment(assembly, progress, unit=unit, learners=distribution.learners, run=run)
+    with (
+        Interruptions(deferred=False),
+        program.launch(engine=engine, track=track, shown_as=shown) as running,
+        shown.noted(),
+        _patient(running),
+    ):
+        shown.program = running
+        learners = running.client("learner", on_lost="retry")
         try:
-            num_problems = 0
-            while not (status := _shown(learner.status(len(progress.evaluations), num_problems), progress)).done:
-                num_problems += len(status.problems)
-                if status.failure:
-                    raise status.failure
-                time.sleep(_STATUS_S)
-            outcome = learner.outcome()
+            outcome = _driven([learners[rank] for rank in range(distribution.learners)], progress, shown)
         except rw.CallError:
             running.wait()  # raises what ended the program
+            shown.check_stop()
             raise
     return ExperimentResult(outcome, progress.rows, progress.seconds, assembly)
+
+
+def _driven(learners: Sequence[Any], progress: ProgressLog, shown: RunningExperiment) -> TrainingOutcome:
+    """Log the progress of learners until the end, and return what they have learned."""
+    num_problems = 0
+    while not (status := _shown(learners[0].status(len(progress.evaluations), num_problems), progress)).done:
+        num_problems += len(status.problems)
+        for problem in status.problems:
+            shown.happened("", problem)
+        if status.failure:
+            raise status.failure
+        if shown.wants_look:
+            _look(shown, learners)
+        time.sleep(_STATUS_S)
+    return learners[0].outcome()
+
+
+def _look(shown: RunningExperiment, learners: Sequence[Any]) -> None:
+    """Ask all learners for what somebody wants to see closely."""
+    looks: list[LearnerLook] = [learner.look() for learner in learners]
+    names = ["" if len(looks) == 1 else f" of learner {rank}" for rank in range(len(looks))]
+    shown.look(
+        looks[0].settings,
+        {f"{name}{of}": info for look, of in zip(looks, names, strict=True) for name, info in look.tables.items()},
+        {group: facts for look in looks for group, facts in look.actors.items()},
+        {group: counts for look in looks for group, counts in look.lags.items()},
+    )
 
 
 @contextlib.contextmanager

@@ -172,7 +172,7 @@ class Experiment:
         with observe(track, self, actors) as watched:
             logger = with_rows(logger, watched)
             if not actors:
-                return run_in_process(assembly, logger)
+                return run_in_process(assembly, logger, watched.run.id if watched.run else "")
             return drive_program(assembly, processes, logger, engine=engine, track=watched)
 
     def repeat(self, record: Path | str, *, log: Log = "terminal") -> ExperimentResult:

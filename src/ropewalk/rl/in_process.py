@@ -19,32 +19,42 @@ from ropewalk.rl.logs.where_time_goes import TimeShares
 from ropewalk.rl.progress import ProgressLog
 from ropewalk.rl.result import EvaluationScores, ExperimentResult, TrainingOutcome
 from ropewalk.rl.round_learner import RoundLearner
+from ropewalk.rl.running import RunningExperiment
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.torch_threads import one_torch_thread
+from ropewalk.rl.view import replay_settings
 
 logger = logging.getLogger(__name__)
 
 
-def run_in_process(assembly: Assembly, log: Logger) -> ExperimentResult:
+def run_in_process(assembly: Assembly, log: Logger, run: str = "") -> ExperimentResult:
     """Train to the end in this process.
 
+    Args:
+        assembly: makes the parts.
+        log: where progress goes.
+        run: id of its run in the store; "" if it is not tracked.
+
     Raises:
+        RunStopped: it was asked to stop, from another terminal or the page.
         ValueError: the agent cannot be used with this environment.
     """
     deferred = assembly.experiment.checkpoint is not None
     with (
         one_torch_thread(),
-        contextlib.closing(_InProcessRun(assembly, log)) as run,
+        contextlib.closing(_InProcessRun(assembly, log, run)) as training,
         Interruptions(deferred=deferred) as interruptions,
+        training.shown.shown(),
     ):
-        run.train(interruptions)
-        return run.result()
+        training.train(interruptions)
+        return training.result()
 
 
 class _InProcessRun:
-    def __init__(self, assembly: Assembly, log: Logger) -> None:
+    def __init__(self, assembly: Assembly, log: Logger, run: str) -> None:
         self._assembly, self._experiment = assembly, assembly.experiment
         self._log = ProgressLog(log, self._experiment.steps)
+        self.shown = RunningExperiment(assembly, self._log, run=run)
         spec = assembly.spec()
         self._rounds: RoundLearner = assembly.round_learner(spec)
         self._policies = [assembly.policy(spec, group) for group in range(assembly.groups)]
@@ -73,7 +83,9 @@ class _InProcessRun:
     def train(self, interruptions: Interruptions) -> None:
         """Collect and learn, round after round; an interruption ends it after a round."""
         counters, experiment = self._rounds.counters, self._experiment
-        while counters.steps < experiment.steps and not self._evaluations.is_good_enough and not interruptions.came:
+        while counters.steps < experiment.steps and not self._evaluations.is_good_enough:
+            if interruptions.came or self.shown.is_asked_to_stop:
+                break
             began = time.perf_counter()
             blocks = [self._collect(group) for group in range(self._assembly.groups)]
             collected = time.perf_counter()
@@ -84,9 +96,13 @@ class _InProcessRun:
             if self._evaluation_is_due(before):
                 self._evaluate()
             self._log.progress(counters, self._rounds.updates.metrics, self._times.limit())
+            if self.shown.wants_look:
+                tables = self._rounds.tables
+                self.shown.look(replay_settings(tables.tables), tables.info())
             self._checkpoints.save_if_due(self._state)
         self._save()
         interruptions.check()
+        self.shown.check_stop()
         self._log.progress(counters, self._rounds.updates.metrics, self._times.limit(), label="end")
 
     def result(self) -> ExperimentResult:

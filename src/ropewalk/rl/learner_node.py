@@ -17,6 +17,7 @@ from ropewalk.rl.counters import Counters
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.evaluation_record import EvaluationRecord
 from ropewalk.rl.logs.where_time_goes import TimeShares
+from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.result import EvaluationScores, TrainingOutcome
 from ropewalk.rl.round_learner import LimiterStuck
 from ropewalk.rl.torch_threads import one_torch_thread
@@ -67,6 +68,23 @@ class LearnerStatus:
     actors: Mapping[int, ActorFacts] = field(default_factory=dict[int, ActorFacts])
     lost_blocks: int = 0
     problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LearnerLook:
+    """What somebody sees who looks closely at a learner.
+
+    Attributes:
+        settings: of the tables of its replay, by name; see `replay_settings`.
+        tables: facts of them.
+        actors: facts of the actors that deliver to it, by group; empty in lock-step, where no block is late.
+        lags: of each group, the number of blocks by lag; see `Deliveries.lags`.
+    """
+
+    settings: Mapping[str, Mapping[str, float | None]]
+    tables: Mapping[str, TableInfo]
+    actors: Mapping[int, ActorFacts] = field(default_factory=dict[int, ActorFacts])
+    lags: Mapping[int, list[int]] = field(default_factory=dict[int, list[int]])
 
 
 _MOST_PROBLEMS = 1000
@@ -140,6 +158,12 @@ class LearnerNode(ABC):
             lost_blocks,
             problems,
         )
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    @abstractmethod
+    def look(self) -> LearnerLook:
+        """Return how full replay is, and how old the blocks of its actors are."""
 
     def delivered(self) -> tuple[Mapping[int, ActorFacts], int]:
         """Return facts of the actors by group, and the number of lost blocks."""
@@ -270,4 +294,4 @@ class LearnerNode(ABC):
             self._evaluations.load_state_dict(state["evaluations"])
 
 
-__all__ = ["LearnerNode", "LearnerStatus", "LearnerView"]
+__all__ = ["LearnerLook", "LearnerNode", "LearnerStatus", "LearnerView"]

@@ -30,10 +30,11 @@ from ropewalk.rl.checkpoints import check_rounds
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.environments.histories import advanced, told_if_long
 from ropewalk.rl.environments.spec import Array
-from ropewalk.rl.learner_node import LearnerNode, LearnerView
+from ropewalk.rl.learner_node import LearnerLook, LearnerNode, LearnerView
 from ropewalk.rl.rounds import RoundBook, RoundTask
 from ropewalk.rl.torch_threads import one_torch_thread
 from ropewalk.rl.variables import Variables
+from ropewalk.rl.view import replay_settings
 
 _ASK_AGAIN_S = 1.0
 """Seconds after which an actor that was given nothing asks again, and so hears of blocks that are late."""
@@ -133,6 +134,12 @@ class LockstepLearner(LearnerNode):
         """Return the weights of a version; None if they are not there any more: the task is not wanted either."""
         with self._changed:
             return cast("Variables | None", self._published.get(version))  # the caller gets the value
+
+    @rw.concurrent(64)
+    @rw.idempotent
+    def look(self) -> LearnerLook:
+        """See `LearnerNode`; the counts may be of the middle of a round."""
+        return LearnerLook(replay_settings(self._rounds.tables.tables), self._rounds.tables.info())
 
     def train(self) -> None:
         """See `LearnerNode`."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.logs.logger import Logger, LogRow
 from ropewalk.rl.result import EvaluationScores
+from ropewalk.rl.view import NumberedEvaluation, NumberedRow
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +37,48 @@ class ProgressLog:
         self._kept: list[LogRow] = []
         self._every, self._num_rows = 1, 0
         self._last: LogRow | None = None
+        self._lock = threading.Lock()
+        """Held while rows are kept: other threads read them."""
         self.evaluations: list[EvaluationScores] = []
+        self._rows_before: list[int] = []
+        """Of each evaluation, the number of rows before it."""
 
     @property
     def rows(self) -> tuple[LogRow, ...]:
         """Of the whole run, at most about 10,000: of more, every second is kept, then every fourth, and the last."""
         last = () if self._last is None or self._last is self._kept[-1] else (self._last,)
         return (*self._kept, *last)
+
+    def rows_from(self, number: int) -> list[NumberedRow]:
+        """Return the rows from a number on that are kept; may be called by other threads."""
+        with self._lock:
+            first = -(-number // self._every)
+            kept = [NumberedRow(place * self._every, self._kept[place]) for place in range(first, len(self._kept))]
+            if self._last is not None and self._num_rows > number and self._last is not self._kept[-1]:
+                kept.append(NumberedRow(self._num_rows - 1, self._last))
+            return kept
+
+    def newest(self, num: int) -> list[LogRow]:
+        """Return about `num` of the newest rows that are kept, and the last; may be called by other threads."""
+        with self._lock:
+            return [*self._kept[-num:], *([] if self._last is None or self._last is self._kept[-1] else [self._last])]
+
+    @property
+    def first(self) -> LogRow | None:
+        """The first row; None before it."""
+        return self._kept[0] if self._kept else None
+
+    def row_before(self, number: int) -> NumberedRow | None:
+        """Return the last row before a number that is kept; None if there is none. May be called by other threads."""
+        with self._lock:
+            place = min((number - 1) // self._every, len(self._kept) - 1)
+            return NumberedRow(place * self._every, self._kept[place]) if place >= 0 else None
+
+    @property
+    def numbered_evaluations(self) -> list[NumberedEvaluation]:
+        """All evaluations, with the number of rows before each; may be called by other threads."""
+        with self._lock:
+            return list(map(NumberedEvaluation, self._rows_before, self.evaluations))
 
     @property
     def seconds(self) -> float:
@@ -79,12 +116,13 @@ class ProgressLog:
         self._tell(label, row)
 
     def _keep(self, row: LogRow) -> None:
-        if self._num_rows % self._every == 0:
-            self._kept.append(row)
-        self._num_rows += 1
-        self._last = row
-        if len(self._kept) > _MOST_ROWS:
-            self._kept, self._every = self._kept[::2], 2 * self._every
+        with self._lock:
+            if self._num_rows % self._every == 0:
+                self._kept.append(row)
+            self._num_rows += 1
+            self._last = row
+            if len(self._kept) > _MOST_ROWS:
+                self._kept, self._every = self._kept[::2], 2 * self._every
 
     def evaluation(self, scores: EvaluationScores) -> None:
         """Log an evaluation."""
@@ -96,7 +134,9 @@ class ProgressLog:
             "best": max(scores.scores),
             "episodes": len(scores.scores),
         }
-        self.evaluations.append(scores)
+        with self._lock:
+            self.evaluations.append(scores)
+            self._rows_before.append(self._num_rows)
         self._tell("evaluation", row)
 
     def _tell(self, label: str, row: LogRow) -> None:

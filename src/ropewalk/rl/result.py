@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ropewalk.control.view import View
+from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.rl.counters import Counters
 from ropewalk.rl.policies.policy import Policy
 from ropewalk.rl.saved_policies import save_policy
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.variables import Variables
+from ropewalk.rl.view import (
+    NumberedEvaluation,
+    NumberedRow,
+    environment_name,
+    facts_of,
+    returns_panel,
+    spaced,
+    throughput_panel,
+)
+
+_SHOWN_EVALUATIONS = 10
 
 if TYPE_CHECKING:
     from ropewalk.rl.assembly import Assembly
@@ -145,6 +161,54 @@ class ExperimentResult:
         return tuple(
             self.assembly.evaluate(policy, self.variables, episodes, derived_seed(seed, "evaluate the result"))
         )
+
+    def view(self, panels: dict[str, int] | None = None) -> View:
+        """Return what the page and reports show of the experiment, now that it has ended.
+
+        Args:
+            panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.
+                None: all of them.
+        """
+        experiment = self.assembly.experiment
+        rows = [NumberedRow(number, row) for number, row in enumerate(self.timeline)]
+        evaluations = [NumberedEvaluation(0, scores) for scores in self.evaluations]
+        chosen = spaced(rows, None, is_over=True)
+        stop_at = experiment.evaluation.stop_at if experiment.evaluation else None
+        made = {
+            "returns": partial(
+                returns_panel, chosen, evaluations, 0, {"total_steps": experiment.steps, "stop_at": stop_at}
+            ),
+            "throughput": partial(throughput_panel, chosen, None, 0, self.assembly.batch_size),
+        }
+        settings: dict[str, float | int | str] = {"environment": environment_name(experiment.environment)}
+        now = time.time()
+        return View(
+            kind="experiment",
+            name=type(experiment.agent).__name__,
+            id="ended",
+            pid=os.getpid(),
+            state="completed",
+            started=now - self.seconds,
+            at=now,
+            progress=min(1.0, self.counters.steps / experiment.steps),
+            left_s=0.0,
+            facts=facts_of([*rows[:1], *rows[-1:]], evaluations, settings),
+            panels={name: make() for name, make in made.items() if panels is None or name in panels},
+            offers=tuple(made),
+        )
+
+    def _repr_html_(self) -> str:
+        counters = self.counters
+        facts = [("", f"{counters.steps:,} steps"), ("", f"{counters.episodes:,} episodes")]
+        facts += [("", f"{counters.updates:,} updates"), ("", f"{self.seconds:.0f} s")]
+        facts += [] if self.score is None else [("score", f"{self.score:.5g}")]
+        head = ("evaluation at step", "mean", "worst", "best")
+        rows = [
+            [f"{each.steps:,}", f"{each.mean:.5g}", f"{min(each.scores):.5g}", f"{max(each.scores):.5g}"]
+            for each in self.evaluations[-_SHOWN_EVALUATIONS:]
+        ]
+        table = html_table(head, rows, right=range(len(head))) if rows else ""
+        return html_box(html_headline(type(self.assembly.experiment.agent).__name__, "", facts), table)
 
     def __repr__(self) -> str:
         score = "no episode has ended" if self.score is None else f"score {self.score:.1f}"

@@ -32,12 +32,17 @@ def load_results(search: str, store: str | Path | None = None) -> SearchResults:
         StoreError: the store cannot be opened.
     """
     with open_store(store, create=False) as opened:
-        row = opened.run(search)
-        if row.kind != "search":
-            raise SearchInvalid(f"run {row.name!r} ({row.id}) is a {row.kind}, and no search")
-        if PopulationTraining.__name__ in str(row.config["scheduler"]):
-            return _members(opened, row)
-        lines = lines_of(opened, row.id)
+        return read_results(opened, search)
+
+
+def read_results(store: RunStore, search: str) -> SearchResults:
+    """Return the trials of a search from a store that is open; as `load_results`."""
+    row = store.run(search)
+    if row.kind != "search":
+        raise SearchInvalid(f"run {row.name!r} ({row.id}) is a {row.kind}, and no search")
+    if PopulationTraining.__name__ in str(row.config["scheduler"]):
+        return _members(store, row)
+    lines = lines_of(store, row.id)
     book = SearchBook(
         NoScheduler(), _NoSampler(), metrics=row.config["metric"], modes=row.config["mode"], max_trials=None
     )

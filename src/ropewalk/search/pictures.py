@@ -21,12 +21,9 @@ from matplotlib.ticker import MaxNLocator
 
 from ropewalk.search.importance import importances
 from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.value_scales import LOG_FROM, is_logarithmic
 
 _COLOURS = "viridis"
-_LOG_FROM = 20.0
-"""Positive values whose range exceeds this factor get a logarithmic axis."""
-_LOW = 0.25
-"""If half of them are in this lowest part of the range besides: a uniform distribution down to almost 0 is none."""
 _FEWEST_BARS = 4
 """Room for this many bars at least, so that a single one is no square."""
 _MOST_AXES = 12
@@ -97,7 +94,7 @@ def _draw_steps(axes: Any, results: SearchResults, trials: Sequence[TrialResult]
     axes.add_collection(LineCollection(curves, array=_colours(results, trials), cmap=_COLOURS, linewidth=1, alpha=0.8))
     axes.plot([curve[-1][0] for curve in curves], [curve[-1][1] for curve in curves], "k.", markersize=3)
     steps = [step for curve in curves for step, _ in curve]
-    if max(steps) > _LOG_FROM * min(steps):
+    if max(steps) > LOG_FROM * min(steps):
         axes.set_xscale("log")
     axes.autoscale_view()
     axes.set(xlabel="step", ylabel=results.metrics[0], title="steps that trials were given")
@@ -132,7 +129,7 @@ def _heights(axes: Any, at: int, name: str, trials: Sequence[TrialResult]) -> np
     if len(numbers) == len(values):
         least, most = min(numbers), max(numbers)
         _label(axes, at, f"{least:.3g}", f"{most:.3g}")
-        is_log = 0 < least < most / _LOG_FROM and np.median(numbers) < least + _LOW * (most - least)
+        is_log = is_logarithmic(numbers)
         return _scaled([math.log(value) if is_log else float(value) for value in numbers])
     kinds = sorted({str(value) for value in values})
     _label(axes, at, kinds[0], kinds[-1])

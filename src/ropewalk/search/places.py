@@ -11,6 +11,7 @@ worker gets processes of that worker's host only.
 from __future__ import annotations
 
 import queue
+import re
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -33,6 +34,8 @@ from ropewalk.search.trial_task import (
 )
 from ropewalk.tracking.records import AttemptBegan, EventHappened, Metrics, Record, RecordSink
 
+_ENDING = re.compile(r"was killed by \w+|exited with code \d+|is gone, and nobody saw how it ended")
+"""How a process ended, in words of `DeathRecord`."""
 Train = Callable[..., Any]
 """`train(run, **hyperparameters)`: returns a number, a mapping of metrics, a `Program` to run, or None."""
 
@@ -368,5 +371,5 @@ def _cause_of(error: WorkerLost) -> str:
 
 def _kind_of(error: WorkerLost) -> str:
     """Return how a worker ended, without what differs each time: "was killed by SIGKILL", "exited with code 1"."""
-    words = (error.cause or str(error)).split(" after ", 1)[0].split(" (pid", 1)[0]
-    return words.removeprefix(error.worker).strip()[:120]
+    words = _ENDING.search(error.cause or str(error))
+    return words[0] if words else "ended"

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ropewalk.control.view import Observable
 from ropewalk.errors import EvaluationFailed, SearchFailed, SearchInvalid
 from ropewalk.pool.pool import Pool
 from ropewalk.pool.seeds import derive
@@ -84,6 +85,7 @@ class PopulationSearch:
         self._pbt = algorithm_of(settings, space, initial, seed, self._folder / "members")
         self._told: set[tuple[int, int]] = set()
         """Copies that are in the store: member, and number of its next interval."""
+        self._whole = ObservedRun(None)
         self.why_stopping = ""
         """Why the search ends before it is complete; empty if it does not."""
 
@@ -107,7 +109,10 @@ class PopulationSearch:
         Raises:
             SearchFailed: members fail before any has reported something, or all of them do.
         """
-        began, watched = time.monotonic(), _SearchsRun(self._identity(), self._writer, places.has_report)
+        began, self._whole = (
+            time.monotonic(),
+            ObservedRun(_SearchsRun(self._identity(), self._writer, places.has_report)),
+        )
         look = self._writer.every(_LOOK_S, self._look)
 
         def is_over(row: Row) -> bool:
@@ -116,7 +121,7 @@ class PopulationSearch:
             return bool(self.why_stopping)
 
         try:
-            self._evaluate(places.pool, watched, is_over)
+            self._evaluate(places.pool, self._whole, is_over)
         except EvaluationFailed as error:
             raise SearchFailed(str(error)) from error
         finally:
@@ -132,18 +137,26 @@ class PopulationSearch:
 
     def results(self) -> SearchResults:
         """Return the members as they are now."""
-        trials = [self._result(number) for number in range(self._pbt.population)]
+        trials = self.members()
         schedules = [self._pbt.schedule(number) for number in range(self._pbt.population)]
         return SearchResults(
             trials, (self._train.metric,), (self._mode,), self._keeper.name, self._keeper.run, schedules
         )
+
+    def members(self) -> list[TrialResult]:
+        """Return the members as they are now, as trials of the search; may be called by other threads."""
+        return [self._result(number) for number in range(self._pbt.population)]
+
+    def population(self) -> Observable | None:
+        """Return what the population shows of itself; None before it has begun."""
+        return self._whole.part
 
     # --- smaller steps ------------------------------------------------------------------------------------------------
 
     def _row(self, generation: int, **row: float) -> None:
         self._tell_copies()
 
-    def _evaluate(self, pool: Pool, watched: Run, is_over: Callable[[Row], bool]) -> RunResult[PBT]:
+    def _evaluate(self, pool: Pool, whole: ObservedRun, is_over: Callable[[Row], bool]) -> RunResult[PBT]:
         return evaluate(
             self._pbt,
             self._train,
@@ -155,7 +168,7 @@ class PopulationSearch:
             checkpoint=self._folder / "generations",
             report=self._row,
             progress=self._progress is not False,
-            track=ObservedRun(watched),
+            track=whole,
         )
 
     def _identity(self) -> RunIdentity:

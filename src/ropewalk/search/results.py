@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
+from ropewalk.control.view import View
 from ropewalk.errors import SearchFailed
 from ropewalk.escaping import escaped
+from ropewalk.html_table import Cell, StateCell, html_box, html_headline, html_table
 from ropewalk.population.algorithms.pbt_history import PBTSchedule
+from ropewalk.quantities import counted
 from ropewalk.search.book import Mode, SearchBook
 from ropewalk.search.trial_facts import TrialFacts
+from ropewalk.search.view import Objective, ended_view
 from ropewalk.text_table import text_table
 
 _SHOWN_TRIALS = 20
@@ -105,6 +110,19 @@ class SearchResults(Sequence[TrialResult]):
     def __repr__(self) -> str:
         return f"<SearchResults {self.name!r} with {len(self)} trials>"
 
+    def _repr_html_(self) -> str:
+        ranked = self.ranked()
+        states = Counter(trial.state for trial in self)
+        facts = [("", counted(len(self), "trial")), *((state, str(number)) for state, number in states.items())]
+        first = next(iter(ranked), None)
+        best = [] if first is None or first.best is None else [(f"best {self.metrics[0]}", f"{first.best:.5g}")]
+        head, *rows = self._rows(ranked[:_SHOWN_TRIALS])
+        cells: list[list[Cell]] = [[row[0], StateCell(row[1]), *row[2:]] for row in rows]
+        headline = html_headline(self.name, "", [*facts, *best])
+        more = len(ranked) - _SHOWN_TRIALS
+        rest = [f"<div>and {counted(more, 'other')}</div>"] if more > 0 else []
+        return html_box(headline, html_table(head, cells, right={0, 2, 3, 4}), *rest)
+
     def __str__(self) -> str:
         ranked = self.ranked()
         lines = list(text_table(self._rows(ranked[:_SHOWN_TRIALS]), right={0, 2, 3, 4}))
@@ -171,6 +189,15 @@ class SearchResults(Sequence[TrialResult]):
         except ImportError as error:
             raise ImportError("to_pandas needs pandas: pip install pandas; to_records works without it") from error
         return pandas.DataFrame.from_records(self.to_records())
+
+    def view(self, panels: dict[str, int] | None = None) -> View:
+        """Return what the page and reports show of the search, now that it has ended.
+
+        Args:
+            panels: names of the panels whose data is wanted, with cursors; see `ropewalk.control.view.Observable`.
+                None: all of them.
+        """
+        return ended_view(self.name, self.run, self._trials, Objective(self.metrics[0], self.modes[0]), panels)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the history, the configurations, the importance of hyperparameters and the steps of all trials.

@@ -19,13 +19,17 @@ import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ropewalk.control.announcing import announced
+from ropewalk.control.view import Observable, View
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import SearchFailed, SearchInvalid
+from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
+from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes.session import Session
+from ropewalk.processes.shared_sessions import leased
 from ropewalk.search.arguments import objectives, places_here, sampler_of
 from ropewalk.search.book import Line, Mode, SearchBook
 from ropewalk.search.endings import state_after, words_at_the_end
@@ -36,6 +40,7 @@ from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
 from ropewalk.search.population_search import MemberPlaces, PopulationSearch
 from ropewalk.search.progress import SearchProgress
 from ropewalk.search.results import SearchResults, TrialResult
+from ropewalk.search.running import RunningSearch
 from ropewalk.search.samplers.sampler import Sampler
 from ropewalk.search.schedulers import NoScheduler, PopulationTraining, make_scheduler
 from ropewalk.search.schedulers.scheduler import Scheduler
@@ -44,9 +49,10 @@ from ropewalk.search.search_run import SearchLimits, SearchRun
 from ropewalk.search.search_settings import SearchSettings
 from ropewalk.search.space import SearchSpace
 from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
-from ropewalk.search.trial_facts import TrialState
+from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_pool import TrialWorkers
 from ropewalk.search.trial_task import TrialTask
+from ropewalk.search.view import Objective
 from ropewalk.tracking import records
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.facts import collect
@@ -196,6 +202,13 @@ class Search:
     def __repr__(self) -> str:
         return f"<Search {self.name!r} of {', '.join(self.metrics)}>"
 
+    def _repr_html_(self) -> str:
+        if self._results is not None:
+            return self._results._repr_html_()  # pyright: ignore[reportPrivateUsage]
+        settings = [("metric", f"{name}, {mode}") for name, mode in zip(self.metrics, self.modes, strict=True)]
+        settings += [(name, str(one.distribution)) for name, one in self.space.parameters.items()]
+        return html_box(html_headline(self.name, "not run yet"), html_table(("setting", "value"), settings))
+
     # --- running it ---------------------------------------------------------------------------------------------------
 
     def run(self) -> SearchResults:
@@ -223,16 +236,24 @@ class Search:
             if self._settings.population is not None:
                 return self._run_population(self._settings.population, store, writer, keeper, earlier, changed)
             book = self._begun(store, keeper, earlier, changed)
+            running = self._running(keeper, self._settings.trials, lambda: book.trials, book.scheduler)
+            keeper.told = running.line
+            stack.enter_context(self._shown(running))
             progress = stack.enter_context(SearchProgress(book, self.name, self._settings.trials, self._progress))
             progress.note(f"{len(book.trials)} trials so far; run {keeper.run} in {store.where}")
             stack.callback(writer.every(_HEARTBEAT_S, keeper.heartbeat))
-            why_stopping = self._carry_through(book, keeper, writer, progress)
+            why_stopping = self._carry_through(book, keeper, writer, progress, running)
         if why_stopping == "Ctrl-C":
             raise KeyboardInterrupt
         return self.results()
 
     def _carry_through(
-        self, book: SearchBook, keeper: StoreKeeper, writer: StoreWriter, progress: SearchProgress
+        self,
+        book: SearchBook,
+        keeper: StoreKeeper,
+        writer: StoreWriter,
+        progress: SearchProgress,
+        shown: RunningSearch,
     ) -> str:
         """Run the trials; returns why the search pauses, or an empty text."""
 
@@ -256,6 +277,7 @@ class Search:
             for trial in lost:
                 keeper.changed(trial)
             keeper.end(state, why)
+            shown.ended(state, why)
             self._results = SearchResults.of(book, self.name, keeper.run, keeper.folder)
             progress.update(now=True)
             progress.note(words_at_the_end(book, state, why))
@@ -299,22 +321,50 @@ class Search:
             keeper.event("continued", "; ".join(["the search goes on", *changed]))
         running.begin(store)
         workers = self._workers(keeper.run)
+        shown = self._running(keeper, settings.population, running.members, part=running.population)
         end_heartbeat = writer.every(_HEARTBEAT_S, keeper.heartbeat)
         state, why = records.PAUSED, ""
-        try:
-            with contextlib.closing(MemberPlaces(workers, writer, train, settings.population)) as places:
-                running.run(places)
-            why = running.why_stopping
-            state = records.PAUSED if why else records.DONE
-        except BaseException as error:
-            state, why = state_after(error, interrupted="Ctrl-C")
-            raise
-        finally:
-            end_heartbeat()
-            running.end(state, why)
-            keeper.end(state, why)
-            self._results = running.results()
+        with self._shown(shown):
+            try:
+                with contextlib.closing(MemberPlaces(workers, writer, train, settings.population)) as places:
+                    running.run(places)
+                why = running.why_stopping
+                state = records.PAUSED if why else records.DONE
+            except BaseException as error:
+                state, why = state_after(error, interrupted="Ctrl-C")
+                raise
+            finally:
+                end_heartbeat()
+                running.end(state, why)
+                keeper.end(state, why)
+                shown.ended(state, why)
+                self._results = running.results()
         return self._results
+
+    def _running(
+        self,
+        keeper: StoreKeeper,
+        total: int | None,
+        trials: Callable[[], Sequence[TrialFacts | TrialResult]],
+        scheduler: Scheduler | None = None,
+        part: Callable[[], Observable | None] = lambda: None,
+    ) -> RunningSearch:
+        """Return what other terminals and the page see of the search."""
+        pool = "" if self._trials_in == "threads" else self._workers(keeper.run).name
+        objective = Objective(self.metrics[0], self.modes[0], scheduler)
+        return RunningSearch(self.name, keeper.run, pool, objective, total, trials, keeper.ask, part)
+
+    @contextlib.contextmanager
+    def _shown(self, running: RunningSearch) -> Generator[None]:
+        """Let other terminals and the page see the search while the block runs."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(RopewalkError):  # the workers will not start either, and say why
+                session = None
+                if self._trials_in == "workers":
+                    session = leased(self._session, engine=self._engine)
+                    stack.callback(session.release)
+                stack.enter_context(announced(running, session))
+            yield
 
     # --- its results --------------------------------------------------------------------------------------------------
 
@@ -332,6 +382,15 @@ class Search:
     def best(self) -> TrialResult:
         """The best trial; see `SearchResults.best`."""
         return self.results().best
+
+    @property
+    def store(self) -> str | Path | None:
+        """Path or URL of the store, as it was given; None: the setting `store`."""
+        return self._store
+
+    def view(self, panels: dict[str, int] | None = None) -> View:
+        """Return what the page and reports show of the search, once it has run; see `SearchResults.view`."""
+        return self.results().view(panels)
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw the search; see `SearchResults.plot`."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ _STATES = {
     TrialState.STOPPED: records.STOPPED,
     TrialState.FAILED: records.FAILED,
 }
+_HERE = -1
+"""Number of requests that are not in the store."""
 _UNFINISHED = (LOST, records.PAUSED, records.STOPPED, records.QUEUED)
 
 
@@ -67,6 +70,10 @@ class StoreKeeper:
         self._owner = this_process()
         self._has_warned = False
         self._seen: set[int] = set()
+        self.told: Callable[[Line], object] = ignored
+        """Called with each line of the book."""
+        self._asked: deque[str] = deque()
+        """Actions for the search as a whole that this process was asked for, and not through the store."""
 
     # --- the search ---------------------------------------------------------------------------------------------------
 
@@ -90,6 +97,7 @@ class StoreKeeper:
 
     def line(self, line: Line) -> None:
         """Keep a line of the book."""
+        self.told(line)
         self._put(EventHappened(DECISION, "", time.time(), {"line": line}))
 
     def event(self, kind: str, text: str) -> None:
@@ -140,8 +148,16 @@ class StoreKeeper:
 
     # --- other terminals ----------------------------------------------------------------------------------------------
 
+    def ask(self, action: str) -> None:
+        """Put a request for the search as a whole beside those in the store; from any thread."""
+        self._asked.append(action)
+
     def requests(self) -> Sequence[SearchRequest]:
-        """Return what was asked since the last call; nothing while the store cannot be read."""
+        """Return what was asked since the last call; of the store nothing while it cannot be read."""
+        asked = [SearchRequest(_HERE, None, self._asked.popleft()) for _ in range(len(self._asked))]
+        return [*asked, *self._stored_requests()]
+
+    def _stored_requests(self) -> Sequence[SearchRequest]:
         try:
             rows = self._store.requests([self.run, *self._open])
         except StoreError as error:
@@ -155,6 +171,8 @@ class StoreKeeper:
 
     def answer(self, request: SearchRequest, ok: bool, text: str) -> None:
         """Answer a request."""
+        if request.number == _HERE:
+            return
         try:
             self._store.answer(request.number, ok, text)
         except StoreError as error:
@@ -162,6 +180,10 @@ class StoreKeeper:
 
     def _put(self, record: records.Record) -> None:
         self._sink.put(self.run, record)
+
+
+def ignored(line: Line) -> None:
+    """Take a line of which nobody wants to be told: do nothing."""
 
 
 def unfinished_search(store: RunStore, project: str, name: str) -> tuple[RunRow, SearchClaim] | None:

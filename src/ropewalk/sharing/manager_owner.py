@@ -216,7 +216,7 @@ class ManagerProcess:
     def on_draining(self, id: str, why: str, left_s: float) -> None:
         pass  # its objects are lost with its host
 
-    def on_event(self, text: str) -> None:
+    def on_event(self, text: str, kind: str = "") -> None:
         pass  # the session has logged it
 
     def _fail(self, problem: Exception, cause: BaseException | None) -> None:

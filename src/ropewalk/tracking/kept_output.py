@@ -13,7 +13,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -46,6 +46,20 @@ def keeping_output(folder: Path, attempt: int) -> Generator[None]:
             if getattr(sys, name) is stream:  # user code may have put another one there, which is its own
                 setattr(sys, name, original)
         kept.close()
+
+
+def output_files(folder: str | Path) -> Iterator[tuple[int, Path]]:
+    """Yield the files with the output of a run, by number of the attempt.
+
+    Args:
+        folder: folder of the run.
+    """
+    with contextlib.suppress(OSError):
+        names = sorted(
+            (path for path in Path(folder, OUTPUT).iterdir() if path.suffix == ".txt"), key=lambda path: path.name
+        )
+        numbered = [(int(path.stem), path) for path in names if path.stem.isdecimal() and not path.is_symlink()]
+        yield from sorted(numbered)
 
 
 class _OutputFile:
@@ -98,4 +112,4 @@ class _DoubledStream:
         return getattr(self._stream, name)
 
 
-__all__ = ["OUTPUT", "keeping_output"]
+__all__ = ["OUTPUT", "keeping_output", "output_files"]

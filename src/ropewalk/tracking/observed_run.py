@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ropewalk.control.view import Observable
 from ropewalk.supervision.failure import DeathRecord
 from ropewalk.tracking.interruptions import PAUSE, STOP, RunPaused, RunStopped, outcome_of
 from ropewalk.tracking.records import TABLE, CheckpointKept, EventHappened
@@ -42,6 +43,8 @@ class ObservedRun:
         self.given: str = given
         self.asked: str = ""
         """What was asked of the run: "pause", "stop", or "" for nothing."""
+        self.part: Observable | None = None
+        """What writes here as a part of something else, and is shown by that: set by the part when it begins."""
         self.when_asked: Callable[[], object] | None = None
         """Called in the thread of a writer when something is asked; None: it is found in `asked`."""
         self._owns = owns

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.tracking.artifacts import keep_file, keep_files
 from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored, shown_step
 from ropewalk.tracking.conversion import numbers_of, to_number
@@ -335,6 +336,13 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id} {self.name!r} of project {self.project!r}>"
+
+    def _repr_html_(self) -> str:
+        facts = [("run", self.id), ("of", self.project), ("step", f"{self.step:g}"), ("attempt", str(self.attempt))]
+        settings = [(name, str(value)) for name, value in self.config.items()]
+        state = "done" if self._is_finished else "running"
+        table = html_table(("setting", "value"), settings) if settings else ""
+        return html_box(html_headline(self.name, state, facts), table)
 
     # --- inside -------------------------------------------------------------------------------------------------------
 

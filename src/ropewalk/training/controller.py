@@ -24,7 +24,9 @@ from typing import Any, NoReturn, TypeVar
 
 from torch import Tensor
 
+from ropewalk.control.target import ControlTarget
 from ropewalk.errors import PlanInvalid, ScheduleInvalid, StageLost, TrainerFailed
+from ropewalk.pipeline.plan_table import plan_in_words
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.resuming import can_cut
 from ropewalk.pipeline.schedules.schedule import Schedule
@@ -34,6 +36,7 @@ from ropewalk.pipeline.stages.snapshots import WorkerSnapshot
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.pipeline.tracing.model_graph import ModelGraph
 from ropewalk.pipeline.tracing.trees import map_tensors, tensors_of
+from ropewalk.quantities import counted
 from ropewalk.training.assignment import (
     Admission,
     AdmissionOutcome,
@@ -47,7 +50,9 @@ from ropewalk.training.assignment import (
     Presence,
 )
 from ropewalk.training.further_copies import FurtherCopies
+from ropewalk.training.history import TrainingHistory
 from ropewalk.training.needs import Need, needs_of
+from ropewalk.training.panels.snapshots import snapshots_panel
 from ropewalk.training.plan_repair import merged, without_workers
 from ropewalk.training.positions import behind, is_empty
 from ropewalk.training.snapshot_pace import SnapshotPace
@@ -61,7 +66,7 @@ from ropewalk.training.snapshot_places import (
     nearest,
     one_per_group,
 )
-from ropewalk.training.stage_fleet import SeatsLost, StageFleet
+from ropewalk.training.stage_fleet import STAGES, SeatsLost, StageFleet
 from ropewalk.training.timeouts import TrainerTimeouts
 
 logger = logging.getLogger(__name__)
@@ -89,6 +94,8 @@ class Retained:
     is_done: bool = False
     was_done: bool = False
     """Whether it was completed at least once, in this epoch or an earlier one."""
+    sent_s: float = 0.0
+    """When it was sent in this epoch."""
 
     @property
     def size_bytes(self) -> int:
@@ -119,6 +126,7 @@ class Controller:
         self.seed = seed
         self.events: list[str] = []
         """Events that a user should know of, oldest first."""
+        self.history = TrainingHistory()
         self._fleet = fleet
         self._graph = graph
         self._origin = origin
@@ -163,6 +171,7 @@ class Controller:
                 cause=missing[min(missing)],
             )
         self._guarded(lambda: self._deploy(self._origin, Cut.start(self.plan)))
+        self.history.note("plan", plan_in_words(self.plan, self.schedule.name))
 
     def close(self, grace_s: float | None = None) -> None:
         """End all processes; may be called twice."""
@@ -244,8 +253,10 @@ class Controller:
         self._retained.clear()
         self.plan, self._origin, self._cut = plan, origin, None
         self._copies.clear()
+        self.history.snapshots.clear()
         self.seed = self.seed if seed is None else seed
         self._guarded(lambda: self._deploy(origin, Cut.start(plan)))
+        self.history.note("plan", plan_in_words(self.plan, self.schedule.name))
 
     def _make_seats(self, num: int) -> None:
         before = self._fleet.num
@@ -296,8 +307,10 @@ class Controller:
             and self._pace.admitted(one.size_bytes, can_cut=can_cut(self.plan, self.schedule, one.position))
         )
         keepers = keepers_of(self._fleet.hosts) if snapshot else {}
+        if snapshot:
+            self.history.snapshots.asked(one.step + 1, one.position, self.plan.workers, self.history.now())
         number, self._number = self._number, self._number + 1
-        one.futures = {}
+        one.futures, one.sent_s = {}, time.monotonic()
         self._under_way.append(one)
         for worker in self.plan.workers:
             admission = Admission(
@@ -331,11 +344,14 @@ class Controller:
                 self._note_once(*outcome.lost_snapshots)
             for kept in outcome.kept:
                 self._kept.setdefault(kept.cut, {})[worker] = kept
+                self.history.snapshots.arrived(worker, kept)
         one.is_done, one.futures = True, {}
         self._under_way.remove(one)
         self._done_at, before = time.monotonic(), self._done_at
         if self._pace is not None and before and one.num:
             self._pace.step_took(self._done_at - before)
+        if one.num:
+            self.history.step_done(one.sent_s, self._done_at, is_repeated=one.was_done)
         if not one.was_done:  # repeating one is no progress if a death follows each time
             self._num_deaths, one.was_done = 0, True
         self._forget()
@@ -373,6 +389,7 @@ class Controller:
             self._retained.popleft()
         self._copies.became_whole(newest, kept)
         self._cut = WholeCut(newest, self.epoch, self.plan)
+        self.history.snapshots.became_whole(newest, self.history.now())
         self._pace.whole(max(one.took_s for one in kept.values()))
         self._kept = {cut: workers for cut, workers in self._kept.items() if cut in positions[whole[-1] + 1 :]}
 
@@ -385,6 +402,7 @@ class Controller:
         self._losses.clear()
         self._kept.clear()
         self._copies.restarted()
+        self.history.snapshots.restarted()
         self._done_at = 0.0
         if self._pace is not None:
             self._pace.restarted()
@@ -474,6 +492,7 @@ class Controller:
                 lost = error
             except Exception as error:
                 self._failure = error
+                self.history.failed(error)
                 raise
             except BaseException as error:  # Ctrl-C
                 self._break_off(error)
@@ -489,6 +508,7 @@ class Controller:
         self._num_deaths += lost is not _NOBODY
         for seat, cause in lost.seats.items():
             self._note(f"{self._who(seat)} was lost: {cause}")
+            self.history.death(self.events[-1], f"{STAGES}.{seat}")
         if self._num_deaths > self._timeouts.max_deaths:
             self._end(lost, f"{self._num_deaths} losses came in a row without a step done between them")
         if self._pace is None:
@@ -499,13 +519,21 @@ class Controller:
         plan = self._plan_after(lost)
         if plan is not self.plan:
             self._note(f"training goes on with {len(plan.workers)} workers")
+            self.history.note("plan", plan_in_words(plan, self.schedule.name))
             self.plan = plan
         cut, start = self._cut, Cut.start(plan)
         if cut is not None:
             same_plan = cut.plan is plan
             start = cut.cut if same_plan else start
             self._origin = FromSnapshots(cut.cut, cut.epoch, self._places(lost, cut, same_plan=same_plan), same_plan)
+        words = self._how_it_goes_on()
         self._deploy(self._origin, start)
+        self.history.note("restart", words)
+
+    def _how_it_goes_on(self) -> str:
+        num = sum(one.was_done for one in self._retained if one.num)
+        first = next((f"step {one.step}" for one in self._retained if one.num), "the next step")
+        return f"training goes on with {first}; it repeats {counted(num, 'step')} that had been done"
 
     def _places(self, lost: SeatsLost, cut: WholeCut, *, same_plan: bool) -> dict[PlanWorker, Place]:
         """Return where the snapshots of the newest whole cut are."""
@@ -586,6 +614,29 @@ class Controller:
     def _who(self, seat: int) -> str:
         stages = self._stages_at.get(seat, ())
         return f"the process of stage {', '.join(map(str, stages))}" if stages else f"process {seat}, of no stage,"
+
+    # --- looking at it, from any thread -------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> ControlTarget | None:
+        """The program of the stage processes; None before it runs."""
+        return self._fleet.running
+
+    @property
+    def seats(self) -> dict[PlanWorker, int]:
+        """The seat of each worker."""
+        return self._seats.copy()
+
+    @property
+    def has_exchange(self) -> bool:
+        """Whether an exchange averages the gradients of replicas."""
+        return self._fleet.has_exchange
+
+    def snapshots_panel(self) -> dict[str, Any] | None:
+        """Return the data of the panel "snapshots"; None if none are taken."""
+        if self._pace is None:
+            return None
+        return snapshots_panel(self.history.snapshots, self._pace, self._fleet.hosts, self._copies.place, STAGES)
 
     def client(self, worker: PlanWorker) -> Any:
         """Return the client of a worker's process."""

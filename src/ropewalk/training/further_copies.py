@@ -51,6 +51,14 @@ class FurtherCopies:
         """The folder in which the processes write their snapshots; None: they do not."""
         return None if self._folder is None else str(self._folder.path)
 
+    @property
+    def place(self) -> str:
+        """Where the newest copies are, in words: "launcher", the folder, or "" for nowhere."""
+        newest = list(self.newest.values())
+        if any(isinstance(one, WorkerSnapshot) for one in newest):
+            return "launcher"
+        return str(self._where) if newest else ""
+
     def are_here(
         self,
         cut: Cut,

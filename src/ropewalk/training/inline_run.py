@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ropewalk.control.target import ControlTarget
 from ropewalk.errors import PlanInvalid
 from ropewalk.pipeline.local_executor import LocalExecutor
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
+from ropewalk.pipeline.stages.running_stage import RunningStage
 from ropewalk.training.checkpoint import read_manifest, save
 from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.counters import WorkerCounters
+from ropewalk.training.history import TrainingHistory
 from ropewalk.training.own_data import DataShard, MakesData, OwnData
 from ropewalk.training.recorder import WorkerRecord, records_of
 from ropewalk.training.run import AdmittedStep
 from ropewalk.training.stage_device import on_cpu
+from ropewalk.training.worker_sample import WorkerSample, worker_sample
+
+_NUM_LOOKED_AT = 8192
+"""The newest actions in which a look finds the last step."""
 
 
 class InlineRun:
@@ -34,6 +44,7 @@ class InlineRun:
         shard = DataShard(0, 1, player.plan.micro_batches)
         self._data = None if data is None else OwnData(data, player.graph, shard)
         self.events: list[str] = []
+        self.history = TrainingHistory()
 
     @property
     def num_steps(self) -> int:
@@ -48,7 +59,9 @@ class InlineRun:
         return self._player.schedule
 
     def step(self, x: Any, y: Any) -> AdmittedStep:
+        began_s = time.monotonic()
         metrics = self._player.step(self._place(x), self._place(y))
+        self.history.step_done(began_s, time.monotonic(), is_repeated=False)
         return AdmittedStep(metrics, lambda: self._player.finish(metrics))
 
     def step_of_own_data(self) -> AdmittedStep:
@@ -87,17 +100,58 @@ class InlineRun:
         return records_of(self._player.recorded)
 
     def counters(self) -> Mapping[PlanWorker, WorkerCounters]:
-        stages = self._player.stages()
-        found: dict[PlanWorker, WorkerCounters] = {}
-        for worker in self.plan.workers:
-            own = [
-                s for s in stages if s.setup.id in self.plan.groups[worker.group] and s.setup.replica == worker.replica
-            ]
-            found[worker] = WorkerCounters.of(worker, own)
-        return found
+        return {worker: WorkerCounters.of(worker, stages) for worker, stages in self._stages.items()}
+
+    @property
+    def _stages(self) -> Mapping[PlanWorker, list[RunningStage]]:
+        return {worker: list(one.stages.values()) for worker, one in self._player.workers.items()}
 
     def offsets(self, counters: Mapping[PlanWorker, WorkerCounters]) -> Mapping[PlanWorker, int]:
         return {}
+
+    # --- looking at it, from any thread -------------------------------------------------------------------------------
+
+    @property
+    def processes(self) -> ControlTarget | None:
+        return None
+
+    @property
+    def seats(self) -> Mapping[PlanWorker, int]:
+        return {}
+
+    @property
+    def has_exchange(self) -> bool:
+        return bool(self._player.exchanges)
+
+    def ask_samples(
+        self, but: Collection[PlanWorker], with_actions: bool, with_exchanges: bool
+    ) -> Mapping[PlanWorker, Future[WorkerSample | None]]:
+        recorded = list(islice(reversed(self._player.recorded.copy()), _NUM_LOOKED_AT)) if with_actions else []
+        records = records_of(reversed(recorded))
+        found: dict[PlanWorker, Future[WorkerSample | None]] = {}
+        for worker, stages in self._stages.items():
+            found[worker] = Future()
+            sample = worker_sample(
+                worker,
+                stages,
+                epoch=0,
+                step=self.num_steps - 1,
+                num_steps=self.num_steps,
+                exchanges={
+                    member.stage: bound.exchange.report()
+                    for member, bound in self._player.exchanges.items()
+                    if PlanWorker(self.plan.placement[member.stage], member.replica) == worker
+                },
+                record=records.get(worker) if with_actions else None,
+            )
+            found[worker].set_result(sample)
+        return found
+
+    def clock_offsets(self, samples: Mapping[PlanWorker, WorkerSample]) -> Mapping[PlanWorker, int]:
+        return {}
+
+    def snapshots_panel(self) -> dict[str, Any] | None:
+        return None
 
     def close(self, grace_s: float | None = None) -> None:
         self._player.close()

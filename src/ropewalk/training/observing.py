@@ -34,6 +34,11 @@ class TrainingObserver:
         """Whether there is a run, or will be one."""
         return bool(self._track)
 
+    @property
+    def run_id(self) -> str:
+        """The id of the run in the store; "" without one."""
+        return "" if self.watched.run is None else self.watched.run.id
+
     def begin(self, name: str, plan: Plan, config: Mapping[str, object], seed: int) -> None:
         """Begin the run, with the plan.
 

@@ -1,14 +1,16 @@
 """Comparison of a measured timeline with the planned one, or with an ideal one from its own times; draws both together.
 
-simulate(plan, profile, topology)  ──▶ planned ─┐
-ideal_timeline(plan, measured)     ──▶          ├─▶ one trace, one picture
-records ──▶ measured ───────────────────────────┘
+simulate(plan, profile, topology), planned_timeline(plan) ──▶ planned ─┐
+ideal_timeline(plan, measured)                            ──▶ ideal ───├─▶ one trace, one picture
+records ───────────────────────────────────────────────────▶ measured ─┘
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
 from ropewalk.pipeline.actions import ActionKind
 from ropewalk.pipeline.plans import Plan
@@ -73,16 +75,58 @@ def ideal_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimel
     Returns:
         The simulated timeline.
     """
-    schedule = make_schedule(schedule)
+    times = [
+        _StageTimes(load.forward_s, load.backward_s, load.input_gradient_s, load.weight_gradient_s)
+        for load in measured.loads
+    ]
+    return _simulated(plan, make_schedule(schedule), times, typical_s(measured, (ActionKind.STEP,)), measured)
+
+
+def planned_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimeline) -> Timeline | None:
+    """Simulate the plan with the times that its prediction has, and links and sums that take no time.
+
+    Args:
+        plan: the plan that ran.
+        schedule: the schedule that ran.
+        measured: gives the number of steps to cover.
+
+    Returns:
+        The simulated timeline; None if the plan has no prediction.
+    """
+    if plan.prediction is None:
+        return None
+    times = [
+        _StageTimes(one.forward_s, one.backward_s, one.backward_s / 2, one.backward_s / 2)
+        for one in plan.prediction.stages
+    ]
+    return _simulated(plan, make_schedule(schedule), times, {}, measured)
+
+
+class _StageTimes(NamedTuple):
+    """Seconds of one stage for one micro-batch; the last two are the halves of a split backward."""
+
+    forward_s: float
+    backward_s: float
+    input_gradient_s: float
+    weight_gradient_s: float
+
+
+def _simulated(
+    plan: Plan,
+    schedule: Schedule,
+    times: Sequence[_StageTimes],
+    update_s: Mapping[int, float],
+    measured: MeasuredTimeline,
+) -> Timeline:
     operators: list[Operator] = []
-    for stage, load in zip(plan.stages, measured.loads, strict=True):
+    for stage, own in zip(plan.stages, times, strict=True):
         first, *others = stage.operators
         whole = Operator(
             first,
-            forward_s=load.forward_s,
-            backward_s=load.backward_s,
-            input_gradient_s=load.input_gradient_s if schedule.splits_backward else None,
-            weight_gradient_s=load.weight_gradient_s if schedule.splits_backward else None,
+            forward_s=own.forward_s,
+            backward_s=own.backward_s,
+            input_gradient_s=own.input_gradient_s if schedule.splits_backward else None,
+            weight_gradient_s=own.weight_gradient_s if schedule.splits_backward else None,
         )
         operators += [whole, *map(Operator, others)]
     chain = [operator.id for operator in operators]
@@ -90,7 +134,7 @@ def ideal_timeline(plan: Plan, schedule: str | Schedule, measured: MeasuredTimel
     topology = Topology((Level(1 + max(map(plan.device_of, plan.workers))),))
     if not schedule.flushes:
         plan = replace(plan, micro_batches=max(plan.micro_batches, _ROUNDS * len(plan.workers)))
-    timeline = simulate(plan, profile, topology, schedule=schedule, update_s=typical_s(measured, (ActionKind.STEP,)))
+    timeline = simulate(plan, profile, topology, schedule=schedule, update_s=update_s)
     return comparable(timeline, measured)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import islice
@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ropewalk.control.target import ControlTarget
 from ropewalk.errors import ServiceLost, StageLost
 from ropewalk.pipeline.local_evaluation import checked_pair
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -29,11 +30,13 @@ from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.clocks import measured_offset
 from ropewalk.training.controller import Controller
 from ropewalk.training.counters import WorkerCounters
+from ropewalk.training.history import TrainingHistory
 from ropewalk.training.manifests import PartRecord
 from ropewalk.training.plan_repair import with_replicas
 from ropewalk.training.recorder import WorkerRecord
 from ropewalk.training.run import AdmittedStep
 from ropewalk.training.stage_device import on_cpu
+from ropewalk.training.worker_sample import WorkerSample
 
 
 class ProcessRun:
@@ -53,6 +56,8 @@ class ProcessRun:
         self._saving: CheckpointFuture | None = None
         self._num_examined = 0
         self._evaluated: StageEvaluation | None = None
+        self._offsets: dict[tuple[str, int], int] = {}
+        """Nanoseconds by host and pid, for looks."""
         controller.start()
 
     @property
@@ -202,6 +207,47 @@ class ProcessRun:
         here = os.uname().nodename
         far = [worker for worker, counted in counters.items() if counted.host not in ("", here)]
         return {worker: measured_offset(self._controller.client(worker).clock).offset_ns for worker in far}
+
+    # --- looking at it, from any thread -------------------------------------------------------------------------------
+
+    @property
+    def history(self) -> TrainingHistory:
+        return self._controller.history
+
+    @property
+    def processes(self) -> ControlTarget | None:
+        return self._controller.processes
+
+    @property
+    def seats(self) -> Mapping[PlanWorker, int]:
+        return self._controller.seats
+
+    @property
+    def has_exchange(self) -> bool:
+        return self._controller.has_exchange and any(stage.replicas > 1 for stage in self.plan.stages)
+
+    def ask_samples(
+        self, but: Collection[PlanWorker], with_actions: bool, with_exchanges: bool
+    ) -> Mapping[PlanWorker, Future[WorkerSample | None]]:
+        controller, plan = self._controller, self.plan
+        # The last step of all is as many steps back as may be under way; the first one of a record may be incomplete.
+        num_steps = controller.schedule.steps_ahead(plan) + 3 if with_actions else 0
+        return {
+            worker: controller.client(worker).sample.future(num_steps, with_exchanges)
+            for worker in plan.workers
+            if worker not in but
+        }
+
+    def clock_offsets(self, samples: Mapping[PlanWorker, WorkerSample]) -> Mapping[PlanWorker, int]:
+        here = os.uname().nodename
+        far = {worker: (sample.host, sample.pid) for worker, sample in samples.items() if sample.host != here}
+        for worker, process in far.items():
+            if process not in self._offsets:
+                self._offsets[process] = measured_offset(self._controller.client(worker).clock).offset_ns
+        return {worker: self._offsets[process] for worker, process in far.items()}
+
+    def snapshots_panel(self) -> dict[str, Any] | None:
+        return self._controller.snapshots_panel()
 
     def close(self, grace_s: float | None = None) -> None:
         try:

@@ -98,20 +98,30 @@ class Recorder:
         self._place = place
 
     @property
+    def last_end_ns(self) -> int:
+        """When the newest action was done; 0 before the first. Any thread may ask."""
+        return self._end_ns[self._place - 1]
+
+    @property
     def num_recorded(self) -> int:
         """The number of all actions so far, including those that were dropped."""
         return self._num_rounds * self._capacity + self._place
 
     def take(self, last: int | None = None) -> WorkerRecord:
-        """Return a copy of the kept actions, or of the `last` newest; nothing is removed."""
-        num = min(self.num_recorded, self._capacity)
+        """Return a copy of the kept actions, or of the `last` newest; nothing is removed.
+
+        Any thread may take less than half of the capacity while another one records: rows that are complete do not
+        change until the ring comes round.
+        """
+        place, num_recorded = self._place, self.num_recorded
+        num = min(num_recorded, self._capacity)
         if last is not None:
             num = min(num, max(last, 0))
-        first = self._place - num
+        first = place - num
         if first >= 0:
-            parts = [slice(first, self._place)]
+            parts = [slice(first, place)]
         else:
-            parts = [slice(first + self._capacity, None), slice(0, self._place)]
+            parts = [slice(first + self._capacity, None), slice(0, place)]
 
         def column(of: array[int]) -> array[int]:
             return sum((of[part] for part in parts), array("q"))
@@ -123,7 +133,7 @@ class Recorder:
             end_ns=column(self._end_ns),
             waited_ns=column(self._waited_ns),
             causes=tuple(cause for part in parts for cause in self._causes[part]),
-            num_forgotten=self.num_recorded - num,
+            num_forgotten=num_recorded - num,
         )
 
 

@@ -265,14 +265,20 @@ def _links(
     sent = {(one.worker, other): size_bytes for one in counters for other, size_bytes in one.sent_bytes.items()}
     return [
         LinkReport(
-            str(source), str(target), size, size / num_steps if num_steps else 0.0, _predicted(plan, prediction, *ends)
+            str(source),
+            str(target),
+            size,
+            size / num_steps if num_steps else 0.0,
+            predicted_link_bytes(plan, prediction, *ends),
         )
         for ends, size in sorted(sent.items())
         for source, target in [ends]
     ]
 
 
-def _predicted(plan: Plan, prediction: Prediction | None, source: PlanWorker, target: PlanWorker) -> float | None:
+def predicted_link_bytes(
+    plan: Plan, prediction: Prediction | None, source: PlanWorker, target: PlanWorker
+) -> float | None:
     """Return the predicted bytes per step; replicas that pass to each other share them equally."""
     if prediction is None:
         return None

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from ropewalk.control.target import ControlTarget
 from ropewalk.pipeline.plans import Plan, PlanWorker
 from ropewalk.pipeline.schedules.schedule import Schedule
 from ropewalk.pipeline.step_metrics import StepMetrics
 from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.counters import WorkerCounters
+from ropewalk.training.history import TrainingHistory
 from ropewalk.training.recorder import WorkerRecord
+from ropewalk.training.worker_sample import WorkerSample
 
 
 class AdmittedStep(NamedTuple):
@@ -50,4 +54,41 @@ class TrainingRun(Protocol):
     def records(self) -> Mapping[PlanWorker, WorkerRecord]: ...
     def counters(self) -> Mapping[PlanWorker, WorkerCounters]: ...
     def offsets(self, counters: Mapping[PlanWorker, WorkerCounters]) -> Mapping[PlanWorker, int]: ...
+
+    # What follows may be called by any thread at any time, and drains nothing.
+
+    @property
+    def history(self) -> TrainingHistory:
+        """What happened so far."""
+        ...
+
+    @property
+    def processes(self) -> ControlTarget | None:
+        """The program of its processes; None if it has none."""
+        ...
+
+    @property
+    def seats(self) -> Mapping[PlanWorker, int]:
+        """By worker, the index of its process in the program."""
+        ...
+
+    @property
+    def has_exchange(self) -> bool:
+        """Whether an exchange averages the gradients of replicas."""
+        ...
+
+    def ask_samples(
+        self, but: Collection[PlanWorker], with_actions: bool, with_exchanges: bool
+    ) -> Mapping[PlanWorker, Future[WorkerSample | None]]:
+        """Ask the workers for samples; see `StageSamples`."""
+        ...
+
+    def clock_offsets(self, samples: Mapping[PlanWorker, WorkerSample]) -> Mapping[PlanWorker, int]:
+        """Return the offsets of the clocks of workers on other hosts, measured once for each deployment."""
+        ...
+
+    def snapshots_panel(self) -> dict[str, Any] | None:
+        """Return the data of the panel "snapshots"; None if none are taken."""
+        ...
+
     def close(self, grace_s: float | None = None) -> None: ...

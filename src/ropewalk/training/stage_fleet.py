@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from ropewalk.calls.client import Client
+from ropewalk.control.target import ControlTarget
 from ropewalk.errors import ExchangeAborted, ServiceLost, StageLost, StageStalled
 from ropewalk.exchange.elastic.silence import Silence
 from ropewalk.exchange.groups.watched_worker import cause_of, ping, watch_end
@@ -62,6 +63,7 @@ class StageFleet:
         num: the number of processes.
         timeouts: the timeouts of the trainer.
         track: what keeps the run of the trainer, if it is tracked.
+        shown_as: what `ropewalk ps` and the page show in place of the program of the processes.
     """
 
     def __init__(
@@ -72,12 +74,16 @@ class StageFleet:
         *,
         timeouts: TrainerTimeouts,
         track: Track = False,
+        shown_as: ControlTarget | None = None,
     ) -> None:
         self.num = num
+        self._shown_as = shown_as
         self._track = track
         data = training.data
         self.data_is_sharded = data is not None and "shard" in inspect.signature(data).parameters
         """Whether micro-batches must be divided evenly among replicas."""
+        self.has_exchange = training.exchange is not None
+        """Whether an exchange averages the gradients of replicas."""
         self._timeouts = timeouts
         self._processes = processes
         self._program = Program(processes.name)
@@ -107,7 +113,11 @@ class StageFleet:
         # Never threads, whatever the mode of programs: torch has one random generator for all threads of a process, and
         # one thread count. For a debugger there is `inline`.
         self._running = self._program.launch(
-            "processes", self._processes.engine, session=self._processes.session, track=self._track
+            "processes",
+            self._processes.engine,
+            session=self._processes.session,
+            track=self._track,
+            shown_as=self._shown_as,
         )
         self._clients = self._running.client(STAGES)
 
@@ -187,6 +197,11 @@ class StageFleet:
             self._bell.ring()
 
         watch_end(self.client(seat), presence.name, has_gone)
+
+    @property
+    def running(self) -> RunningProgram | None:
+        """The program of the processes; None before it runs."""
+        return self._running
 
     @property
     def hosts(self) -> dict[int, str]:

@@ -58,6 +58,7 @@ from ropewalk.training.snapshot_store import SnapshotStore
 from ropewalk.training.stage_device import on_cpu
 from ropewalk.training.stage_runtime import StageRuntime
 from ropewalk.training.stored_snapshots import StoredSnapshot
+from ropewalk.training.worker_sample import WorkerSample
 
 T = TypeVar("T")
 
@@ -100,6 +101,17 @@ class StageProcess(WatchedWorker):
         """Return what the process is doing at the moment, in words."""
         crew = self._crew
         return crew.doing if crew is not None else "it is no worker just now"
+
+    @concurrent(1)
+    def sample(self, num_steps: int, with_exchange: bool) -> WorkerSample | None:
+        """Return what its worker does and holds, at once, while the main thread computes; None if it is no worker.
+
+        Args:
+            num_steps: the number of steps whose actions are wanted; 0: none.
+            with_exchange: whether the costs of the exchange are wanted.
+        """
+        crew = self._crew
+        return None if crew is None else crew.sample(num_steps, with_exchange=with_exchange)
 
     def clock(self) -> int:
         """Return the time of its clock, in nanoseconds."""

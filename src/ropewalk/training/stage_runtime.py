@@ -48,6 +48,7 @@ from ropewalk.training.replica_groups import Inboxes, exchanges_of
 from ropewalk.training.replicator import ReplicationJob, Replicator
 from ropewalk.training.sources import Unset
 from ropewalk.training.stage_device import on_cpu, stage_device
+from ropewalk.training.worker_sample import WorkerSample, worker_sample
 
 _LOOK_S = 0.5
 """Seconds between checks whether an action that waits for other workers is still wanted."""
@@ -128,6 +129,10 @@ class StageRuntime:
         """By the step that ends it, a cut of which a snapshot is wanted, and the seat of its keeper."""
         self._to_do: deque[Action | Mark] = deque()
         self._losses: list[tuple[int, Tensor, float | None]] = []
+        self._step, self._num_steps = -1, 0
+        self._actions_of_step = 0
+        """The step of the run that is worked on, the number of those begun, and the most actions of one, for samples.
+        """
         self._num_snapshots = 0
         self._snapshot_s = 0.0
 
@@ -158,7 +163,9 @@ class StageRuntime:
         worker, first = self.assignment.worker, self._stream.position.next_micro_batch
         self._to_do.append(lambda: self._hand_over(admission, first))
         if admission.num or not admission.drains:
-            self._to_do.extend(self._stream.admit(admission.num)[worker])
+            actions = self._stream.admit(admission.num)[worker]
+            self._actions_of_step = max(self._actions_of_step, len(actions))
+            self._to_do.extend(actions)
         if admission.drains:
             self._to_do.extend(self._stream.drain()[worker])
         if admission.keeper is not None and self._taker is not None:
@@ -249,6 +256,27 @@ class StageRuntime:
             snapshot_s=self._snapshot_s,
         )
 
+    def sample(self, num_steps: int, *, with_exchange: bool) -> WorkerSample:
+        """Return what the worker does and holds at this moment; may be called by any thread.
+
+        Args:
+            num_steps: the number of steps whose actions are wanted: the newest; 0: none.
+            with_exchange: whether the costs of the exchange are wanted; some exchanges read all that compression has
+                kept back for it.
+        """
+        return worker_sample(
+            self.assignment.worker,
+            self.stages.values(),
+            epoch=self.assignment.epoch,
+            step=self._step,
+            num_steps=self._num_steps,
+            doing=self.doing,
+            doing_s=max(0, time.monotonic_ns() - self.recorder.last_end_ns) / 1e9 if self._num_steps else 0.0,
+            sent_bytes={worker: traffic.size_bytes for worker, traffic in list(self.links.traffic.items())},
+            exchanges={stage: one.report() for stage, one in self._exchanges.items()} if with_exchange else {},
+            record=self.recorder.take(num_steps * self._actions_of_step) if num_steps else None,
+        )
+
     def close(self) -> None:
         """Close links and exchanges; may be called twice."""
         self._to_do.clear()
@@ -256,6 +284,9 @@ class StageRuntime:
         self.links.close()
 
     def _hand_over(self, admission: Admission, first: int) -> None:
+        if admission.num:
+            self._step = admission.step
+            self._num_steps += 1
         for stage, whole in admission.whole:
             for number, piece in enumerate(self._placed(whole).pieces(), first):
                 self.stages[stage].admit(number, piece)

@@ -12,6 +12,7 @@ to a run: one on processes (`process_run`), or one in this thread (`inline_run`)
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from ropewalk.control.view import View
 from ropewalk.errors import LocalExecutorFailed, PlanInvalid, TrainerFailed
 from ropewalk.pipeline.local_executor import LocalExecutor, check_plan
 from ropewalk.pipeline.plans import Plan, PlanWorker
@@ -41,6 +43,7 @@ from ropewalk.training.checkpoint_future import CheckpointFuture
 from ropewalk.training.controller import Controller
 from ropewalk.training.further_copies import FurtherCopies
 from ropewalk.training.inline_run import InlineRun
+from ropewalk.training.loss_history import LossHistory
 from ropewalk.training.measured import MeasuredTimeline, measured_timeline
 from ropewalk.training.observing import TrainingObserver
 from ropewalk.training.own_data import MakesData
@@ -59,7 +62,9 @@ from ropewalk.training.run import TrainingRun
 from ropewalk.training.stage_device import kind_of_device, on_cpu
 from ropewalk.training.stage_fleet import StageFleet
 from ropewalk.training.step_handle import StepHandle
+from ropewalk.training.target import TrainerTarget
 from ropewalk.training.timeouts import TrainerTimeouts
+from ropewalk.training.trainer_html import trainer_html
 from ropewalk.training.trainer_options import ProcessOptions, Snapshots, check_kind
 
 _DEFAULT_SNAPSHOTS = Snapshots()
@@ -188,6 +193,8 @@ class Trainer:
         """Over the steps that were counted."""
         self._progress = ProgressLine() if progress else None
         self._observer = TrainingObserver(track)
+        self._losses = LossHistory()
+        self._target = TrainerTarget(self._processes.name, self._losses)
         self._watched: deque[tuple[StepHandle, int]] = deque()
         self._has_ended = False
 
@@ -240,6 +247,7 @@ class Trainer:
             raise
         finally:
             self._observer.end(error)
+            self._target.end(error)
 
     # --- training -----------------------------------------------------------------------------------------------------
 
@@ -289,6 +297,7 @@ class Trainer:
         num_samples = next((tensor.shape[0] for tensor in tensors_of(x) if tensor.dim()), 0)
         self._num_samples += num_samples
         self._num_counted += 1
+        self._losses.put(number, begun.metrics, num_samples, time.time())
         if self._progress is not None or self._observer.is_on:
             self._watched.append((handle, num_samples))
             self._look_at_steps()
@@ -360,8 +369,10 @@ class Trainer:
         Returns:
             A future that is done when the checkpoint is complete. Leaving the `with` block waits for it.
         """
-        future = self._under_way.save(Path(folder), keep)
-        self._observer.saving(self.num_steps, future)
+        future, step = self._under_way.save(Path(folder), keep), self.num_steps
+        run = self._under_way
+        future.when_written(lambda path: run.history.note("checkpoint", f"a checkpoint of step {step} is in {path}"))
+        self._observer.saving(step, future)
         return future
 
     def load(self, folder: str | Path) -> None:
@@ -438,6 +449,18 @@ class Trainer:
                 raise ValueError(f"a timeline is written to .json (for Perfetto) or .svg (a picture), not to {path}")
         return measured
 
+    def view(self, panels: Mapping[str, int] | None = None) -> View:
+        """Return what `ropewalk ps` and the page show of the trainer now; drains nothing. Any thread may call it.
+
+        Args:
+            panels: names of the panels whose data is wanted, of those that `View.offers` names, each with the cursor
+                of its last data, or 0.
+        """
+        return self._target.view(panels)
+
+    def _repr_html_(self) -> str:
+        return trainer_html(self.view())
+
     def report(self) -> TrainingReport:
         """Return what the training costs and where it waits, ready to print; drains first."""
         run = self._under_way
@@ -501,7 +524,9 @@ class Trainer:
                 self._run = self._process_run(graph, plan, order, own, source)
         except BaseException as error:
             self._observer.end(error)
+            self._target.end(error)
             raise
+        self._target.begin(self._run, self._observer.run_id)
         return self._run
 
     def _process_run(
@@ -521,7 +546,9 @@ class Trainer:
         origin: Origin = FromTensors(on_cpu(own)) if source is None else FromSource()
         snapshots = self._snapshots
         num = len(plan.workers) if snapshots is None else max(2, len(plan.workers))
-        fleet = StageFleet(self._processes, training, num, timeouts=self._timeouts, track=self._observer.watched)
+        fleet = StageFleet(
+            self._processes, training, num, timeouts=self._timeouts, track=self._observer.watched, shown_as=self._target
+        )
         controller = Controller(
             fleet,
             graph,

@@ -9,6 +9,8 @@ certificates name no hosts: processes move.
 from __future__ import annotations
 
 import datetime
+import ipaddress
+from collections.abc import Sequence
 from typing import NoReturn
 
 from cryptography import x509
@@ -49,24 +51,31 @@ class RunAuthority:
         )
         return cls(run_id, key, certificate)
 
-    def issue(self, process_id: str, *, lifetime_s: float = LIFETIME_S) -> ProcessCertificate:
+    def issue(
+        self, process_id: str, *, lifetime_s: float = LIFETIME_S, names: Sequence[str] = ()
+    ) -> ProcessCertificate:
         """Issue a certificate with a new key for one process, valid for both ends of a connection.
 
         Args:
             process_id: name of the process in the run, for people who read the certificate; it proves nothing.
             lifetime_s: seconds from now until the certificate expires.
+            names: host names and IP addresses that it is valid for, which browsers ask for; processes do not.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         both_ends = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-        certificate = (
+        builder = (
             _builder(_name(process_id), self._certificate.subject, key.public_key(), lifetime_s)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_key_usage(signs_certificates=False), critical=True)
             .add_extension(both_ends, critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
-            .sign(self._key, hashes.SHA256())
         )
+        if names:
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName(list(map(_general_name, names))), critical=False
+            )
+        certificate = builder.sign(self._key, hashes.SHA256())
         return ProcessCertificate(
             cert_pem=certificate.public_bytes(serialization.Encoding.PEM).decode(),
             key_pem=key.private_bytes(
@@ -81,6 +90,13 @@ class RunAuthority:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("the authority of a run stays in the launcher; send the certificates that it issues")
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _name(text: str) -> x509.Name:

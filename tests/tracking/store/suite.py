@@ -404,6 +404,29 @@ class MetricsInBlocks:
         found = store.last_values(["a", "b"])
         assert found["a"] == {"x": 2} and math.isnan(found["b"].pop("x")) and found["b"] == {}
         assert store.last_values(["b", "c"], "system") == {"b": {"y": 3}, "c": {}}
+        assert (
+            store.last_values(["a"], None) == {"a": {"x": 2}} and store.last_values(["b"], None)["b"]["system/y"] == 3
+        )
+
+    def test_the_pulse_changes_when_something_does(self, store: RunStore) -> None:
+        begin(store, "a")
+        pulses = [store.pulse()]
+        for change in (
+            lambda: store.apply(of("a", *logged("x", [1]))),
+            lambda: store.apply(of("a", LabelsAre(["b"]))),
+            lambda: store.archive("a"),
+            lambda: begin(store, "c"),
+            lambda: store.apply(of("c", StateIs("done", NOW + 5))),
+        ):
+            change()
+            pulses.append(store.pulse())
+        assert len({pulse[:4] for pulse in pulses}) >= 5 and store.pulse() == pulses[-1]
+
+    def test_runs_are_found_by_when_they_were_heard(self, store: RunStore) -> None:
+        begin(store, "a")
+        heard = store.run("a").heard
+        assert [run.id for run in store.runs(heard_since=heard)] == ["a"]
+        assert store.runs(heard_since=heard + 1.0) == []
 
     def test_a_failed_transaction_leaves_nothing_and_can_be_repeated(
         self, store: RunStore, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,7 @@ weights for each mini-batch; here it is at most one for each update.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -72,6 +73,21 @@ class WeightVersions:
     def versions(self) -> tuple[int, ...]:
         """The versions that exist, oldest first."""
         return tuple(sorted(self._slot_of))
+
+    @property
+    def num_slots(self) -> int:
+        """The number of versions that can exist at once."""
+        return len(self._slots)
+
+    @cached_property
+    def weight_bytes(self) -> int:
+        """The size of one version in bytes."""
+        return sum(parameter.nbytes for parameter in self._slots[0].values())
+
+    @cached_property
+    def version_bytes(self) -> int:
+        """Bytes that a further version takes: those of the trained parameters, as the others are shared."""
+        return sum(self._slots[0][name].nbytes for name in self.trainable)
 
     @property
     def parameters(self) -> Mapping[str, nn.Parameter]:

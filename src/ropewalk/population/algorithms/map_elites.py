@@ -13,16 +13,17 @@ elites before it, so that it can be evaluated concurrently.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.algorithm import Algorithm, Panel
 from ropewalk.population.algorithms.emitters import Emitter, IsoLine
 from ropewalk.population.archives.elite_archive import EliteArchive
 from ropewalk.population.outcome import Outcome
+from ropewalk.population.panels.archive import ArchivePanel
 
 Floats = NDArray[np.floating]
 
@@ -132,6 +133,10 @@ class MAPElites(Algorithm[Floats]):
         """Return the fittest elite."""
         best = self.archive.best
         return None if best is None else self.archive.solutions[best].copy()
+
+    def panels(self) -> Mapping[str, Panel]:
+        """Return the panel "archive"."""
+        return {"archive": ArchivePanel(self.archive).data}
 
     def figures(self) -> dict[str, float]:
         """Return QD score, coverage, number and greatest fitness of elites, and the changes by the last generation."""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ropewalk.pool.seeds import derive
-from ropewalk.population.algorithm import Algorithm, Evaluator
+from ropewalk.population.algorithm import Algorithm, Evaluator, Panel
 from ropewalk.population.algorithms.pbt_explorer import Explore, Explorer, quantiles
 from ropewalk.population.algorithms.pbt_history import History, Mutation, PBTSchedule
 from ropewalk.population.algorithms.pbt_member import LOST, Interval, PBTMember, TrainInterval
@@ -34,6 +34,8 @@ from ropewalk.population.algorithms.pbt_states import StateFolder
 from ropewalk.population.hyperparameters import Space
 from ropewalk.population.identity import check_identity
 from ropewalk.population.outcome import Outcome
+from ropewalk.population.panels.lineage import PBTLineagePanel
+from ropewalk.population.panels.schedules import schedules_panel
 
 logger = logging.getLogger(__name__)
 
@@ -239,9 +241,11 @@ class PBT(Algorithm[Interval]):
         member, other = self._members[number], self._members[donor] if donor >= 0 else None
         steps, score = (other.steps, other.score) if other else (0, None)
         before = member.hyperparameters
-        self._history.mutations.append(
-            Mutation(reason, number, member.number, member.steps, member.score, donor, steps, score, before, after, why)
+        mutation = Mutation(
+            reason, number, member.number, member.steps, member.score, donor, steps, score, before, after, why
         )
+        self._history.mutations.append(mutation)
+        self.happened("" if reason == "exploit" else "restart", str(mutation))
 
     def _is_donor(self, number: int) -> bool:
         member = self._members[number]
@@ -299,8 +303,27 @@ class PBT(Algorithm[Interval]):
         Args:
             member: number of the member; None is the best.
         """
-        number = self.best if member is None else member
-        return self._history.schedule(-1 if number is None else self._members[number].last)
+        return self._history.schedule(self._last_of_best if member is None else self._members[member].last)
+
+    @property
+    def _last_of_best(self) -> int:
+        return -1 if self.best is None else self._members[self.best].last
+
+    def panels(self) -> Mapping[str, Panel]:
+        """Return the panels "schedules" and "lineage"."""
+        lineage = PBTLineagePanel(self._history)
+        return {
+            "schedules": lambda cursor: schedules_panel(self._history, cursor),
+            "lineage": lambda cursor: lineage.data(self._members, self._last_of_best, cursor),
+        }
+
+    @property
+    def progress(self) -> float | None:
+        """The share of all members' steps that were trained; None if `steps` does not limit them."""
+        if self._steps is None:
+            return None
+        done = [self._steps if each.is_done(self._steps) else each.steps for each in self._members]
+        return sum(done) / (self._steps * len(done))
 
     def incumbent(self) -> PBTMember | None:
         """Return the best member, with the hyperparameters of its training; its state is fetched when it is read."""

@@ -148,6 +148,25 @@ class History:
         self._scores.append(score)
         return len(self._scores) - 1
 
+    def member(self, place: int) -> int:
+        """Return the member of the interval at an index of the history."""
+        return self._counts[place][_COUNTS.index("member")]
+
+    def path(self, place: int) -> list[list[int]]:
+        """Return the way of the state after an interval through the members, from the first on; empty for -1.
+
+        Each part is the member, the first step that was trained there, and the step after the last.
+        """
+        path: list[list[int]] = []
+        while place >= 0:
+            member, _, steps, _, trained, parent, _ = self._counts[place]
+            if path and path[-1][0] == member:
+                path[-1][1] = steps
+            else:
+                path.append([member, steps, steps + trained])
+            place = parent
+        return path[::-1]
+
     def stretch(self, place: int) -> TrainedInterval:
         """Return the interval at an index of the history."""
         member, number, steps, length, trained, _, setting = self._counts[place]

@@ -19,14 +19,14 @@ optimizer, with the noise of the agent's own niche; archived environments keep t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from ropewalk.population.algorithm import Algorithm
+from ropewalk.population.algorithm import Algorithm, Panel
 from ropewalk.population.identity import check_identity
 from ropewalk.population.noise_table import NoiseTable
 from ropewalk.population.open_ended.bouts import AgentEnvPair, Bout, BoutEvaluator, BoutRound
@@ -36,6 +36,7 @@ from ropewalk.population.open_ended.lineage import AgentTransfer, Lineage
 from ropewalk.population.open_ended.niche import ESConfig, Niche
 from ropewalk.population.open_ended.reproduction import Child, Reproduction
 from ropewalk.population.outcome import Outcome
+from ropewalk.population.panels.tree import EnvironmentTreePanel
 from ropewalk.population.perturbed import start_parameters, usual_table
 from ropewalk.population.ranks import shaping
 from ropewalk.population.weighted_sum import Draws, Vector, weighted_sums
@@ -139,6 +140,11 @@ class POET(Algorithm[int]):
         """Return the newest active pair whose agent may reproduce; if there is none, the pair with the best score."""
         able = [pair for pair in self.pairs if self.reproduction.may_reproduce(pair.score)]
         return able[-1] if able else max(self.pairs, key=lambda pair: -np.inf if pair.score is None else pair.score)
+
+    def panels(self) -> Mapping[str, Panel]:
+        """Return the panel "tree"."""
+        tree = EnvironmentTreePanel(self.lineage, self._space.describe)
+        return {"tree": lambda cursor: tree.data(self.pairs, self.generation, cursor)}
 
     def figures(self) -> dict[str, float]:
         """Return the numbers of environments and transfers, scores, and the number of late evaluations."""
@@ -305,8 +311,10 @@ class POET(Algorithm[int]):
             branch = self.lineage.add(child.environment, child.parent, self.generation)
             self._niches.append(Niche(branch.number, child.environment, self._parameters(arrival), self.learning))
             self._record(self._niches[-1], arrival.score)
+            self.happened("", f"environment {branch.number}, a child of {child.parent}, is admitted")
 
     def _retire(self, niche: Niche) -> None:
+        self.happened("", f"environment {niche.number} is archived to make room")
         self.lineage.branches[niche.number].retired = self.generation
         self.archive.append(niche.pair)
         del self.archive[: max(0, len(self.archive) - self.reproduction.archive_capacity)]

@@ -11,8 +11,8 @@ import gymnasium
 
 from ropewalk.compat.process import Process
 from ropewalk.compat.process_popen import Popen
+from ropewalk.control.process_stacks import of_output
 from ropewalk.errors import EnvironmentLost
-from ropewalk.program import stacks
 from ropewalk.rl.environments.failures import check_on_error
 from ropewalk.rl.environments.gymnasium_env import GymnasiumEnv
 from ropewalk.rl.environments.isolated_process import (
@@ -209,7 +209,7 @@ class IsolatedEnvironment(gymnasium.Env[Any, Any]):
 
     def _loss(self, cause: str) -> EnvironmentLost:
         record = self._popen.record
-        shown = stacks.of_output(record.last_output) if record else ""
+        shown = of_output(record.last_output) if record else ""
         self.close()
         self._lost = EnvironmentLost(
             f"{cause}. Its stacks:\n{shown.rstrip()}", seed=self._episode_seed, cause=cause, stacks=shown

@@ -14,6 +14,8 @@ rung counts with its last score; neither is promoted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ropewalk.search.schedulers.rungs import Bracket
 from ropewalk.search.schedulers.scheduler import (
     FINISHED,
@@ -54,7 +56,7 @@ class ASHA(Scheduler):
     def __init__(self, *, R: float, r: float = 1, eta: float = 4, s: int = 0, max_brackets: int = 1) -> None:
         self._eta = eta
         self._all = SideBySide(r, R, eta, s, max_brackets)
-        self.brackets: tuple[Bracket, ...] = tuple(self._all.brackets)
+        self.brackets: Sequence[Bracket] = tuple(self._all.brackets)
         self.max_steps: float | None = self.brackets[0].rungs[-1].budget
 
     def next(self) -> StartTrial | PromoteTrial | Wait:

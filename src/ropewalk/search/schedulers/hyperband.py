@@ -23,6 +23,7 @@ further trial is started, promotes the best of a rung even if it has fewer than 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 
 from ropewalk.search.schedulers.rungs import Bracket, budgets_from, checked_count
@@ -59,7 +60,7 @@ class Hyperband(Scheduler):
         self.max_steps: float | None = R
         repeats = math.inf if iterations is None else checked_count("iterations", iterations, 1)
         self._num_brackets = self._num_rates * repeats
-        self._brackets: list[Bracket] = []
+        self.brackets: Sequence[Bracket] = ()
         self._bracket_of: dict[int, Bracket] = {}
 
     def table(self) -> list[list[tuple[int, float]]]:
@@ -74,21 +75,21 @@ class Hyperband(Scheduler):
         return rows
 
     def next(self) -> StartTrial | PromoteTrial | Wait:
-        for number, bracket in enumerate(self._brackets):
+        for number, bracket in enumerate(self.brackets):
             promote = self._promotion(number, bracket)
             if promote is not None:
                 return promote
-        last = len(self._brackets) - 1
+        last = len(self.brackets) - 1
         number = last + 1 if self._is_full(last) else last
         if not self.is_exhausted and number < self._num_brackets:
             return StartTrial(self._budgets(number)[0], number)
-        return WAIT if any(bracket.is_open for bracket in self._brackets) else FINISHED
+        return WAIT if any(bracket.is_open for bracket in self.brackets) else FINISHED
 
     def started(self, trial: int, start: StartTrial) -> None:
-        if start.bracket == len(self._brackets):
-            self._brackets.append(Bracket(self._budgets(start.bracket)))
-        self._bracket_of[trial] = self._brackets[start.bracket]
-        self._brackets[start.bracket].start(trial)
+        if start.bracket == len(self.brackets):
+            self.brackets = (*self.brackets, Bracket(self._budgets(start.bracket)))
+        self._bracket_of[trial] = self.brackets[start.bracket]
+        self.brackets[start.bracket].start(trial)
 
     def promoted(self, promote: PromoteTrial) -> None:
         self._bracket_of[promote.trial].promote(promote.trial)
@@ -122,7 +123,7 @@ class Hyperband(Scheduler):
 
     def _is_full(self, number: int) -> bool:
         """Whether all trials of a bracket were started; of what is before the first, too."""
-        return number < 0 or self._brackets[number].num_started == self._size(number)
+        return number < 0 or self.brackets[number].num_started == self._size(number)
 
     def _rate(self, number: int) -> int:
         """Return s of a bracket: s_max for the first, 0 for the last, and so on again."""

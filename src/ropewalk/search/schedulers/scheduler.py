@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ropewalk.search.schedulers.rungs import Bracket
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,8 @@ class Scheduler(ABC):
     """Whether it pauses trials and continues them, for which they must write checkpoints."""
     max_steps: float | None = None
     """The step at which every trial ends by itself, as `run.steps` counts; None: the trial's function decides."""
+    brackets: Sequence[Bracket] = ()
+    """The brackets with their rungs, for reading; empty if it has none."""
     is_exhausted: bool = False
     """Whether no further trial is started. Then `next` returns no `StartTrial`."""
 

@@ -14,6 +14,8 @@ have reached next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ropewalk.search.schedulers.rungs import Bracket, BudgetRung
 from ropewalk.search.schedulers.scheduler import (
     FINISHED,
@@ -48,7 +50,7 @@ class StoppingASHA(Scheduler):
     def __init__(self, *, R: float, r: float = 1, eta: float = 4, s: int = 0, max_brackets: int = 1) -> None:
         self._R, self._eta = R, eta
         self._all = SideBySide(r, R, eta, s, max_brackets)
-        self.brackets: tuple[Bracket, ...] = tuple(self._all.brackets)
+        self.brackets: Sequence[Bracket] = tuple(self._all.brackets)
         self.max_steps: float | None = R
 
     def next(self) -> StartTrial | PromoteTrial | Wait:

@@ -32,6 +32,7 @@ def runs_query(
     text: str | None,
     archived: bool | None,
     order: str,
+    heard_since: float | None = None,
 ) -> Select[Any]:
     """Return the statement that finds runs; the arguments are those of `RunStore.runs`.
 
@@ -48,6 +49,8 @@ def runs_query(
         query = query.where(RUNS.c.archived.is_(archived))
     for label in labels:
         query = query.where(exists().where(LABELS.c.run == RUNS.c.id, LABELS.c.label == label))
+    if heard_since is not None:
+        query = query.where(RUNS.c.heard >= heard_since)
     if text:
         query = query.where(_mentions(text))
     name, descending = order.removeprefix("-"), order.startswith("-")

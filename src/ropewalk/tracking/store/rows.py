@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ropewalk.html_table import StateCell, html_box, html_failure, html_headline, html_table
+from ropewalk.quantities import counted
 from ropewalk.tracking.records import OwnerIs
 
 LOST = "lost"
@@ -50,6 +54,12 @@ class RunRow:
     folder: str
     archived: bool
     owner: OwnerIs | None
+
+    def _repr_html_(self) -> str:
+        facts = [("run", self.id), ("of", self.project), ("", self.kind), ("begun", _moment(self.created))]
+        settings = [(name, str(value)) for name, value in self.config.items()]
+        table = html_table(("setting", "value"), settings) if settings else ""
+        return html_box(html_headline(self.name, self.state, facts), html_failure(self.why), table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,3 +186,23 @@ class RequestRow:
     answered: float | None
     ok: bool | None
     answer: str
+
+
+def html_of_runs(runs: Sequence[RunRow], where: str, num: int) -> str:
+    """Return the table of a store's latest runs, for notebooks.
+
+    Args:
+        runs: those that are shown.
+        where: the store.
+        num: how many it has.
+    """
+    rows = [
+        (run.id, run.name, run.project, run.kind, StateCell(run.state), _moment(run.created), ", ".join(run.labels))
+        for run in runs
+    ]
+    head = ("id", "name", "project", "kind", "state", "begun", "labels")
+    return html_box(html_headline(where, "", [("", counted(num, "run"))]), html_table(head, rows))
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))

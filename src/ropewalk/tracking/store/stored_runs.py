@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Engine, Executable, Select, select, text
+from sqlalchemy import Engine, Executable, Select, case, func, select, text
 
 from ropewalk.quantities import counted
 from ropewalk.tracking.records import RUNNING
@@ -27,6 +27,7 @@ from ropewalk.tracking.store.rows import (
     RequestRow,
     RunRow,
     SeriesRow,
+    html_of_runs,
 )
 from ropewalk.tracking.store.schema import (
     ARTIFACTS,
@@ -34,12 +35,15 @@ from ropewalk.tracking.store.schema import (
     CHECKPOINTS,
     EVENTS,
     FACTS,
+    LABELS,
     NOTES,
     REQUESTS,
     RUNS,
     SERIES,
 )
 
+_SHOWN_RUNS = 20
+"""The latest runs, which a notebook shows of a store."""
 _FEW = 500
 """Up to this number of runs, a query names them; above, it reads the rows of all runs, which is faster."""
 
@@ -82,6 +86,7 @@ class StoredRuns:
         archived: bool | None = False,
         order: str = "created",
         limit: int | None = None,
+        heard_since: float | None = None,
     ) -> list[RunRow]:
         """Find runs.
 
@@ -95,6 +100,7 @@ class StoredRuns:
             archived: False for those that are not archived, True for those that are, None for all.
             order: "created", "changed", "name", "project" or "state"; after a minus, in the opposite order.
             limit: how many to return at most, the first ones of the order.
+            heard_since: only those that were heard at this time or later, in seconds since the epoch.
 
         Raises:
             ValueError: a state or an order is unknown.
@@ -102,7 +108,7 @@ class StoredRuns:
         """
         query = queries.runs_query(
             project=project, states=states, kind=kind, parent=parent, labels=labels, text=text, archived=archived,
-            order=order,
+            order=order, heard_since=heard_since,
         )  # fmt: skip
         is_certain = states is None or {RUNNING, LOST}.isdisjoint(states) or {RUNNING, LOST} <= set(states)
         found = self._runs(query.limit(limit) if is_certain and limit is not None else query)
@@ -153,20 +159,22 @@ class StoredRuns:
         query = select(SERIES).where(SERIES.c.run == run)
         return sorted(map(queries.to_series, self._rows(query)), key=lambda series: (series.group, series.name))
 
-    def last_values(self, runs: Collection[str], group: str = "") -> dict[str, dict[str, float]]:
+    def last_values(self, runs: Collection[str], group: str | None = "") -> dict[str, dict[str, float]]:
         """Return the last value of each metric of many runs, by run and name.
 
         Args:
             runs: ids of the runs.
-            group: the group of the metrics.
+            group: the group of the metrics; None for all, whose names are GROUP/NAME then.
         """
-        query = select(SERIES.c.run, SERIES.c.name, SERIES.c.last).where(SERIES.c.group == group)
+        query = select(SERIES.c.run, SERIES.c.group, SERIES.c.name, SERIES.c.last)
+        if group is not None:
+            query = query.where(SERIES.c.group == group)
         if len(runs) < _FEW:
             query = query.where(SERIES.c.run.in_(runs))
         found: dict[str, dict[str, float]] = {run: {} for run in runs}
-        for run, name, last in self._rows(query):
+        for run, own, name, last in self._rows(query):
             if run in found:
-                found[run][name] = from_number(last)
+                found[run][f"{own}/{name}" if group is None and own else name] = from_number(last)
         return found
 
     def points(self, run: str, name: str, group: str = "", max_points: int | None = None) -> Points:
@@ -221,11 +229,31 @@ class StoredRuns:
         rows = self._rows(select(REQUESTS).where(REQUESTS.c.number == number))
         return _to_request(rows[0]) if rows else None
 
+    def pulse(self) -> tuple[int, int, int, float, float]:
+        """Return numbers that change when runs do, at a small cost: a reader compares them with those of before.
+
+        Returns:
+            How many runs there are, how many are archived, how many labels they have, and the latest times at which one
+            took its state and was heard.
+        """
+        runs = select(func.count(), func.sum(case((RUNS.c.archived, 1), else_=0)), func.max(RUNS.c.changed),
+                      func.max(RUNS.c.heard))  # fmt: skip
+        with reading(self._engine, self.where) as connection:
+            num, archived, changed, heard = connection.execute(runs).one()
+            labels = connection.execute(select(func.count()).select_from(LABELS)).scalar_one()
+        return num, archived or 0, labels, changed or 0.0, heard or 0.0
+
     def describe(self) -> str:
         """Describe the store in one line: where it is, and how many runs it has."""
+        return f"{self.where}: {counted(self._num_runs(), 'run')}"
+
+    def _num_runs(self) -> int:
         with reading(self._engine, self.where) as connection:
-            num = connection.execute(text(f"SELECT count(*) FROM {RUNS.name}")).scalar_one()
-        return f"{self.where}: {counted(num, 'run')}"
+            return connection.execute(text(f"SELECT count(*) FROM {RUNS.name}")).scalar_one()
+
+    def _repr_html_(self) -> str:
+        latest = self.runs(order="-created", archived=None, limit=_SHOWN_RUNS)
+        return html_of_runs(latest, self.where, self._num_runs())
 
     def _rows(self, query: Executable) -> Sequence[Any]:
         with reading(self._engine, self.where) as connection:

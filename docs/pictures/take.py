@@ -1,0 +1,233 @@
+"""Takes the pictures of this folder: runs the examples for real, opens the page in Chromium, and looks at each of them.
+
+    pip install -e '.[test]'                 # and chromium and chromedriver on the PATH
+    python docs/pictures/take.py [NAME ...]
+
+Each view is taken in light and in dark, as NAME.png and NAME-dark.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ropewalk as rw
+from ropewalk import tracking
+from ropewalk.page.source import Launchers
+
+FOLDER = Path(__file__).resolve().parent
+EXAMPLES = FOLDER.parents[1] / "examples"
+WIDTH = 1280
+_BEGIN_S = 120.0
+
+POOL = """
+import os, random, time, ropewalk as rw
+
+def evaluate(x):
+    time.sleep(random.random() * 0.4)
+    return x * x
+
+def mutate(x):
+    time.sleep(random.random() * 0.15)
+    if random.random() < 0.004:
+        os.kill(os.getpid(), 9)  # as the kernel does when memory runs out
+    return x
+
+with rw.Pool(6, name="evolution") as pool:
+    while True:
+        pool.map(evaluate, range(60), chunksize=1)
+        pool.map(mutate, range(60), chunksize=1)
+"""
+PROGRAM = """
+import random, time, os, ropewalk as rw
+
+class Replay:
+    def insert(self, n):
+        time.sleep(0.001)
+    def sample(self):
+        time.sleep(0.004)
+        return list(range(32))
+
+class Learner:
+    def __init__(self, replay):
+        self.replay, self.version = replay, 0
+    def run(self):
+        while not rw.stopping():
+            self.replay.sample()
+            self.version += 1
+    def weights(self):
+        return self.version
+
+class Actor:
+    def __init__(self, learner, replay):
+        self.learner, self.replay = learner, replay
+    def run(self):
+        began = time.time()
+        while not rw.stopping():
+            self.learner.weights()
+            for _ in range(20):
+                time.sleep(0.004)
+                self.replay.insert(1)
+            if time.time() - began > 6 and random.random() < 0.03:
+                raise RuntimeError("the simulator returned NaN in 'reward'")
+
+program = rw.Program("agents")
+replay = program.add(rw.Service(Replay), name="replay")
+learner = program.add(rw.Service(Learner, replay), name="learner")
+program.add(rw.Worker(Actor, learner, replay), name="actor", replicas=4, restart=rw.Restart(max_restarts=1000))
+rw.launch(program)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A view of the page.
+
+    Attributes:
+        name: of the files.
+        path: of the page; makes it from the id of what runs.
+        command: script and arguments; none: nothing is started.
+        thing: beginning of the name of what runs, or its kind.
+        after_s: seconds for which it runs before the picture is taken.
+        height: in pixels.
+        prepare: runs before, such as to fill the store; returns what `path` gets.
+    """
+
+    name: str
+    path: Callable[[str], str]
+    command: tuple[str, ...] = ()
+    thing: str = ""
+    after_s: float = 15.0
+    height: int = 1100
+    prepare: Callable[[], str] | None = None
+
+
+def here(id: str) -> str:
+    """The path of something that runs."""
+    return f"/now/{id}"
+
+
+def _runs() -> str:
+    """Make runs of a search and of a script; returns the id of the search."""
+    for seed in range(3):
+        example("track_pytorch.py", "--epochs", "12", "--lr", str([0.003, 0.01, 0.3][seed]))
+    example("search_digits.py", "--trials", "40", "--picture", "")
+    with tracking.open_store(create=False) as store:
+        return next(run.id for run in store.runs() if run.kind == "search")
+
+
+def _of_kind(kind: str, num: int = 1) -> list[str]:
+    with tracking.open_store(create=False) as store:
+        return [run.id for run in store.runs() if run.kind == kind][:num]
+
+
+def example(name: str, *arguments: str) -> None:
+    """Run an example to its end."""
+    subprocess.run([sys.executable, "-P", str(EXAMPLES / name), *arguments], check=True, stdout=subprocess.DEVNULL)
+
+
+SCENES = (
+    Scene("program", here, ("-c", PROGRAM), "agents", 25.0, 1240),
+    Scene("pool", here, ("-c", POOL), "evolution", 32.0, 1240),
+    Scene("now", lambda _: "/", ("-c", POOL), "evolution", 8.0, 620),
+    Scene("trainer", here, (str(EXAMPLES / "train_gpt.py"), "--steps", "100000"), "trainer", 30.0, 1500),
+    Scene("population", here, (str(EXAMPLES / "map_elites.py"), "--generations", "100000"), "population", 20.0, 1300),
+    Scene(
+        "pbt", here, (str(EXAMPLES / "pbt_digits.py"), "--epochs", "1000", "--picture", ""), "population", 40.0, 1300
+    ),
+    Scene(
+        "experiment",
+        here,
+        (str(EXAMPLES / "rl_cartpole.py"), "--steps", "100000000", "--picture", ""),
+        "experiment",
+        40.0,
+        1500,
+    ),
+    Scene("runs", lambda _: "/runs", prepare=_runs, height=800),
+    Scene("run", lambda _: f"/runs/{_of_kind('script')[0]}", height=1300),
+    Scene("compare", lambda _: f"/compare?runs={','.join(_of_kind('script', 3))}", height=1000),
+    Scene("search", lambda _: f"/search/{_of_kind('search')[0]}", height=1500),
+)
+
+
+def main(names: Sequence[str]) -> None:
+    """Take the pictures with these names, or all."""
+    with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
+        os.environ["ROPEWALK_STORE"] = str(Path(folder, "runs.db"))
+        os.environ["ROPEWALK_RUN_FOLDER"] = folder
+        os.chdir(folder)
+        with rw.page() as page, _browser(Path(folder)) as driver:
+            driver.get(page.url)
+            for scene in SCENES:
+                if not names or scene.name in names:
+                    print(f"taking {scene.name}", flush=True)
+                    _take(scene, page.url.partition("/?")[0], driver)
+
+
+def _take(scene: Scene, base: str, driver: Any) -> None:
+    if scene.prepare:
+        scene.prepare()
+    with _running(scene) as id:
+        time.sleep(scene.after_s if scene.command else 0.0)
+        for theme in ("light", "dark"):
+            driver.add_cookie({"name": "ropewalk_theme", "value": theme, "path": "/"})
+            driver.set_window_size(WIDTH, scene.height)
+            driver.get(base + scene.path(id))
+            time.sleep(6.0)
+            target = FOLDER / f"{scene.name}{'' if theme == 'light' else '-dark'}.png"
+            driver.save_screenshot(str(target))
+
+
+@contextlib.contextmanager
+def _running(scene: Scene) -> Iterator[str]:
+    if not scene.command:
+        yield ""
+        return
+    with subprocess.Popen([sys.executable, "-P", *scene.command], stdout=subprocess.DEVNULL) as process:
+        try:
+            yield _id_of(scene.thing)
+        finally:
+            process.terminate()
+
+
+def _id_of(thing: str) -> str:
+    end = time.monotonic() + _BEGIN_S
+    with Launchers() as launchers:
+        while time.monotonic() < end:
+            for look in launchers.look({}):
+                if look.view and (look.view.kind == thing or look.view.name.startswith(thing)):
+                    return look.id
+            time.sleep(0.2)
+    raise TimeoutError(f"nothing that is called {thing} runs")
+
+
+@contextlib.contextmanager
+def _browser(folder: Path) -> Generator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars",
+                     f"--user-data-dir={folder / 'browser'}"):  # fmt: skip
+        options.add_argument(argument)
+    options.binary_location = "/usr/bin/chromium"
+    driver = webdriver.Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="of views (default: all)")
+    main(parser.parse_args().names)

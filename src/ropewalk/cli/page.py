@@ -1,0 +1,118 @@
+"""`ropewalk page`: serve what runs, and the runs of the store, to a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ropewalk.errors import SettingsError
+from ropewalk.escaping import escaped_lines
+from ropewalk.page.server import PageAddress
+
+_NOT_INSTALLED = "the page needs NiceGUI; install it with: pip install 'ropewalk[page]'"
+
+
+def page(
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port to listen on, 0 for any (default: 8470, or any).")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Serve other hosts, by TLS, at this address of this host.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="PEM file of a certificate chain for --listen (default: one is made).")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM file of its private key.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="Another name by which browsers call this host; may be repeated.")
+    ] = None,
+    store: Annotated[
+        str | None, typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
+    ] = None,
+    browser: Annotated[bool, typer.Option("--open", help="Open it in a browser of this host.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as one line of JSON.")] = False,
+    with_parent: Annotated[bool, typer.Option("--with-parent", hidden=True)] = False,
+) -> None:
+    """Serve a page of all that you run on this machine, and of your runs, until Ctrl-C.
+
+    The address that is printed holds a token: who has it may stop and kill what runs, and who has the other one may
+    look. From another host: ssh -L 8470:127.0.0.1:8470 HOST, and open the same address there.
+    """
+    try:
+        from ropewalk.page.server import LOOPBACK, PageOptions, serve
+        from ropewalk.page.source import Launchers
+    except ModuleNotFoundError as error:
+        raise _failed(
+            _NOT_INSTALLED if error.name in ("nicegui", "uvicorn", "fastapi") else str(error), as_json
+        ) from None
+    if (certificate is None) != (key is None):
+        raise _failed("--certificate and --key belong together", as_json, 2)
+    if certificate and not listen:
+        raise _failed("--certificate is for --listen; 127.0.0.1 is served without TLS", as_json, 2)
+    if with_parent:
+        _end_with_parent()
+    signal.signal(signal.SIGTERM, _exit)
+    options = PageOptions(
+        host=listen or LOOPBACK, port=port, certificate=str(certificate or ""), key=str(key or ""),
+        names=tuple(name or ()), store=store or "",
+    )  # fmt: skip
+
+    def opened(address: PageAddress) -> None:
+        _tell(address, as_json)
+        if browser:
+            webbrowser.open(address.url)
+
+    try:
+        with Launchers() as launchers:
+            serve(options, launchers, opened, launchers)
+    except ModuleNotFoundError as error:
+        raise _failed(_NOT_INSTALLED if error.name in ("nicegui", "uvicorn") else str(error), as_json) from None
+    except (OSError, SettingsError) as error:
+        raise _failed(f"the page cannot be served at {options.host}: {error}", as_json) from None
+
+
+def _tell(address: PageAddress, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"url": address.url, "reader_url": address.reader_url}))
+    else:
+        typer.echo(f"the page:      {address.url}")
+        typer.echo(f"to look only:  {address.reader_url}")
+        if address.fingerprint:
+            typer.echo(
+                f"its certificate was made now; your browser shows this SHA-256 fingerprint: {address.fingerprint}"
+            )
+        typer.echo("Ctrl-C ends it; what runs goes on")
+    sys.stdout.flush()
+
+
+def _failed(message: str, as_json: bool, code: int = 1) -> typer.Exit:
+    if as_json:
+        typer.echo(json.dumps({"problem": message}))
+    typer.echo(f"ropewalk page: {escaped_lines(message)}", err=True)
+    return typer.Exit(code)
+
+
+def _exit(number: int, _: object) -> None:
+    """Leave all blocks, which remove what they made."""
+    raise SystemExit(128 + number)
+
+
+def _end_with_parent() -> None:
+    """End when standard input is closed: its other end is held by the process that opened the page."""
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 4096):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="ropewalk-parent", daemon=True).start()

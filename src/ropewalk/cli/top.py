@@ -1,0 +1,166 @@
+"""`ropewalk top`: what runs now, in a terminal: programs, pools and trainers, with the processes of the chosen one."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from ropewalk.cli.choosing import telling_failures
+from ropewalk.cli.keyboard import Keyboard
+from ropewalk.cli.top_choice import AskedAction, Leave, TopChoice, sorted_things
+from ropewalk.cli.top_screen import NOTHING_RUNS, listing, screen, to_json
+from ropewalk.page.actions import ActionFailed, Actor
+from ropewalk.page.source import Launchers
+from ropewalk.page.watcher import LookResult, Seen, Source, Watcher
+
+_CLIENT = "top"
+_DRAW_S = 1.0
+_LATE_S = 5.0
+"""Seconds without a look after which the screen says how old it is."""
+_BETWEEN_LOOKS_S = 1.0
+"""Seconds between the two looks of `--once`: one look has no rates."""
+_MOST_LOOKS = 5
+"""Looks of `--once` at a launcher that is slow to answer."""
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print everything once, after two looks, and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+) -> None:
+    """Show what runs now, and go on showing it: rates, CPU, memory, silence and failures of each process.
+
+    Keys: up and down choose, enter goes to the processes of the chosen one and escape back, s sorts, k kills a process
+    or stops what is chosen, after a question, and q ends. Without a terminal, everything is printed once.
+
+    Exit code 1 if something does not answer, 130 after Ctrl-C.
+    """
+    console = Console(highlight=False)
+    with telling_failures(), Launchers() as launchers:
+        if once or as_json or not console.is_terminal or console.is_dumb_terminal or not sys.stdin.isatty():
+            raise typer.Exit(print_once(launchers, as_json=as_json))
+        try:
+            show(launchers, launchers, console)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+class _NotingSource:
+    """A source that notes how many things have not answered the last look yet."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.num_unanswered: int = 0
+
+    def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
+        looks = self._source.look(panels)
+        self.num_unanswered = sum(look.view is None and not look.problem for look in looks)
+        return looks
+
+
+def print_once(source: Source, *, as_json: bool, wait: Callable[[float], object] = time.sleep) -> int:
+    """Look twice, print everything, and return the exit code.
+
+    Args:
+        source: what runs.
+        as_json: print JSON.
+        wait: waits between the looks.
+    """
+    noting = _NotingSource(source)
+    watcher = Watcher(noting)
+    watcher.look()
+    while (watcher.things() or noting.num_unanswered) and watcher.num_looks < _MOST_LOOKS:
+        wait(_BETWEEN_LOOKS_S)
+        watcher.look()
+        if not noting.num_unanswered:
+            break
+    things = [seen for seen in watcher.things() if not seen.gone]
+    typer.echo(json.dumps(to_json(things), indent=2) if as_json else listing(things) or NOTHING_RUNS)
+    return 1 if noting.num_unanswered or any(seen.problem for seen in things) else 0
+
+
+def show(source: Source, actor: Actor, console: Console) -> None:
+    """Show what runs in a terminal until `q` or Ctrl-C.
+
+    Args:
+        source: what runs.
+        actor: acts on it.
+        console: of the terminal, whose keys are those of standard input.
+    """
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:  # a name with letters that the terminal's encoding lacks must not end the command
+        reconfigure(errors="replace")
+    watcher, choice, looks = Watcher(source), TopChoice(), _Looks()
+    watcher.start()
+    watcher.want(_CLIENT)
+    try:
+        with Keyboard(sys.stdin.fileno()) as keyboard, Live(console=console, auto_refresh=False, screen=True) as live:
+            while _step(watcher, looks, choice, actor, keyboard, live):
+                pass
+    except EOFError:  # the terminal is gone, and with it whoever looked
+        pass
+    finally:
+        watcher.close()
+
+
+class _Looks:
+    """Notices that looks do not come any more; the numbers on the screen are old then."""
+
+    def __init__(self) -> None:
+        self._num, self._at = 0, time.monotonic()
+
+    def late_s(self, num: int) -> float:
+        """Return for how many seconds there was no look, if that is remarkable.
+
+        Args:
+            num: number of looks until now.
+        """
+        if num != self._num:
+            self._num, self._at = num, time.monotonic()
+        passed_s = time.monotonic() - self._at
+        return passed_s if passed_s > _LATE_S else 0.0
+
+
+def _step(watcher: Watcher, looks: _Looks, choice: TopChoice, actor: Actor, keyboard: Keyboard, live: Live) -> bool:
+    """Draw once, and take the keys of the next second; returns whether to go on."""
+    things, looked = _settled(watcher, choice), watcher.num_looks > 0
+    late_s = looks.late_s(watcher.num_looks)
+    drawn = screen(things, choice, live.console.size, time.time(), looked=looked, late_s=late_s)
+    live.update(drawn, refresh=True)
+    for key in keyboard.read(_DRAW_S if looked else 0.1):
+        match choice.pressed(key, _settled(watcher, choice)):
+            case Leave():
+                return False
+            case AskedAction() as ask:
+                _begin(actor, ask, choice)
+            case None:
+                pass
+    return True
+
+
+def _settled(watcher: Watcher, choice: TopChoice) -> list[Seen]:
+    things = sorted_things(watcher.things(), choice.sort)
+    choice.settle(things)
+    return things
+
+
+def _begin(actor: Actor, ask: AskedAction, choice: TopChoice) -> None:
+    """Act in a thread: a launcher may take seconds to answer, and keys go on working."""
+    what = f"{ask.action} {ask.process}".strip()
+    choice.message = f"{what}: asked"
+
+    def act() -> None:
+        try:
+            answer = actor.act(ask.id, ask.action, ask.process) if ask.process else actor.stop(ask.id)
+        except ActionFailed as error:
+            answer = f"not done: {error}"
+        choice.message = f"{what}: {answer}"
+
+    threading.Thread(target=act, name="ropewalk-top-action", daemon=True).start()

@@ -1,0 +1,85 @@
+"""Removes run folders that were left by killed launchers of programs of threads.
+
+In processes mode the agent outlives its launcher, and removes the folder. A program of threads is one process, and
+leaves the folder when it is killed. So it holds a lock on a file in its folder, which is released however the process
+ends; the next such program, and `ropewalk ps`, remove folders whose file is not locked.
+
+A lock and not a process ID: IDs are reused, and mean something else in each container, while `/tmp` may be shared.
+Locks are only tested on the kernel on which they were taken, as some network drives do not show the locks of other
+machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Generator, Iterable
+from pathlib import Path
+
+from ropewalk.atomic_files import StagedFile, boot_id, write_locked_file
+from ropewalk.transport.credentials import create_run_folder
+
+_CLAIM = "threads.claim"
+
+
+class FolderClaim:
+    """Marks a folder as in use while this process lives, or until `close`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file: StagedFile | None = None
+        with contextlib.suppress(OSError):  # locks are not supported: then the folder is not claimed, and never removed
+            self._file = write_locked_file(folder / _CLAIM, boot_id().encode())
+
+    def close(self) -> None:
+        """Release the claim: the folder is gone, or may be removed; may be called twice."""
+        if self._file:
+            self._file.close()
+
+
+@contextlib.contextmanager
+def claimed_folder(parent: Path) -> Generator[Path]:
+    """Make a folder that only this user can enter, for the block; if this process is killed, another one removes it."""
+    folder = create_run_folder(parent)
+    claim = FolderClaim(folder)
+    sweep([parent])
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        claim.close()
+
+
+def sweep(parents: Iterable[Path]) -> None:
+    """Remove the folders below `parents` whose launchers are gone; only this user's, and never one that is in use."""
+    for parent in parents:
+        for folder in parent.glob("ropewalk-*"):
+            if is_ours(folder):
+                _sweep(folder)
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether it is a folder of this user that no other user can enter."""
+    try:
+        facts = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
+
+
+def _sweep(folder: Path) -> None:
+    try:
+        fd = os.open(folder / _CLAIM, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # the folder has no claim, or has just gone
+        return
+    try:
+        boot = os.read(fd, 64).decode(errors="replace")
+        if boot and boot == boot_id():
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except OSError:  # its launcher lives
+        pass
+    finally:
+        os.close(fd)

@@ -1,0 +1,92 @@
+"""A `View` in words: one line for the whole, one for each process, and the last events.
+
+The text contains what processes and users have named: it is escaped where it is printed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+from ropewalk.control.facts import shown_facts
+from ropewalk.control.view import EventView, Kind, ProcessView, View
+from ropewalk.quantities import counted, shown_duration, shown_size
+from ropewalk.text_table import text_table
+
+_SHOWN_CHARACTERS = 120
+"""Maximum length of the cause of the last end in the line of a process; the view has the whole text."""
+_SHOWN_EVENTS = 5
+_DONE = {"program": "calls", "pool": "tasks", "trainer": "steps"}
+"""What `ProcessView.done` counts, by kind of thing."""
+
+
+def described(view: View) -> str:
+    """The whole in one line, each process in another, and the last events."""
+    cells = [process_cells(view.kind, process) for process in view.processes]
+    processes = text_table(cells, right={5, 6, 7, 8})
+    rows = [*processes, *fact_lines(view), *shown_events(view)]
+    return "\n".join([headline(view), *(f"  {row}" for row in rows)])
+
+
+def headline(view: View) -> str:
+    """Name, state and counts in one line."""
+    up_s = max(0.0, view.at - view.started)
+    what = view.facts.get("mode", view.kind)
+    return f"{view.name} {view.state}, pid {view.pid}, {what}, up {shown_duration(up_s)}: {counts(view)}"
+
+
+def counts(view: View) -> str:
+    """Counts of processes by state, such as "3 running, 1 restarting"."""
+    num_by_state = Counter(process.state for process in view.processes)
+    nothing = "no nodes" if view.kind == "program" else "no processes"
+    return ", ".join(f"{count} {state}" for state, count in num_by_state.items()) or nothing
+
+
+def fact_lines(view: View) -> list[str]:
+    """The facts in a line, such as "queued 7, running 2"; of a program, whose table has the others, only its relays."""
+    if view.kind == "program":
+        return [str(view.facts["relays"])] if "relays" in view.facts else []
+    facts = [f"{label} {value}" for label, value in shown_facts(view.facts)]
+    return [", ".join(facts)] if facts else []
+
+
+def shown_events(view: View) -> list[str]:
+    """The events that fit below a table."""
+    return [event_line(event) for event in view.events[-_SHOWN_EVENTS:]]
+
+
+def event_line(event: EventView) -> str:
+    """An event with its local time."""
+    at = time.strftime("%H:%M:%S ", time.localtime(event.at)) if event.at else ""
+    return f"{at}{event.text}"
+
+
+def remarks(process: ProcessView) -> list[str]:
+    """What is shown only if there is something: what it does, restarts, and the cause of its last end."""
+    found: list[str] = []
+    if process.doing:
+        found.append(f"in {process.doing} for {shown_duration(process.doing_s)}")
+    if process.straggler:
+        found.append("slower than the others")
+    if process.restarts:
+        found.append(counted(process.restarts, "restart"))
+    if process.last_cause:
+        cause = " ".join(process.last_cause.split())
+        found.append(cause if len(cause) <= _SHOWN_CHARACTERS else f"{cause[: _SHOWN_CHARACTERS - 1]}…")
+    return found
+
+
+def process_cells(kind: Kind, process: ProcessView) -> tuple[str, ...]:
+    """A process of a thing of some kind as a row of a table."""
+    return (
+        process.name,
+        process.kind,
+        process.state,
+        f"pid {process.pid or '-'}",
+        process.host,
+        shown_duration(process.uptime_s),
+        shown_size(process.memory_bytes),
+        f"{process.done} {_DONE.get(kind, 'done')}",
+        f"{process.waiting} waiting",
+        "; ".join(remarks(process)),
+    )

@@ -1,0 +1,297 @@
+// What the pages of running things do in the browser: cells and tiles of processes, logs, and the task stream.
+// Every text comes from processes: it is only ever set as textContent.
+window.ropewalk = (function () {
+  "use strict";
+  const stores = {};
+
+  function make(tag, className, text) {
+    const element = document.createElement(tag);
+    if (className) element.className = className;
+    if (text !== undefined) element.textContent = text;
+    return element;
+  }
+
+  function duration(seconds) {
+    if (seconds === null || seconds === undefined || seconds === "") return "";
+    if (seconds < 0.0995) return `${Math.round(1000 * seconds)} ms`;
+    if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+    if (seconds < 59.5) return `${Math.round(seconds)} s`;
+    const whole = Math.round(seconds), two = (number) => String(number).padStart(2, "0");
+    if (whole < 3600) return `${Math.floor(whole / 60)}m${two(whole % 60)}s`;
+    if (whole < 86400) return `${Math.floor(whole / 3600)}h${two(Math.floor((whole % 3600) / 60))}m`;
+    return `${Math.floor(whole / 86400)}d${two(Math.floor((whole % 86400) / 3600))}h`;
+  }
+
+  function size(mib) {
+    return mib >= 1024 ? `${(mib / 1024).toFixed(1)} GiB` : `${Math.round(mib)} MiB`;
+  }
+
+  function bar(share, text, bad) {
+    const cell = make("div", "rw-bar"), fill = make("i", bad ? "rw-bad" : "");
+    fill.style.width = `${Math.max(0, Math.min(100, 100 * share))}%`;
+    cell.append(fill, make("span", "", text));
+    return cell;
+  }
+
+  function titled(element) {
+    element.title = element.textContent;
+    return element;
+  }
+
+  const known = (value) => value !== null && value !== undefined;
+  const cells = {
+    state(params) {
+      const row = params.data, cell = make("span", "rw-state");
+      cell.append(make("span", `rw-dot rw-${row.look}`), make("span", "", row.state));
+      if (row.straggler) cell.append(make("span", "rw-mark", "slow"));
+      return cell;
+    },
+    cpu: (params) => (known(params.value) ? bar(params.value, `${Math.round(100 * params.value)} %`) : make("span")),
+    memory(params) {
+      if (!params.value) return make("span");
+      return bar(params.value / Math.max(1, params.context.most), size(params.value));
+    },
+    silent(params) {
+      return make("span", params.value >= 5 ? "rw-text-warn" : "", params.value >= 2 ? duration(params.value) : "");
+    },
+    cause: (params) => titled(make("span", "rw-text-bad", params.value || "")),
+    text: (params) => titled(make("span", "", params.value)),
+    restarts: (params) => make("span", params.value ? "rw-text-warn" : "", params.value || ""),
+    duration: (params) => duration(params.value),
+    count: (params) => (known(params.value) ? params.value.toLocaleString("en-US") : ""),
+    rate: (params) => (known(params.value) ? String(params.value) : ""),
+    time(params) {
+      if (!params.value) return "";
+      const at = new Date(1000 * params.value), today = at.toDateString() === new Date().toDateString();
+      return today ? at.toLocaleTimeString("en-GB") : at.toLocaleString("en-GB");
+    },
+    event(params) {
+      const cell = make("span", "rw-state");
+      cell.append(make("span", `rw-dot rw-${params.data.look}`), make("span", "", params.value || "other"));
+      return cell;
+    },
+  };
+
+  function open(name) {
+    emitEvent("rw_process", name);
+  }
+
+  function openHash() {
+    if (location.hash.length > 1) open(decodeURIComponent(location.hash.slice(1)));
+  }
+
+  function setHash(name) {
+    history.replaceState(null, "", location.pathname + (name ? `#${encodeURIComponent(name)}` : ""));
+  }
+
+  function onKey(params) {
+    if (params.event && params.event.key === "Enter" && params.data) open(params.data.name);
+  }
+
+  // --- processes: a grid, and above it a map of tiles by host ---
+
+  function paint(tile, row) {
+    const silent = row.silent_s >= 5;
+    tile.className = `rw-tile rw-${row.look}${row.straggler ? " rw-slow" : ""}${silent ? " rw-silent" : ""}`;
+    tile.style.setProperty("--busy", Math.min(1, row.cpu || 0).toFixed(1));
+    const doing = row.doing ? `, ${row.doing}` : "", cpu = known(row.cpu) ? `, ${Math.round(100 * row.cpu)} % CPU` : "";
+    tile.title = `${row.name}: ${row.state}${doing}${cpu}${row.straggler ? ", slower than the others" : ""}` +
+      (silent ? `, silent for ${duration(row.silent_s)}` : "");
+  }
+
+  function tilesOf(map, store, host) {
+    let tiles = store.hosts.get(host);
+    if (!tiles) {
+      const line = make("div", "rw-host"), label = make("div", "", host);
+      label.title = host;
+      tiles = make("div", "rw-tiles");
+      line.append(label, tiles);
+      const after = [...store.hosts.keys()].filter((other) => other > host && other !== "this host").sort()[0];
+      map.insertBefore(line, host === "this host" ? map.firstChild : after ? store.hosts.get(after).parentNode : null);
+      store.hosts.set(host, tiles);
+    }
+    return tiles;
+  }
+
+  function leaveHost(store, tiles) {
+    if (tiles.childNodes.length) return;
+    for (const [host, those] of store.hosts) if (those === tiles) store.hosts.delete(host);
+    tiles.parentNode.remove();
+  }
+
+  function processes(gridId, mapId, changes) {
+    const grid = getElement(gridId), map = mapId && getHtmlElement(mapId);
+    if (!grid || !grid.api || (mapId && !map)) return void setTimeout(() => processes(gridId, mapId, changes), 50);
+    let store = stores[gridId];
+    if (!store || changes.all) {
+      store = stores[gridId] = { rows: new Map(), hosts: new Map(), tiles: new Map() };
+      if (map) map.textContent = "";
+    }
+    const add = [], update = [], remove = [], context = grid.api.getGridOption("context");
+    for (const row of changes.rows) {
+      const old = store.rows.get(row.name);
+      const whole = old ? Object.assign(old, row) : row;
+      (old ? update : add).push(whole);
+      store.rows.set(row.name, whole);
+      if (!map) continue;
+      let tile = store.tiles.get(row.name);
+      if (!tile) {
+        tile = make("button");
+        tile.onclick = () => open(row.name);
+        store.tiles.set(row.name, tile);
+      }
+      const tiles = tilesOf(map, store, whole.host);
+      if (tile.parentNode !== tiles) {
+        const before = tile.parentNode;
+        tiles.append(tile);
+        if (before) leaveHost(store, before);
+      }
+      paint(tile, whole);
+    }
+    for (const name of changes.gone) {
+      const row = store.rows.get(name), tile = store.tiles.get(name);
+      if (row) remove.push(row);
+      if (tile) {
+        const tiles = tile.parentNode;
+        tile.remove();
+        leaveHost(store, tiles);
+      }
+      store.rows.delete(name);
+      store.tiles.delete(name);
+    }
+    context.most = Math.max(1, ...[...store.rows.values()].map((row) => row.memory || 0));
+    if (changes.all) grid.api.setGridOption("rowData", [...store.rows.values()]);
+    else grid.api.applyTransaction({ add, update, remove });
+  }
+
+  function filter(gridId, text) {
+    const grid = getElement(gridId);
+    if (grid && grid.api) grid.api.setGridOption("quickFilterText", text);
+  }
+
+  function save(gridId, fileName) {
+    getElement(gridId).api.exportDataAsCsv({ fileName, processCellCallback: (cell) => plain(cell.value) });
+  }
+
+  // No spreadsheet takes it for a formula (OWASP, CSV injection).
+  function plain(value) {
+    return typeof value === "string" && /^[=+@\t\r-]/.test(value) ? `'${value}` : value;
+  }
+
+  function rows(gridId, added) {
+    const grid = getElement(gridId);
+    if (!grid || !grid.api) return void setTimeout(() => rows(gridId, added), 50);
+    grid.api.applyTransaction({ add: added, addIndex: 0 });
+  }
+
+  // --- logs ---
+
+  const MOST_LINES = 5000;
+
+  function log(id, lines, again, needle) {
+    const box = getHtmlElement(id);
+    if (!box) return;
+    const atEnd = again || box.scrollTop + box.clientHeight >= box.scrollHeight - 40;
+    if (again) box.textContent = "";
+    const added = document.createDocumentFragment(), lower = (needle || "").toLowerCase();
+    for (const line of lines) {
+      const bad = /\b(ERROR|CRITICAL|FATAL|Traceback|[A-Z]\w*Error)\b/.test(line), warn = /\bWARN(ING)?\b/.test(line);
+      const element = make("div", bad ? "rw-text-bad" : warn ? "rw-text-warn" : "");
+      const at = lower ? line.toLowerCase().indexOf(lower) : -1;
+      if (at < 0) element.textContent = line === "" ? "\u00a0" : line;
+      else element.append(line.slice(0, at), make("span", "rw-hit", line.slice(at, at + lower.length)),
+        line.slice(at + lower.length));
+      added.append(element);
+    }
+    box.append(added);
+    while (box.childNodes.length > MOST_LINES) box.firstChild.remove();
+    if (atEnd) box.scrollTop = box.scrollHeight;
+  }
+
+  // --- the task stream: the whole option once, then what is new ---
+
+  const SHARE = 5; // it is drawn for at most a fifth of the time
+
+  function stream(id, change) {
+    const element = getElement(id), chart = element && element.chart;
+    if (!chart) return void setTimeout(() => stream(id, change), 50);
+    let store = stores[id];
+    if (!store || store.chart !== chart) store = stores[id] = { chart, series: [], next: 0, seen: true, timer: 0 };
+    if (!store.watch) {
+      showTips(element, store);
+      store.watch = new IntersectionObserver((entries) => {
+        store.seen = entries[entries.length - 1].isIntersecting;
+        if (store.seen) draw(store);
+      });
+      store.watch.observe(element.$el);
+    }
+    if (change.option) {
+      store.series = change.option.series;
+      store.pending = { option: change.option };
+    } else {
+      for (const one of store.series) take(one, change);
+      store.pending = store.pending || {};
+      if (change.end) store.pending.xAxis = { min: 1000 * change.begin, max: 1000 * change.end };
+    }
+    draw(store);
+  }
+
+  function showTips(element, store) {
+    const tip = make("div", "rw-tip"), hidden = {};
+    element.$el.parentNode.append(tip);
+    store.chart.on("legendselectchanged", (event) => Object.assign(hidden, event.selected));
+    store.chart.getZr().on("globalout", () => { tip.style.display = "none"; });
+    store.chart.getZr().on("mousemove", (event) => {
+      const at = [event.offsetX, event.offsetY];
+      const item = store.chart.containPixel("grid", at) && itemAt(store, hidden, store.chart.convertFromPixel("grid", at));
+      tip.style.display = item ? "block" : "none";
+      if (!item) return;
+      tip.textContent = item.name;
+      tip.style.left = `${Math.max(0, Math.min(at[0] + 12, element.$el.clientWidth - tip.offsetWidth - 4))}px`;
+      tip.style.top = `${at[1] + 14}px`;
+    });
+  }
+
+  function itemAt(store, hidden, [time, row]) {
+    for (const one of store.series) {
+      if (one.type !== "lines" || hidden[one.name] === false) continue;
+      for (const item of one.data) {
+        const [from, to] = item.coords;
+        if (from[1] === Math.round(row) && from[0] <= time && time <= to[0]) return item;
+      }
+    }
+    return null;
+  }
+
+  function take(one, change) {
+    const added = change.items[one.name] || [], begin = 1000 * (change.begin || 0);
+    if (change.whole.includes(one.name)) {
+      one.data = added;
+      return;
+    }
+    const kept = one.data.filter((item) => (item.coords ? item.coords[1][0] : item.value[0]) >= begin);
+    for (const item of kept) if (item.coords) item.coords[0][0] = Math.max(begin, item.coords[0][0]);
+    one.data = added.length ? kept.concat(added) : kept;
+  }
+
+  function draw(store) {
+    if (!store.pending || !store.seen || document.hidden || store.timer) return;
+    const wait = store.next - performance.now();
+    if (wait > 0) {
+      store.timer = setTimeout(() => { store.timer = 0; draw(store); }, wait);
+      return;
+    }
+    const begun = performance.now(), { option, xAxis } = store.pending;
+    store.pending = null;
+    if (option) {
+      if (xAxis) Object.assign(option.xAxis, xAxis);
+      store.chart.setOption(option, { notMerge: true });
+    } else {
+      const series = store.series.map((one) => ({ data: one.data }));
+      store.chart.setOption(xAxis ? { series, xAxis } : { series });
+    }
+    store.next = begun + SHARE * (performance.now() - begun);
+  }
+
+  return { cells, open, openHash, setHash, onKey, processes, filter, save, rows, log, stream };
+})();

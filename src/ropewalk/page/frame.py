@@ -1,0 +1,178 @@
+"""What every page has: the header with its places, the theme, keys, and the refresh of what it shows.
+
+The theme is in a cookie, so that pictures are made in its colours at once; without one it is that of the system.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
+
+from nicegui import context, ui
+from starlette.requests import Request
+
+from ropewalk.page.gate import ROLE, Role
+from ropewalk.page.style import Style
+
+PLACES = (("Now", "/", "n"), ("Runs", "/runs", "r"), ("Searches", "/searches", "s"), ("Doctor", "/doctor", "d"))
+"""Title, path and key of each place."""
+_BELOW = {"/": ("/now",), "/runs": ("/runs/", "/compare"), "/searches": ("/search/",), "/doctor": ("/doctor/",)}
+"""How the paths of the pages of each place begin, beside its own."""
+_THEME_COOKIE = "ropewalk_theme"
+_REFRESH_S = 1.0
+
+_HEAD = """
+<script>
+(function () {
+  if (document.cookie.indexOf("ropewalk_theme=") < 0) {
+    var dark = window.matchMedia && matchMedia("(prefers-color-scheme: dark)").matches;
+    document.cookie = "ropewalk_theme=" + (dark ? "dark" : "light") + "; Path=/; SameSite=Strict; Max-Age=31536000";
+    if (dark) location.reload();
+  }
+})();
+function ropewalkTheme() {
+  var dark = document.cookie.indexOf("ropewalk_theme=dark") >= 0;
+  document.cookie = "ropewalk_theme=" + (dark ? "light" : "dark") + "; Path=/; SameSite=Strict; Max-Age=31536000";
+  location.reload();
+}
+</script>
+<style>
+body { font-family: system-ui, sans-serif; font-size: 14px; }
+.mono { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: 12px; white-space: pre-wrap; }
+.muted { opacity: 0.7; }
+.panel { border-radius: 6px; border: 1px solid #88888840; }
+.nicegui-content { padding: 12px 16px; }
+a.place { color: inherit; text-decoration: none; opacity: 0.75; padding: 4px 8px; border-radius: 4px; }
+a.place[aria-current=page] { opacity: 1; background: #88888833; }
+a.place:focus-visible, button:focus-visible { outline: 2px solid #56B4E9; }
+</style>
+"""
+_KEYS_HELP = (
+    ("g n", "what runs now"),
+    ("g r", "runs"),
+    ("g s", "searches"),
+    ("g d", "doctor"),
+    ("/", "search or filter"),
+    ("t", "light or dark"),
+    ("?", "this help"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """The visit of one browser tab to one page.
+
+    Attributes:
+        style: the colours of its theme.
+        role: of the visitor, by the token that was shown.
+        client: id of the tab.
+    """
+
+    style: Style
+    role: Role
+    client: str
+
+    @property
+    def may_act(self) -> bool:
+        """Whether the visitor may stop, kill or change anything."""
+        return self.role == "owner"
+
+    def every(self, refresh: Callable[[], Awaitable[None] | None], seconds: float = _REFRESH_S) -> None:
+        """Call a function now and then, while the tab is open and shown."""
+        ui.timer(seconds, refresh)
+
+    def when_gone(self, call: Callable[[], object]) -> None:
+        """Call a function once, when the tab is closed."""
+        context.client.on_delete(lambda: call())  # pyright: ignore[reportUnknownMemberType]
+
+
+def visit_of(request: Request) -> Visit:
+    """Return whose visit a request begins."""
+    dark = request.cookies.get(_THEME_COOKIE) == "dark"
+    return Visit(Style(dark), request.scope.get(ROLE, "reader"), context.client.id)
+
+
+@contextlib.contextmanager
+def page_frame(request: Request, title: str) -> Generator[Visit]:
+    """Draw what every page has; its own content is drawn in the block.
+
+    Args:
+        request: of the page.
+        title: of the tab; text.
+    """
+    visit = visit_of(request)
+    ui.dark_mode(visit.style.dark)
+    ui.page_title(f"{title} · Ropewalk")
+    ui.add_head_html(_HEAD)
+    style = visit.style
+    ui.colors(primary=style.colors[0], positive=style.good, negative=style.bad, warning=style.warn)
+    here = request.url.path
+    with (
+        ui.header(elevated=False)
+        .classes("items-center q-py-xs")
+        .style(f"background:{style.background};color:{style.text};border-bottom:1px solid {style.line}")
+    ):
+        ui.label("Ropewalk").classes("text-bold text-subtitle1")
+        for name, path, _ in PLACES:
+            link = ui.link(name, path).classes("place")
+            if here == path or here.startswith(_BELOW[path]):
+                link.props('aria-current="page"')
+        ui.space()
+        if not visit.may_act:
+            ui.label("read only").classes("muted")
+        ui.button(icon="contrast", on_click=lambda: ui.run_javascript("ropewalkTheme()")).props(
+            'flat round dense aria-label="light or dark" title="light or dark (t)"'
+        ).style(f"color:{style.text}")
+        ui.button(icon="keyboard", on_click=lambda: _show_keys()).props(
+            'flat round dense aria-label="keys" title="keys (?)"'
+        ).style(f"color:{style.text}")
+    _listen_to_keys()
+    with ui.column().classes("w-full q-gutter-y-sm").style("max-width: 1800px"):
+        yield visit
+
+
+def panel(title: str, *, help: str = "") -> ui.card:
+    """A card with a title; use it with `with`."""
+    card = ui.card().classes("w-full panel q-pa-sm").props("flat")
+    with card:
+        with ui.row().classes("items-baseline w-full"):
+            ui.label(title).classes("text-subtitle2 text-bold")
+            if help:
+                ui.label(help).classes("text-caption muted")
+    return card
+
+
+def _show_keys() -> None:
+    with ui.dialog(value=True), ui.card():
+        ui.label("Keys").classes("text-bold")
+        with ui.grid(columns=2).classes("q-gutter-x-md"):
+            for key, what in _KEYS_HELP:
+                ui.label(key).classes("mono")
+                ui.label(what)
+
+
+def _listen_to_keys() -> None:
+    ui.add_body_html(
+        """<script>
+(function () {
+  var before = "";
+  document.addEventListener("keydown", function (e) {
+    var t = e.target;
+    if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
+    var places = {n: "/", r: "/runs", s: "/searches", d: "/doctor"};
+    if (before === "g" && places[e.key]) { location.href = places[e.key]; }
+    else if (e.key === "t") { ropewalkTheme(); }
+    else if (e.key === "?") { var b = document.querySelector('[aria-label="keys"]'); if (b) b.click(); }
+    else if (e.key === "/") {
+      var f = document.querySelector("input[type=search], .filter input");
+      if (f) { f.focus(); e.preventDefault(); }
+    }
+    before = e.key;
+  });
+})();
+</script>"""
+    )
+
+
+__all__ = ["PLACES", "Visit", "page_frame", "panel", "visit_of"]

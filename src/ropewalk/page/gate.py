@@ -1,0 +1,202 @@
+"""Who may see the page: decides for each request, before anything else sees it.
+
+    browser ── GET /?token=... ──▶ cookie, and a redirect to the same address without the token
+            ── everything else ──▶ Host is ours? Origin is ours? cookie holds a token? ──▶ the page, as owner or reader
+
+A page of another site could send requests of a person's browser here (cross-site requests, DNS rebinding): `Host` must
+be an address that was opened, and `Origin`, which browsers send with each WebSocket and POST, must be the same.
+Source: OWASP, Cross-Site Request Forgery Prevention Cheat Sheet, "Verifying origin with standard headers".
+"""
+
+from __future__ import annotations
+
+import hmac
+import urllib.parse
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Literal
+
+Role = Literal["owner", "reader"]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+ROLE = "ropewalk.role"
+"""The entry of a scope that holds the role of its sender."""
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"SAMEORIGIN"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The request may pass."""
+
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class Enters:
+    """The request brings a token: the browser gets it as a cookie, and is sent on without it."""
+
+    token: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The request may not pass."""
+
+    status: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may enter.
+
+    Args:
+        tokens: role by token.
+        names: what the `Host` header may name, such as "127.0.0.1", in lower case, without the port: a port may be
+            another one here than at the browser (`ssh -L`).
+        cookie: the name of the cookie; browsers do not tell ports apart, so it differs from page to page.
+        secure: whether it is served by TLS.
+    """
+
+    tokens: Mapping[str, Role] = field(repr=False)
+    names: frozenset[str]
+    cookie: str
+    secure: bool = False
+
+    def decide(
+        self, kind: str, method: str, path: str, query: str, headers: Iterable[tuple[bytes, bytes]]
+    ) -> Admitted | Enters | Denied:
+        """Decide about a request.
+
+        Args:
+            kind: "http" or "websocket".
+            method: of HTTP.
+            path: that is requested, decoded.
+            query: what follows the "?".
+            headers: names in lower case, and values.
+        """
+        found: dict[str, list[str]] = {}
+        for name, value in headers:
+            found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
+        return self._of_elsewhere(kind, method, path, found) or self._by_token(kind, method, path, query, found)
+
+    def _of_elsewhere(self, kind: str, method: str, path: str, found: Mapping[str, list[str]]) -> Denied | None:
+        hosts = [host.lower() for host in found.get("host", [])]
+        if len(hosts) != 1 or _without_port(hosts[0]) not in self.names:
+            named = ", ".join(hosts) or "by no name"
+            return Denied(421, f"this page is not called {named}; it is {' or '.join(sorted(self.names))}")
+        origins = [origin.lower() for origin in found.get("origin", [])]
+        ours = f"{'https' if self.secure else 'http'}://{hosts[0]}"
+        if any(origin != ours for origin in origins):
+            return Denied(403, "the request comes from another site")
+        if not origins and (kind == "websocket" or method not in _SAFE_METHODS):
+            return Denied(403, "the request does not say from which page it comes")
+        if path.startswith("/_") and found.get("sec-fetch-site", [""])[0] in ("cross-site", "same-site"):
+            return Denied(403, "the request comes from another site")
+        return None
+
+    def _by_token(
+        self, kind: str, method: str, path: str, query: str, found: Mapping[str, list[str]]
+    ) -> Admitted | Enters | Denied:
+        pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+        given = [value for name, value in pairs if name == "token"]
+        if given and kind == "http" and method in _SAFE_METHODS:
+            if self._role(given[0]) is None:
+                return Denied(403, "the token is not that of this page, perhaps of one that ran before")
+            rest = urllib.parse.urlencode([pair for pair in pairs if pair[0] != "token"])
+            # A location that begins with two slashes, or what browsers take for them, would be another host.
+            place = "/" + urllib.parse.quote(path.lstrip("/"))
+            return Enters(given[0], f"{place}{f'?{rest}' if rest else ''}")
+        role = self._role(_cookie(found.get("cookie", []), self.cookie))
+        if role is None:
+            return Denied(403, "this page needs the token of the address that was printed where it was started")
+        return Admitted(role)
+
+    def _role(self, token: str) -> Role | None:
+        found: Role | None = None
+        for known, role in self.tokens.items():  # all are compared, and none faster than the others
+            if hmac.compare_digest(known.encode(), token.encode("utf-8", "surrogateescape")):
+                found = role
+        return found
+
+
+class Gate:
+    """Passes requests on to an application, or refuses them; an ASGI application itself.
+
+    Args:
+        app: gets what may pass, with the sender's role in the scope.
+        access: decides.
+    """
+
+    def __init__(self, app: App, access: Access) -> None:
+        self.app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request or WebSocket."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        verdict = self._access.decide(
+            scope["type"],
+            scope.get("method", ""),
+            scope["path"],
+            scope.get("query_string", b"").decode("latin-1"),
+            scope["headers"],
+        )
+        match verdict:
+            case Admitted(role):
+                scope[ROLE] = role
+                await self.app(scope, receive, _with_headers(send))
+            case Enters(token, location):
+                flags = "HttpOnly; SameSite=Strict; Path=/" + ("; Secure" if self._access.secure else "")
+                cookie = f"{self._access.cookie}={token}; {flags}".encode("latin-1")
+                await _answer(send, 303, b"", [(b"set-cookie", cookie), (b"location", location.encode("latin-1"))])
+            case Denied(status, why):
+                if scope["type"] == "websocket":
+                    await receive()
+                    await send({"type": "websocket.close", "code": 1008, "reason": why[:100]})
+                else:
+                    await _answer(send, status, f"Refused: {why}.\n".encode(), [])
+
+
+def _without_port(host: str) -> str:
+    return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and host[-1:] != "]" else host
+
+
+def _cookie(headers: list[str], name: str) -> str:
+    for header in headers:
+        try:
+            jar = SimpleCookie(header)
+        except CookieError:
+            continue
+        if name in jar:
+            return jar[name].value
+    return ""
+
+
+async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+    plain = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"), *_HEADERS]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *plain]})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", []), *_HEADERS]
+        await send(message)
+
+    return sending

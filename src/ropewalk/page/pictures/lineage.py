@@ -1,0 +1,120 @@
+"""The picture of the panel "lineage": which member of a population copied which, over steps.
+
+Data: see `ropewalk.population.panels.lineage.PBTLineagePanel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ropewalk.page.picture import Picture
+from ropewalk.page.style import Option, Style
+
+_MOST_LABELS = 40
+
+
+def lineage(data: Mapping[str, Any], style: Style) -> Option:
+    """A lane for each member, an arrow for each copy, and the way of the best state through the lanes."""
+    members: Mapping[str, Mapping[str, Any]] = data["members"]
+    copies: Sequence[Mapping[str, Any]] = data["copies"]
+    if not any(facts["step"] for facts in members.values()) and not copies:
+        return {}
+    numbers = sorted(map(int, members))
+    left = {int(members[str(number)]["origin"]) for number in numbers}
+    exploits = [copy for copy in copies if copy["donor"] >= 0 and copy["reason"] == "exploit"]
+    lost = [copy for copy in copies if copy["reason"] != "exploit"]
+    end = max([facts["step"] for facts in members.values()] + [copy["step"] for copy in copies])
+    names = ["trained", "copied a better member", "way of the best state", "state lost"]
+    return {
+        **style.base(),
+        "title": {
+            **style.words(f"{len(left)} of {len(numbers)} members at the beginning have descendants now"),
+            "top": 26,
+        },
+        "legend": style.legend(data=names if lost else names[:-1]),
+        "grid": {"left": 64, "right": 24, "top": 52, "bottom": 48},
+        "xAxis": style.axis("steps", min=0, max=end, splitLine={"show": False}),
+        "yAxis": style.axis(
+            "member",
+            type="category",
+            data=[str(number) for number in numbers],
+            inverse=True,
+            nameGap=36,
+            axisLabel={"color": style.muted, "interval": 0 if len(numbers) <= _MOST_LABELS else "auto"},
+        ),
+        "dataZoom": [{"type": "inside"}],
+        "series": [
+            {
+                **_lines("trained", style.line if not style.dark else style.muted, 3, 0.9 if not style.dark else 0.45),
+                "data": [
+                    {
+                        "name": f"member {number}",
+                        "coords": [[0, str(number)], [members[str(number)]["step"], str(number)]],
+                    }
+                    for number in numbers
+                    if members[str(number)]["step"]
+                ],
+                "z": 1,
+            },
+            {
+                **_lines("copied a better member", style.colors[1], 1, 0.85),
+                "symbol": ["circle", "arrow"],
+                "symbolSize": [4, 7],
+                "data": [
+                    {
+                        "name": f"member {copy['member']} copies {copy['donor']}",
+                        "coords": [
+                            [copy["donor_step"], str(copy["donor"])],
+                            [copy["donor_step"], str(copy["member"])],
+                        ],
+                    }
+                    for copy in exploits
+                ],
+                "z": 3,
+            },
+            {
+                **_lines("way of the best state", style.colors[0], 3, 1.0),
+                "data": [
+                    {"name": f"member {member}", "coords": [[first, str(member)], [last, str(member)]]}
+                    for member, first, last in data["best"]["path"]
+                ],
+                "z": 2,
+            },
+            *([_lost(lost, style)] if lost else []),
+        ],
+    }
+
+
+def _lines(name: str, color: str, width: float, opacity: float) -> Option:
+    return {
+        "name": name,
+        "type": "lines",
+        "coordinateSystem": "cartesian2d",
+        "symbol": "none",
+        "itemStyle": {"color": color},
+        "lineStyle": {"color": color, "width": width, "opacity": opacity},
+    }
+
+
+def _lost(copies: Sequence[Mapping[str, Any]], style: Style) -> Option:
+    return {
+        "name": "state lost",
+        "type": "scatter",
+        "symbol": "diamond",
+        "symbolSize": 9,
+        "itemStyle": {"color": style.bad},
+        "data": [[copy["step"], str(copy["member"])] for copy in copies],
+        "z": 4,
+    }
+
+
+PICTURE = Picture(
+    "lineage",
+    "Lineage",
+    lineage,
+    height=380,
+    help="An arrow leads from the member that was copied to the one that goes on with its state. Few ancestors early "
+    "mean that copying is too greedy.",
+    wide=True,
+)

@@ -1,0 +1,86 @@
+"""The picture of configurations: parallel coordinates, in which parts of axes can be brushed.
+
+Data: `{"metric": name, "names": [hyperparameter, ...], "rows": [[value, ..., metric], ...]}`; each row has a value
+for each name, and the metric last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ropewalk.escaping import escaped
+from ropewalk.page.style import Option, Style
+from ropewalk.search.value_scales import is_logarithmic
+
+_MOST_CATEGORIES = 40
+
+
+def parallel(data: Mapping[str, Any], style: Style) -> Option:
+    """One line for each trial, coloured by its metric; the last axis is the metric."""
+    rows = [row for row in data.get("rows", ()) if row[-1] is not None and math.isfinite(row[-1])]
+    if not rows:
+        return {}
+    names = [*data["names"], data["metric"]]
+    columns = list(zip(*rows, strict=True))
+    axes = [_axis(at, name, column, style, may_be_log=at < len(names) - 1)
+            for at, (name, column) in enumerate(zip(names, columns, strict=True))]  # fmt: skip
+    values = columns[-1]
+    return {
+        **style.base(),
+        "grid": {},
+        "parallel": {"left": 48, "right": 96, "top": 48, "bottom": 24,
+                     "parallelAxisDefault": {"areaSelectStyle": {"width": 18, "opacity": 0.25}}},
+        "parallelAxis": axes,
+        "visualMap": {"type": "continuous", "dimension": len(names) - 1, "min": min(values),
+                      "max": max(values) if max(values) > min(values) else min(values) + 1e-9,
+                      "inRange": {"color": _RAMP}, "right": 0, "top": "middle", "precision": 3,
+                      "textStyle": {"color": style.muted}, "calculable": False, "itemHeight": 120},
+        "series": [{"type": "parallel", "name": "trials", "inactiveOpacity": 0.04, "activeOpacity": 0.9,
+                    "lineStyle": {"width": 1.4, "opacity": 0.65},
+                    "data": [[_cell(axis, value) for axis, value in zip(axes, row, strict=True)] for row in rows]}],
+    }  # fmt: skip
+
+
+_RAMP = ["#0072B2", "#56B4E9", "#F0E442", "#E69F00", "#D55E00"]
+"""From the least to the greatest value."""
+
+
+def _axis(at: int, name: str, column: Sequence[Any], style: Style, *, may_be_log: bool) -> Option:
+    words: Option = {
+        "dim": at,
+        "name": _short(name),
+        "nameTextStyle": {"color": style.text, "fontWeight": "bold"},
+        "axisLine": {"lineStyle": {"color": style.muted}},
+        "axisTick": {"lineStyle": {"color": style.muted}},
+        "axisLabel": {"color": style.muted},
+    }
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in column):
+        numbers = [float(value) for value in column if math.isfinite(value)]
+        if may_be_log and is_logarithmic(numbers):
+            ends = {"min": _rounded(min(numbers), math.floor), "max": _rounded(max(numbers), math.ceil)}
+            return {**words, "type": "log", **ends, "axisLabel": {"color": style.muted, "hideOverlap": True}}
+        return {**words, "type": "value", "scale": True}
+    kinds = sorted({_short(str(value)) for value in column})[:_MOST_CATEGORIES]
+    return {**words, "type": "category", "data": kinds}
+
+
+def _rounded(value: float, towards: Callable[[float], int]) -> float:
+    """Return a positive number with two digits, rounded down or up."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return float(f"{towards(value / unit) * unit:.3g}")
+
+
+def _cell(axis: Option, value: Any) -> float | str | None:
+    if axis["type"] == "category":
+        return _short(str(value))
+    return float(f"{value:.6g}") if math.isfinite(value) else None
+
+
+def _short(text: str) -> str:
+    shown = escaped(text)
+    return shown if len(shown) <= 24 else f"{shown[:23]}…"
+
+
+__all__ = ["parallel"]

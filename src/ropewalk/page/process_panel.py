@@ -1,0 +1,143 @@
+"""The processes of a thing: a map of tiles by host, and a table that filters and sorts; a click opens one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from nicegui import ui
+
+from ropewalk.page.browser import call_browser
+from ropewalk.page.frame import panel
+from ropewalk.page.process_rows import Row, changes, process_rows
+from ropewalk.page.watcher import Seen
+from ropewalk.quantities import counted
+
+_ROW_PX = 27
+_MOST_ROWS = 14
+"""Rows that are seen at once; more are scrolled."""
+_DONE = {"program": "calls", "pool": "tasks", "trainer": "steps", "population": "generations", "search": "reports"}
+"""What is counted by processes, by kind of thing."""
+
+
+class ProcessPanel:
+    """The panel. Make it where it stands; `show` sends the browser what has changed.
+
+    Args:
+        seen: what is known of the thing when the page is opened.
+    """
+
+    def __init__(self, seen: Seen) -> None:
+        self._rows: dict[str, Row] = {}
+        self._map: ui.element | None = None
+        with panel("Processes") as self._card:
+            with ui.row().classes("items-center w-full"):
+                self._counts = ui.label().classes("rw-small")
+                ui.space()
+                ui.input(placeholder="filter", on_change=lambda e: self._filter(str(e.value or ""))).props(
+                    'dense outlined clearable type=search aria-label="filter processes"'
+                ).classes("filter").style("width:180px")
+                ui.button(icon="table_view", on_click=self._save).props(
+                    'flat round dense size="sm" title="save as CSV" aria-label="save as CSV"'
+                )
+            if len(seen.view.processes) > 1:
+                self._map = ui.element("div").classes("rw-map")
+                with ui.element("div").classes("rw-keys"):
+                    _key()
+            height = _ROW_PX * (2 + min(_MOST_ROWS, max(1, len(seen.view.processes))))
+            self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
+            self._grid.style(f"height:{height}px").classes("rw-grid w-full")
+
+    def show(self, seen: Seen) -> None:
+        """Show what is known."""
+        rows = process_rows(seen)
+        found, gone = changes(self._rows, rows)
+        if found or gone:
+            change = {"all": not self._rows, "rows": found, "gone": gone}
+            call_browser("processes", self._grid.id, self._map.id if self._map else None, change)
+        self._rows = rows
+        self._counts.set_text(_counts(rows))
+
+    def _filter(self, text: str) -> None:
+        call_browser("filter", self._grid.id, text)
+
+    def _save(self) -> None:
+        call_browser("save", self._grid.id, "processes.csv")
+
+
+def _counts(rows: dict[str, Row]) -> str:
+    hosts = {row["host"] for row in rows.values()}
+    states = Counter(row["state"] for row in rows.values())
+    words = [f"{counted(len(rows), 'process', 'es')} on {counted(len(hosts), 'host')}" if rows else "no processes"]
+    words += [f"{number} {state}" for state, number in states.most_common(6)]
+    slow = sum(row["straggler"] for row in rows.values())
+    silent = sum(row["silent_s"] >= 5 for row in rows.values())
+    words += [f"{slow} slow"] if slow else []
+    words += [f"{silent} silent"] if silent else []
+    return " · ".join(words)
+
+
+def _key() -> None:
+    for look, style, words in (
+        ("rw-good", "--busy:0", "up"),
+        ("rw-good", "--busy:1", "busy"),
+        ("rw-warn", "", "starting"),
+        ("rw-bad", "", "failed"),
+        ("rw-good rw-slow", "--busy:0.5", "slow"),
+        ("rw-good rw-silent", "--busy:0.5", "silent"),
+    ):
+        with ui.element("span").classes("rw-key"):
+            ui.element("span").classes(f"rw-tile {look}").style(style)
+            ui.label(words)
+
+
+def _options(seen: Seen) -> dict[str, Any]:
+    groups = {process.group for process in seen.view.processes}
+    done = _DONE.get(seen.view.kind, "done")
+    columns = [
+        {"headerName": "name", "field": "name", "width": 112, "pinned": "left", "cellClass": "text-bold"},
+        {"headerName": "host", "field": "host", "width": 96},
+        {"headerName": "group", "field": "group", "width": 110, "hide": len(groups) < 2},
+        {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
+        {"headerName": "doing", "field": "doing", "minWidth": 100, "flex": 1},
+        _number("for", "doing_s", 66, formatter="duration"),
+        _number("CPU", "cpu", 84, renderer="cpu"),
+        _number("memory", "memory", 92, renderer="memory"),
+        _number("restarts", "restarts", 74, renderer="restarts"),
+        {"headerName": "last end", "field": "cause", "minWidth": 130, "flex": 2,
+         ":cellRenderer": "ropewalk.cells.cause"},
+        _number("silent", "silent_s", 64, renderer="silent"),
+        _number("waiting", "waiting", 74, formatter="count", hide=seen.view.kind != "program"),
+        _number(done, "done", 80, formatter="count"),
+        _number(f"{done}/s", "rate", 76, formatter="rate"),
+        _number("pid", "pid", 76, hide=len(groups) > 1),
+    ]  # fmt: skip
+    return {
+        "columnDefs": columns,
+        "rowData": [],
+        "defaultColDef": {"sortable": True, "resizable": True, "suppressHeaderMenuButton": True},
+        "rowHeight": _ROW_PX,
+        "headerHeight": 30,
+        "context": {"most": 1},
+        "animateRows": False,
+        "suppressCellFocus": False,
+        "suppressFieldDotNotation": True,
+        ":getRowId": "params => params.data.name",
+        ":onRowClicked": "params => ropewalk.open(params.data.name)",
+        ":onCellKeyDown": "ropewalk.onKey",
+        "overlayNoRowsTemplate": "no processes yet",
+    }
+
+
+def _number(
+    title: str, field: str, width: int, *, formatter: str = "", renderer: str = "", hide: bool = False
+) -> dict[str, Any]:
+    column: dict[str, Any] = {"headerName": title, "field": field, "width": width, "type": "rightAligned", "hide": hide}
+    if formatter:
+        column[":valueFormatter"] = f"ropewalk.cells.{formatter}"
+    if renderer:
+        column[":cellRenderer"] = f"ropewalk.cells.{renderer}"
+    return column
+
+
+__all__ = ["ProcessPanel"]

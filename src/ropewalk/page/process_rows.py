@@ -1,0 +1,100 @@
+"""Rows of processes, as the table and the map in the browser have them, and what has changed in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ropewalk.control.view import ProcessView
+from ropewalk.escaping import escaped
+from ropewalk.page.style import state_group
+from ropewalk.page.watcher import Seen, ViewSample
+
+Row = dict[str, Any]
+_OVER_S = 5.0
+_LONGEST = 300
+"""Characters of a text in a row; the dialog of a process has the whole text."""
+
+
+def process_rows(seen: Seen) -> dict[str, Row]:
+    """Return a row for each process, by its name; the numbers are rounded, so that noise is no change.
+
+    Args:
+        seen: what is known of the thing.
+    """
+    before, now = _two(seen)
+    return {process.name: _row(process, before, now) for process in seen.view.processes}
+
+
+def changes(old: Mapping[str, Row], new: Mapping[str, Row]) -> tuple[list[Row], list[str]]:
+    """Return what turns old rows into new ones.
+
+    Returns:
+        New rows, and of old ones their name with the entries that have changed; and the names of rows that are gone.
+    """
+    found: list[Row] = []
+    for name, row in new.items():
+        before = old.get(name)
+        if before is None:
+            found.append(row)
+        elif row != before:
+            found.append({"name": row["name"], **{key: value for key, value in row.items() if before[key] != value}})
+    return found, [old[name]["name"] for name in old if name not in new]
+
+
+def _two(seen: Seen) -> tuple[ViewSample | None, ViewSample | None]:
+    """Return the last sample, and one that is some seconds older."""
+    now: ViewSample | None = None
+    before: ViewSample | None = None
+    for sample in reversed(seen.samples):
+        if now is None:
+            now = sample
+        elif sample.at < now.at - _OVER_S and before is not None:
+            break
+        elif sample.at < now.at:
+            before = sample
+    return before, now
+
+
+def _row(process: ProcessView, before: ViewSample | None, now: ViewSample | None) -> Row:
+    cores = rate = None
+    if before and now and process.name in before.processes and process.name in now.processes:
+        elapsed = now.at - before.at
+        was, is_now = before.processes[process.name], now.processes[process.name]
+        cores = round(max(0.0, is_now[1] - was[1]) / elapsed, 2)
+        rate = _three_digits(max(0, is_now[0] - was[0]) / elapsed)
+    return {
+        "name": escaped(process.name),
+        "group": escaped(process.group),
+        "host": escaped(process.host) or "this host",
+        "pid": process.pid,
+        "state": escaped(process.state),
+        "look": state_group(process.state),
+        "doing": _short(process.doing),
+        "doing_s": _rounded(process.doing_s) if process.doing else None,
+        "cpu": cores,
+        "memory": round(process.memory_bytes / 2**20),
+        "silent_s": round(process.silent_s),
+        "straggler": process.straggler,
+        "restarts": process.restarts,
+        "done": process.done,
+        "rate": rate,
+        "waiting": process.waiting,
+        "cause": _short(process.last_cause),
+    }
+
+
+def _rounded(seconds: float) -> float:
+    return round(seconds, 1) if seconds < 10 else round(seconds)
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+def _short(text: str) -> str:
+    shown = escaped(text)
+    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 1]}…"
+
+
+__all__ = ["Row", "changes", "process_rows"]

@@ -1,0 +1,1 @@
+"""The pages of the store, and what they show: `pages` serves them."""

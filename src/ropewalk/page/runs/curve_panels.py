@@ -1,0 +1,276 @@
+"""`CurvePanels`: the curves of one or more runs, a chart for each metric, with their controls.
+
+controls ─▶ CurveView ─┐
+zoom of a chart ───────┴─▶ thread: read, smooth, cut, decimate ─▶ option ─▶ chart
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from nicegui import ui
+
+from ropewalk.escaping import escaped
+from ropewalk.page.chart import Chart
+from ropewalk.page.frame import Visit
+from ropewalk.page.pictures.curves import curves
+from ropewalk.page.runs.curve_data import CurveReader, CurveRun, CurveView, SeriesName
+from ropewalk.page.runs.layout import tiles
+from ropewalk.page.runs.store_reader import StoreReader, StoreUnreadable
+from ropewalk.tracking.store.rows import SeriesRow
+
+if TYPE_CHECKING:  # stores need an extra
+    from ropewalk.tracking.store.store import RunStore
+
+_HEIGHT, _LARGE_HEIGHT = 230, 560
+_POINTS, _LARGE_POINTS = 1000, 3000
+"""Points of each run in a chart: about two for each pixel."""
+_MOST_CHARTS = 60
+_SECTIONS_FROM = 12
+"""More metrics than these are shown in a section for each group."""
+_SYSTEM = "system"
+
+# A drag zooms into a part of the x axis, and a double click shows the whole again.
+_PREPARE = """() => {
+  const c = getElement(%d)?.chart;
+  const n = c?.getOption()?.series?.length;
+  if (!c || !n || c.ropewalkSeries === n) return;
+  const isFirst = c.ropewalkSeries === undefined;
+  c.ropewalkSeries = n;
+  c.dispatchAction({type: "takeGlobalCursor", key: "dataZoomSelect", dataZoomSelectActive: true});
+  if (isFirst) c.getZr().on("dblclick", () => c.dispatchAction({type: "dataZoom", start: 0, end: 100}));
+}"""
+_ZOOMED = """() => {
+  const c = getElement(%d)?.chart;
+  const axis = c?.getModel()?.getComponent("xAxis", 0)?.axis;
+  const zoom = c?.getOption()?.dataZoom?.[0];
+  if (!axis || !zoom) return;
+  const [first, last] = axis.scale.getExtent();
+  emit(zoom.start < 0.001 && zoom.end > 99.999 ? null : [first, last]);
+}"""
+
+
+@dataclass(eq=False)
+class _MetricChart:
+    """The chart of one metric."""
+
+    key: SeriesName
+    card: ui.card
+    chart: Chart
+    note: ui.label
+    max_points: int = _POINTS
+    window: tuple[float, float] | None = None
+    drawn: object = None
+    """What it was drawn from; it is drawn again if that has changed."""
+    runs: list[tuple[CurveRun, SeriesRow]] = field(default_factory=list[tuple[CurveRun, SeriesRow]])
+
+
+class CurvePanels:
+    """The curves of runs. Make it where they stand, and call `refresh` now and then.
+
+    Args:
+        reader: reads the store.
+        points: reads points, and keeps them.
+        visit: for its colours.
+        runs: the runs.
+        shows: which groups of metrics are shown.
+        changed: called with the settings for the address of the page.
+        view: how curves are shown at first.
+    """
+
+    def __init__(
+        self,
+        reader: StoreReader,
+        points: CurveReader,
+        visit: Visit,
+        runs: Sequence[CurveRun],
+        *,
+        shows: Callable[[str], bool] = lambda group: group != _SYSTEM,
+        changed: Callable[[CurveView], None] = lambda view: None,
+        view: CurveView | None = None,
+    ) -> None:
+        self._reader, self._points, self._visit = reader, points, visit
+        self.runs = list(runs)
+        self.hidden: set[str] = set()
+        self._shows, self._changed = shows, changed
+        self._view = view or CurveView()
+        self._charts: dict[SeriesName, _MetricChart] = {}
+        self._sections: dict[str, ui.element] = {}
+        self._is_sectioned = self._has_groups = False
+        self._controls()
+        self._nothing = ui.label("No metric was logged yet.").classes("muted")
+        self._area = ui.column().classes("w-full q-gutter-y-sm")
+
+    # --- controls -----------------------------------------------------------------------------------------------------
+
+    def _controls(self) -> None:
+        with ui.row().classes("items-center w-full q-gutter-x-md"):
+            self._filter = ui.input(placeholder="find metrics", on_change=self._filter_charts)
+            self._filter.props('dense outlined clearable type=search aria-label="find metrics"').style("width: 170px")
+            with ui.row().classes("items-center no-wrap q-gutter-x-sm"):
+                ui.label("smoothing").classes("muted")
+                slider = ui.slider(min=0, max=0.99, step=0.01, value=self._view.smoothing)
+                slider.props('dense aria-label="smoothing"').style("width: 140px")
+                value = ui.label(f"{self._view.smoothing:.2f}").classes("mono")
+                slider.on_value_change(lambda e: value.set_text(f"{e.value:.2f}"))
+                slider.on("change", lambda: self._change(smoothing=slider.value or 0.0))
+            axis = ui.toggle({"step": "step", "time": "time"}, value=self._view.x)
+            axis.props("dense no-caps unelevated size=12px").on_value_change(lambda e: self._change(x=e.value))
+            ui.checkbox("log x", value=self._view.log_x).props("dense").on_value_change(
+                lambda e: self._change(log_x=e.value)
+            )
+            ui.checkbox("log y", value=self._view.log_y).props("dense").on_value_change(
+                lambda e: self._change(log_y=e.value)
+            )
+            ui.label("drag to zoom, double click to see all").classes("text-caption muted")
+
+    async def _change(self, **change: Any) -> None:
+        before = self._view
+        self._view = replace(before, **change)
+        if (before.x, before.log_x) != (self._view.x, self._view.log_x):
+            for one in self._charts.values():
+                one.window = None
+        self._changed(self._view)
+        await self.refresh()
+
+    def _filter_charts(self) -> None:
+        text = str(self._filter.value or "").lower()
+        for (group, name), one in self._charts.items():
+            one.card.set_visibility(text in f"{group}/{name}".lower())
+
+    # --- charts -------------------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read the series of the runs, and draw the charts that have changed."""
+        runs = [run for run in self.runs if run.id not in self.hidden]
+        try:
+            found = await self._reader.read(lambda store: [(run, store.series(run.id)) for run in runs])
+        except StoreUnreadable:
+            return  # the charts stay, and the next refresh tries again
+        by_key: dict[SeriesName, list[tuple[CurveRun, SeriesRow]]] = {}
+        for run, series in found:
+            for one in series:
+                if self._shows(one.group):
+                    by_key.setdefault((one.group, one.name), []).append((run, one))
+        if not self._charts:
+            self._is_sectioned = len(by_key) > _SECTIONS_FROM
+            self._has_groups = len({group for group, _ in by_key}) > 1
+        for key in sorted(by_key, key=lambda key: (key[0] == _SYSTEM, key[0] != "", key)):
+            if key not in self._charts and len(self._charts) < _MOST_CHARTS:
+                self._charts[key] = self._make(key)
+        num_left = len(by_key.keys() - self._charts.keys())
+        self._nothing.set_visibility(not by_key or num_left > 0)
+        if num_left:
+            self._nothing.set_text(f"{num_left} more metrics are not drawn; `ropewalk runs export` has all.")
+        for key, one in self._charts.items():
+            one.runs = by_key.get(key, [])
+            await self._draw(one)
+
+    def _make(self, key: SeriesName) -> _MetricChart:
+        group = key[0] if self._is_sectioned else ""
+        if group not in self._sections:
+            with self._area:
+                if group or self._sections:
+                    ui.label(escaped(group) or "metrics").classes("text-subtitle2 text-bold q-mt-sm")
+                self._sections[group] = tiles(400, fill=True)
+        with self._sections[group]:
+            return self._card(key, _HEIGHT, _POINTS)
+
+    def _card(self, key: SeriesName, height: int, max_points: int) -> _MetricChart:
+        card = ui.card().classes("panel q-pa-sm curve-card").props("flat").style("min-width: 0; gap: 0")
+        with card:
+            with ui.row().classes("items-baseline no-wrap w-full q-gutter-x-sm").style("padding-right: 76px"):
+                words = key[1] if self._is_sectioned or not (key[0] and self._has_groups) else f"{key[0]}/{key[1]}"
+                ui.label(escaped(words)).classes("text-bold ellipsis").props["title"] = escaped(words)
+                note = ui.label("").classes("text-caption muted ellipsis")
+            if height == _HEIGHT:
+                ui.button(icon="open_in_full", on_click=lambda: self._enlarge(key)).props(
+                    'flat round dense size="xs" title="larger" aria-label="larger"'
+                ).classes("muted curve-larger")
+            chart = Chart(escaped(key[1]), height)
+        one = _MetricChart(key, card, chart, note, max_points)
+        chart.element.on("chart:finished", js_handler=_PREPARE % chart.element.id)
+        chart.element.on(
+            "chart:datazoom", lambda e: self._zoom(one, e.args), js_handler=_ZOOMED % chart.element.id,
+            throttle=0.15, leading_events=False,
+        )  # fmt: skip
+        return one
+
+    async def _zoom(self, one: _MetricChart, given: Any) -> None:
+        found = cast("list[Any]", given) if isinstance(given, list) else []
+        values = [float(value) for value in found if isinstance(value, int | float)]
+        one.window = (values[0], values[1]) if len(values) == 2 else None
+        await self._draw(one)
+
+    async def _enlarge(self, key: SeriesName) -> None:
+        with ui.dialog(value=True).props("maximized") as dialog, ui.card().classes("w-full"):
+            with ui.row().classes("w-full justify-end"):
+                ui.button(icon="close", on_click=dialog.close).props('flat round dense aria-label="close"')
+            one = self._card(key, _LARGE_HEIGHT, _LARGE_POINTS)
+            one.card.classes("w-full")
+        one.runs = self._charts[key].runs
+        one.window = self._charts[key].window
+        await self._draw(one)
+
+    async def _draw(self, one: _MetricChart) -> None:
+        counts = tuple((run.id, series.count) for run, series in one.runs)
+        wanted = (counts, self._view, one.window)
+        if wanted == one.drawn:
+            return
+        one.drawn = wanted
+        if not one.runs:
+            one.chart.show({})
+            return
+        runs, view, window = one.runs, self._view, one.window
+
+        def draw(store: RunStore) -> dict[str, Any]:
+            data = self._points.chart(store, runs, view, window, one.max_points)
+            return curves({**data, "legend": one.max_points == _LARGE_POINTS}, self._visit.style)
+
+        try:
+            option = await self._reader.read(draw)
+        except StoreUnreadable:
+            one.drawn = None
+            return
+        one.chart.show(option)
+        one.note.set_text(_note(one.runs))
+
+
+def _note(runs: Sequence[tuple[CurveRun, SeriesRow]]) -> str:
+    if len(runs) != 1:
+        return ""
+    series = runs[0][1]
+    nans = f", {series.num_nan:,} NaN" if series.num_nan else ""
+    return f"{series.last:.5g}  ({series.count:,} points{nans})"
+
+
+def view_of(given: Any) -> CurveView:
+    """Return how curves are shown, from the parameters of a URL."""
+    try:
+        smoothing = min(0.99, max(0.0, float(given.get("smoothing", "0"))))
+    except ValueError:
+        smoothing = 0.0
+    x = "time" if given.get("x") == "time" else "step"
+    return CurveView(smoothing, x, given.get("log_x") == "1", given.get("log_y") == "1")
+
+
+def remember(view: CurveView) -> None:
+    """Put how curves are shown into the address of the page."""
+    entries = {"smoothing": f"{view.smoothing:g}" if view.smoothing else "", "x": "time" if view.x == "time" else "",
+               "log_x": "1" if view.log_x else "", "log_y": "1" if view.log_y else ""}  # fmt: skip
+    remember_entries(entries)
+
+
+def remember_entries(entries: dict[str, str]) -> None:
+    """Put entries into the query of the address of the page; empty ones are taken out."""
+    ui.run_javascript(
+        f"const u = new URL(location.href); const given = {json.dumps(entries)};"
+        "for (const k in given) given[k] ? u.searchParams.set(k, given[k]) : u.searchParams.delete(k);"
+        'history.replaceState(history.state, "", u);'
+    )
+
+
+__all__ = ["CurvePanels", "remember", "remember_entries", "view_of"]

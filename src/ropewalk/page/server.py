@@ -1,0 +1,164 @@
+"""Serves the page, in a process of its own: asks what runs by the control channel, and reads runs from the store.
+
+ropewalk page ─▶ serve ─▶ uvicorn ─▶ Gate ─▶ NiceGUI ─▶ pages
+                                               Watcher ─▶ launchers        Store
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ropewalk import settings, tracking
+from ropewalk.control.left_folders import claimed_folder
+from ropewalk.page.actions import Actor
+from ropewalk.page.gate import Access, Gate, Role
+from ropewalk.page.watcher import Source, Watcher
+
+if TYPE_CHECKING:
+    import uvicorn
+
+LOOPBACK = "127.0.0.1"
+USUAL_PORT = 8470
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOptions:
+    """How the page is served.
+
+    Attributes:
+        host: address to listen on.
+        port: 0 for any that is free; None for the usual one, or any if that is taken.
+        owner: token of those who may act.
+        reader: token of those who may only look.
+        certificate: file with a certificate chain, PEM; "": none for 127.0.0.1, elsewhere one that is made.
+        key: file with its private key, PEM.
+        fingerprint: SHA-256 of a certificate that was made; "".
+        names: names by which browsers may call the host, beside the address.
+        store: of runs; "" for that of the settings.
+    """
+
+    host: str = LOOPBACK
+    port: int | None = 0
+    owner: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    reader: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    certificate: str = ""
+    key: str = ""
+    fingerprint: str = ""
+    names: tuple[str, ...] = ()
+    store: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PageAddress:
+    """Where the page is.
+
+    Attributes:
+        url: for owners, who may act.
+        reader_url: for readers.
+        fingerprint: SHA-256 of a certificate that was made; "".
+    """
+
+    url: str = field(repr=False)
+    reader_url: str = field(repr=False)
+    fingerprint: str = ""
+
+
+def serve(
+    options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None = None
+) -> None:
+    """Serve the page until SIGINT or SIGTERM.
+
+    Args:
+        options: how.
+        source: what runs.
+        opened: called once, when the page answers.
+        actor: acts on what runs; without one, the page only shows it.
+
+    Raises:
+        OSError: the address cannot be listened on.
+    """
+    # NiceGUI reads and writes files in a folder, by default one of the current folder, where anybody may have put them.
+    with claimed_folder(settings.current().run_folder) as folder:
+        os.environ["NICEGUI_STORAGE_PATH"] = str(folder)
+        if options.host != LOOPBACK and not options.certificate:
+            options = _certified(options, folder)
+        _serve(options, source, opened, actor)
+
+
+def _certified(options: PageOptions, folder: Path) -> PageOptions:
+    """Make a certificate for the address; it cannot be verified, but compared by its fingerprint."""
+    from ropewalk.transport.authority import RunAuthority
+
+    names = [options.host, *options.names]
+    issued = RunAuthority.create("page").issue("ropewalk page", names=names)
+    chain, key = folder / "chain.pem", folder / "key.pem"
+    chain.write_text(issued.cert_pem + issued.ca_pem)
+    key.write_text(issued.key_pem)
+    return replace(options, certificate=str(chain), key=str(key), fingerprint=issued.fingerprint)
+
+
+def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress], None], actor: Actor | None) -> None:
+    import uvicorn
+    from fastapi import FastAPI
+    from nicegui import ui
+
+    from ropewalk.page.now import add_now_page
+    from ropewalk.page.runs.pages import add_runs_pages
+    from ropewalk.page.thing import add_thing_page
+
+    watcher = Watcher(source)
+    add_now_page(watcher)
+    add_thing_page(watcher, actor)
+    reader = add_runs_pages(lambda: tracking.open_store(options.store or None, create=False))
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    ui.run_with(  # pyright: ignore[reportUnknownMemberType]
+        app, title="Ropewalk", show_welcome_message=False, reconnect_timeout=30.0, language="en-US"
+    )
+    secure = bool(options.certificate)
+    port = USUAL_PORT if options.port is None else options.port
+    config = uvicorn.Config(
+        app, options.host, port, log_level="warning", lifespan="on", ws_max_size=1 << 20,
+        ssl_certfile=options.certificate or None, ssl_keyfile=options.key or None, server_header=False,
+        timeout_graceful_shutdown=2,
+    )  # fmt: skip
+    listener = _bound(config, or_any=options.port is None)
+    port = listener.getsockname()[1]
+    names = frozenset(name.lower() for name in (options.host, "localhost", LOOPBACK, "[::1]", *options.names))
+    tokens: dict[str, Role] = {options.owner: "owner", options.reader: "reader"}
+    access = Access(tokens, names, f"ropewalk_{port}", secure)
+    config.app = Gate(app, access)
+    base = f"{'https' if secure else 'http'}://{options.host}:{port}/?token="
+
+    class PageServer(uvicorn.Server):
+        async def startup(self, sockets: list[Any] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                opened(PageAddress(f"{base}{options.owner}", f"{base}{options.reader}", options.fingerprint))
+
+    watcher.start()
+    try:
+        PageServer(config).run(sockets=[listener])
+    finally:
+        watcher.close()
+        reader.close()
+
+
+def _bound(config: uvicorn.Config, *, or_any: bool) -> Any:
+    """Return a bound socket; if its port is taken, at any port, or an error."""
+    for port in [config.port, *([0] if or_any else [])]:
+        config.port = port
+        logging.disable(logging.ERROR)  # uvicorn logs the reason, and ends the process
+        try:
+            return config.bind_socket()
+        except SystemExit:
+            pass
+        finally:
+            logging.disable(logging.NOTSET)
+    raise OSError(errno.EADDRINUSE, "the port is taken, or the address is not one of this host")

@@ -1,0 +1,172 @@
+"""The page of one thing that runs: its header, its processes, its pictures and its events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments
+from starlette.requests import Request
+
+from ropewalk.escaping import escaped
+from ropewalk.page.actions import ActionOutcome, Actions, Actor
+from ropewalk.page.browser import add_now_head, call_browser
+from ropewalk.page.call_rates import CallRates
+from ropewalk.page.chart import Chart
+from ropewalk.page.event_panel import EventPanel
+from ropewalk.page.frame import Visit, page_frame, panel
+from ropewalk.page.picture import Picture
+from ropewalk.page.pictures import pictures_of
+from ropewalk.page.pictures.graph import graph_height
+from ropewalk.page.process_dialog import ProcessDialog
+from ropewalk.page.process_panel import ProcessPanel
+from ropewalk.page.stream_panel import StreamPanel
+from ropewalk.page.thing_header import ThingHeader
+from ropewalk.page.watcher import Seen, Watcher
+
+_LOOKS_BEFORE_GONE = 3
+"""Looks without a thing after which the page says that it is not there."""
+
+
+def add_thing_page(watcher: Watcher, actor: Actor | None) -> None:
+    """Serve `/now/ID`.
+
+    Args:
+        watcher: knows what runs.
+        actor: acts on it; None: nothing can be done here.
+    """
+    actions = Actions(actor) if actor else None
+
+    @ui.page("/now/{id}")
+    def thing(request: Request, id: str) -> None:
+        seen = watcher.seen(id)
+        with page_frame(request, escaped(seen.view.name) if seen else id) as visit:
+            add_now_head(visit.style)
+            visit.when_gone(lambda: watcher.unwant(visit.client))
+            page = _ThingPage(watcher, actions, visit, id)
+            page.show()
+            visit.every(page.refresh)
+
+
+class _ThingPage:
+    """The page in one tab: waits until the thing is seen, and then shows it."""
+
+    def __init__(self, watcher: Watcher, actions: Actions | None, visit: Visit, id: str) -> None:
+        self._watcher = watcher
+        self._visit = visit
+        self._id = id
+        self._actions = actions
+        self._offers: tuple[str, ...] | None = None
+        self._parts: _ThingParts | None = None
+        self._first_look = watcher.num_looks
+        self._waiting = ui.label("Looking for it…").classes("muted")
+        self._content = ui.column().classes("w-full q-gutter-y-sm")
+        visit.when_gone(self._close)
+
+    async def refresh(self) -> None:
+        """Show what is known now, and what was written since to the log that is open."""
+        self.show()
+        if self._parts:
+            await self._parts.dialog.follow()
+
+    def show(self) -> None:
+        """Show what is known now."""
+        seen = self._watcher.seen(self._id)
+        if seen is None:
+            self._watcher.want(self._visit.client)
+            if self._watcher.num_looks - self._first_look >= _LOOKS_BEFORE_GONE and self._parts is None:
+                self._waiting.set_text("This does not run any more, or never did. Its run may be among the runs.")
+            return
+        if seen.view.offers != self._offers:
+            self._offers = seen.view.offers
+            self._watcher.want(self._visit.client, self._id, frozenset(seen.view.offers))
+            self._close()
+            self._content.clear()
+            self._waiting.set_visibility(False)
+            with self._content:
+                self._parts = _ThingParts(seen, self._actions, self._visit)
+        if self._parts:
+            self._parts.show(seen, self._watcher.age_s(seen))
+
+    def _close(self) -> None:
+        if self._parts:
+            self._parts.dialog.close()
+
+
+class _ThingParts:
+    """Everything on the page of a thing with certain panels."""
+
+    def __init__(self, seen: Seen, actions: Actions | None, visit: Visit) -> None:
+        self._seen = seen
+        self._actions = actions
+        self._visit = visit
+        may_act = visit.may_act and actions is not None
+        ui.page_title(f"{escaped(seen.view.name)} · Ropewalk")
+        self._header = ThingHeader(seen.view.actions if may_act else (), self._act)
+        self._processes = ProcessPanel(seen)
+        self.dialog = ProcessDialog(seen, actions, may_act=may_act)
+        self._charts: list[_LiveChart] = []
+        self._stream: StreamPanel | None = None
+        with ui.element("div").classes("rw-pictures"):
+            pictures = pictures_of(seen.view.offers)
+            halves = [picture for picture in pictures if not picture.wide]
+            alone = halves[-1:] if len(halves) % 2 else []
+            for picture in pictures:
+                with ui.element("div").classes("rw-wide" if picture.wide or picture in alone else ""):
+                    if picture.panel == "stream":
+                        self._stream = StreamPanel(seen, visit.style)
+                    else:
+                        with panel(picture.title, help=picture.help):
+                            self._charts.append(_LiveChart(seen, picture, visit))
+        self._events = EventPanel(seen, visit.style)
+        ui.on("rw_process", self._open)
+        ui.timer(0.5, lambda: call_browser("openHash"), once=True)
+
+    def show(self, seen: Seen, age_s: float) -> None:
+        """Show what is known now."""
+        self._seen = seen
+        self._header.show(seen, age_s)
+        self._processes.show(seen)
+        for chart in self._charts:
+            chart.show(seen)
+        if self._stream:
+            self._stream.show(seen)
+        self._events.show(seen)
+        self.dialog.show(seen)
+
+    async def _open(self, event: GenericEventArguments) -> None:
+        await self.dialog.open(str(event.args))
+
+    async def _act(self, action: str) -> ActionOutcome:
+        actions, view = self._actions, self._seen.view
+        if actions is None or not self._visit.may_act:
+            return ActionOutcome(False, "Only an owner may do this; this tab was opened with a reader's token.")
+        actor = actions.actor
+
+        def call() -> str:
+            return actor.stop(view.id) if action == "stop" else actor.act(view.id, action)
+
+        return await actions.do(f"{action} {view.name}", call)
+
+
+class _LiveChart:
+    """A picture of a panel's data, drawn again when the data changes."""
+
+    def __init__(self, seen: Seen, picture: Picture, visit: Visit) -> None:
+        self._picture = picture
+        self._visit = visit
+        self._last: Mapping[str, Any] | None = None
+        self._rates = CallRates() if picture.panel == "graph" else None
+        self._chart = Chart(f"{seen.view.name} {picture.title}", picture.height)
+
+    def show(self, seen: Seen) -> None:
+        """Draw the data, if it is new."""
+        data = seen.panels.get(self._picture.panel)
+        if data is None or data is self._last:
+            return
+        self._last = data
+        if self._rates:
+            data = self._rates.add(data, seen.view.at)
+            self._chart.set_height(graph_height(data))
+        self._chart.show(self._picture.option(data, self._visit.style))

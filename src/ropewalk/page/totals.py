@@ -1,0 +1,106 @@
+"""`Totals`: what all processes of a thing use together, and its rate, from the samples of what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ropewalk.page.watcher import Seen, ViewSample
+
+UP = frozenset({"running", "idle", "ready", "waiting", "paused"})
+"""States of processes that are up."""
+_RATE_OVER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Sums over the processes of a thing.
+
+    Attributes:
+        up: processes that run.
+        processes: all of them.
+        cores: CPU seconds that they use in a second; None before it is known.
+        memory_bytes: resident memory of all.
+        restarts: caused by failures.
+        rate: what is completed in a second; None if it is not known.
+        rate_of: what the rate counts, such as "tasks"; "" for what processes count themselves.
+        rates: the last rates, oldest first, for a small curve.
+    """
+
+    up: int
+    processes: int
+    cores: float | None
+    memory_bytes: int
+    restarts: int
+    rate: float | None
+    rate_of: str
+    rates: tuple[float, ...]
+
+
+def totals(seen: Seen, num_rates: int = 60) -> Totals:
+    """Add up the processes of a thing.
+
+    Args:
+        seen: what is known of it.
+        num_rates: of samples for the small curve.
+    """
+    view = seen.view
+    samples = list(seen.samples)[-num_rates:]
+    key = next((name for name, value in view.facts.items() if _is_rate(name, value)), "")
+    if key:
+        rates = [sample.facts[key] for sample in samples if key in sample.facts]
+        rate = rates[-1] if rates else None
+    else:
+        rates = _rates(samples)
+        rate = rates[-1] if rates else None
+    return Totals(
+        up=sum(process.state in UP for process in view.processes),
+        processes=len(view.processes),
+        cores=_cores(samples),
+        memory_bytes=sum(process.memory_bytes for process in view.processes),
+        restarts=sum(process.restarts for process in view.processes),
+        rate=rate,
+        rate_of=key.removesuffix("_per_s").replace("_", " "),
+        rates=tuple(rates),
+    )
+
+
+def _is_rate(name: str, value: object) -> bool:
+    counts = name.endswith("_per_s") and not f"_{name}".endswith("_bytes_per_s")
+    return counts and isinstance(value, int | float)
+
+
+def _rates(samples: Sequence[ViewSample]) -> list[float]:
+    """Return what all processes completed in a second, at each sample over the seconds before it."""
+    rates: list[float] = []
+    if not any(done for sample in samples[-1:] for done, _, _ in sample.processes.values()):
+        return rates  # nothing is counted
+    first = 0
+    for index, sample in enumerate(samples[1:], 1):
+        while first < index - 1 and samples[first].at < sample.at - _RATE_OVER_S:
+            first += 1
+        before = samples[first]
+        done = sum(
+            max(0, now[0] - before.processes[name][0])  # a process that was restarted counts from 0 again
+            for name, now in sample.processes.items()
+            if name in before.processes
+        )
+        if sample.at > before.at:
+            rates.append(done / (sample.at - before.at))
+    return rates
+
+
+def _cores(samples: Sequence[ViewSample]) -> float | None:
+    recent = [sample for sample in samples if sample.at >= samples[-1].at - _RATE_OVER_S]
+    if len(recent) < 2 or recent[-1].at <= recent[0].at or not recent[-1].processes:
+        return None
+    before, now = recent[0], recent[-1]
+    used = sum(
+        max(0.0, process[1] - before.processes[name][1])
+        for name, process in now.processes.items()
+        if name in before.processes
+    )
+    return used / (now.at - before.at)
+
+
+__all__ = ["UP", "Totals", "totals"]

@@ -1,0 +1,177 @@
+"""`RunningEvaluation`: a population that is being evaluated, as other terminals and the page see it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+from ropewalk.control.announcing import announced
+from ropewalk.control.target import ControlTarget, new_id
+from ropewalk.control.view import EventView, Kind, View
+from ropewalk.pool.pool import Pool
+from ropewalk.population.algorithm import Algorithm, ignored
+from ropewalk.population.decisions import Fail
+from ropewalk.population.observing import take
+from ropewalk.population.run import EvaluationLoop
+from ropewalk.population.view import PopulationCounts, all_panels, facts_of, progress_of, time_left, wanted
+from ropewalk.tracking.observed_run import ObservedRun
+
+_PATIENCE_S = 0.5
+"""Seconds that a look waits for the algorithm, which may compute for longer: the answer then is without its panels."""
+_MOST_EVENTS = 1000
+
+
+class RunningEvaluation(ControlTarget):
+    """Shows what an evaluation loop knows, whenever somebody looks; until then it does nothing.
+
+    Args:
+        algorithm: the algorithm.
+        loop: evaluates it.
+        watched: its run, which takes what it is asked for.
+        fitness: name of the fitness function.
+        generations: total number of generations; None for no limit.
+        can_pause: whether checkpoints are written, from which it can go on.
+
+    Attributes:
+        kind: see `ControlTarget`.
+        id: see `ControlTarget`.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        loop: EvaluationLoop,
+        watched: ObservedRun,
+        *,
+        fitness: str,
+        generations: int | None,
+        can_pause: bool,
+    ) -> None:
+        self.kind: Kind = "population"
+        self.id: str = new_id()
+        self._algorithm, self._loop, self._watched = algorithm, loop, watched
+        self._fitness, self._generations, self._can_pause = fitness, generations, can_pause
+        self._run = watched.run.id if watched.run else ""
+        self._state = "running"
+        self._started = time.time()
+        self._events: deque[EventView] = deque(maxlen=_MOST_EVENTS)
+        self._panels = all_panels(loop.rows, algorithm.panels())
+        self._over = threading.Event()
+        self._last_failure = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the algorithm's class."""
+        return type(self._algorithm).__name__
+
+    @contextlib.contextmanager
+    def shown(self, pool: object, whole: ObservedRun | None = None) -> Generator[None]:
+        """Let other terminals and the page see it while the block runs.
+
+        Args:
+            pool: that evaluates; a pool of Ropewalk has a session, by which it can be seen.
+            whole: the run of what this is a part of, which shows it; None: it shows itself.
+        """
+        with contextlib.ExitStack() as stack:
+            if whole is None:
+                stack.enter_context(announced(self, pool.session if isinstance(pool, Pool) else None))
+            else:
+                whole.part = self
+            self._algorithm.happened = self.happened
+            try:
+                yield
+            except BaseException as error:
+                self._state = "failed" if isinstance(error, Exception) else "stopped"
+                raise
+            else:
+                self._state = "completed"
+            finally:
+                self._algorithm.happened = ignored
+                self._over.set()
+
+    def happened(self, kind: str, text: str) -> None:
+        """Note an event.
+
+        Args:
+            kind: as in `EventView`.
+            text: what happened.
+        """
+        self._events.append(EventView(at=time.time(), kind=kind, text=text))
+
+    def failed(self, failure: Fail) -> None:
+        """Note that an evaluation has failed."""
+        self._last_failure = failure.why
+        self.happened("", f"evaluation {failure.ticket.position} of ask {failure.ticket.ask} failed: {failure.why}")
+
+    def view(self, panels: dict[str, int]) -> View:
+        """See `Observable`; without the panels of an algorithm that computes for longer than half a second."""
+        if not self._loop.changing.acquire(timeout=_PATIENCE_S):
+            return self._view({name: cursor for name, cursor in panels.items() if name == "fitness"}, None)
+        try:
+            return self._view(panels, self._loop.num_under_way)
+        finally:
+            self._loop.changing.release()
+
+    def act(self, action: str, process: str) -> str:
+        """See `ControlTarget`."""
+        if action not in self._actions:
+            raise ValueError(f"{self.kind} {self.name} has no action {action!r}; it has {', '.join(self._actions)}")
+        is_taken, text = take(self._watched, action, can_pause=self._can_pause)
+        if not is_taken:
+            raise ValueError(text)
+        self._state = "stopping"
+        return text
+
+    def stop(self, grace_s: float | None) -> None:
+        """Stop it after the generation in which it is, however long that takes."""
+        self.act("stop", "")
+        self._over.wait()
+
+    @property
+    def _actions(self) -> tuple[str, ...]:
+        return ("stop", "pause") if self._can_pause else ("stop",)
+
+    def _view(self, panels: dict[str, int], num_under_way: int | None) -> View:
+        loop = self._loop
+        rows = loop.rows
+        counts = PopulationCounts(
+            loop.num_evaluations,
+            loop.num_failed,
+            loop.num_dropped,
+            num_under_way,
+            loop.num_workers,
+            loop.seconds,
+        )
+        progress = progress_of(self._algorithm, rows, self._generations)
+        return View(
+            kind=self.kind,
+            name=self.name,
+            id=self.id,
+            pid=os.getpid(),
+            state=self._state,
+            started=self._started,
+            at=time.time(),
+            run=self._run,
+            progress=progress,
+            left_s=time_left(progress, loop.seconds),
+            facts=facts_of(rows, counts, self._generations, self._fitness),
+            last_failure=self._last_failure,
+            events=tuple(self._events),
+            panels=wanted(self._panels, panels),
+            offers=tuple(self._panels),
+            actions=self._actions,
+        )
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a fitness function, or of the class of an object that is called."""
+    function = getattr(function, "func", function)  # of functools.partial
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+__all__ = ["RunningEvaluation", "name_of"]

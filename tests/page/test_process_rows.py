@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from ropewalk.control.view import ProcessView
+from ropewalk.page.process_rows import changes, process_rows
+from tests.page.seen_views import seen_of, view
+
+
+def test_a_row_has_shares_and_rates_of_the_last_seconds():
+    looks = [
+        view(ProcessView(name="w", state="running", cpu_s=0.9 * t, done=int(3 * t), memory_bytes=2**30), at=t)
+        for t in (1.0, 2.0, 3.0, 20.0, 21.0)
+    ]
+    row = process_rows(seen_of(*looks))["w"]
+    assert (row["cpu"], row["rate"], row["memory"], row["look"], row["host"]) == (0.9, 3.0, 1024, "good", "this host")
+
+
+def test_a_process_that_was_seen_once_has_no_share():
+    row = process_rows(seen_of(view(ProcessView(name="w"))))["w"]
+    assert (row["cpu"], row["rate"], row["doing_s"]) == (None, None, None)
+
+
+def test_only_what_changed_is_sent():
+    old = process_rows(seen_of(view(ProcessView(name="a", done=1), ProcessView(name="b"), ProcessView(name="c"))))
+    new = process_rows(seen_of(view(ProcessView(name="a", done=2), ProcessView(name="b"), ProcessView(name="d"))))
+    assert changes(old, new) == ([{"name": "a", "done": 2}, new["d"]], ["c"])
+    assert changes(new, new) == ([], [])
+
+
+def test_noise_below_what_is_shown_is_no_change():
+    looks = [view(ProcessView(name="a", silent_s=silent_s, memory_bytes=2**30 + 100)) for silent_s in (0.2, 0.4)]
+    assert changes(process_rows(seen_of(looks[0])), process_rows(seen_of(looks[1]))) == ([], [])
+
+
+def test_texts_of_processes_are_escaped_and_cut():
+    row = process_rows(seen_of(view(ProcessView(name="\x1b[2Jw", doing="x" * 1000, last_cause="a\nb"))))["\x1b[2Jw"]
+    assert (row["name"], row["cause"], len(row["doing"])) == ("\\x1b[2Jw", "a\\nb", 300)

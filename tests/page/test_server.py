@@ -1,0 +1,139 @@
+"""The page as it is served, in a real browser, of programs that run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlparse
+
+import psutil
+import pytest
+
+import ropewalk as rw
+from ropewalk.control.launchers import find_launchers, usual_parents
+from tests.lab.browser import Browser, ServedPage, served_page
+
+
+class Counter:
+    def add(self, number: int) -> int:
+        return number + 1
+
+
+@pytest.fixture
+def program() -> Iterator[rw.RunningProgram]:
+    program = rw.Program("counting")
+    program.add(rw.Service(Counter), name="counter")
+    running = program.launch()
+    running.wait_ready()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def test_running_program_is_shown(browser: Browser, served: ServedPage, program: rw.RunningProgram):
+    browser.open(served.url)
+    browser.wait_for("counting", "running")
+    assert "token" not in browser.driver.current_url
+
+
+def test_end_of_a_program_is_told_and_its_last_state_is_kept(
+    browser: Browser, served: ServedPage, program: rw.RunningProgram
+):
+    browser.open(served.url)
+    browser.wait_for("counting", "running")
+    program.stop()
+    browser.wait_for("counting", "ended")
+
+
+def test_nothing_runs(browser: Browser, served: ServedPage):
+    browser.open(served.url)
+    browser.wait_for("Now", "Runs")
+
+
+def request(page: ServedPage, path: str = "/", method: str = "GET", **headers: str) -> int:
+    place = urlparse(page.base)
+    connection = HTTPConnection(place.hostname or "", place.port or 0, timeout=30.0)
+    try:
+        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_strangers_are_refused(served: ServedPage):
+    token = served.url.partition("token=")[2]
+    port = urlparse(served.base).port
+    cookie = f"ropewalk_{port}={token}"
+    assert request(served) == 403
+    assert request(served, "/?token=wrong") == 403
+    assert request(served, Cookie=f"ropewalk_{port}=wrong") == 403
+    assert request(served, Cookie=cookie) == 200
+    assert request(served, Cookie=cookie, Host=f"evil.example:{port}") == 421
+    assert request(served, Cookie=cookie, Origin="http://evil.example") == 403
+    assert request(served, "/_nicegui_ws/socket.io/?EIO=4&transport=polling", "POST", Cookie=cookie) == 403
+    for path in ("/runs", "/docs", "/openapi.json", "/_nicegui_ws/socket.io/?EIO=4&transport=polling", "/favicon.ico"):
+        assert request(served, path) == 403
+
+
+def test_a_page_of_another_site_cannot_open_a_socket(browser: Browser, served: ServedPage):
+    browser.open(served.url)
+    browser.wait_for("Now")
+    browser.driver.get("data:text/html,<p>another site</p>")
+    code = """
+        var done = arguments[arguments.length - 1];
+        var s = new WebSocket(arguments[0]);
+        s.onopen = function () { done("opened"); }; s.onerror = function () { done("refused"); };"""
+    address = served.base.replace("http", "ws") + "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    assert browser.driver.execute_async_script(code, address) == "refused"
+    assert browser.problems()
+
+
+def test_killed_page_leaves_the_program_alone(program: rw.RunningProgram):
+    with served_page() as page:
+        page.process.kill()
+        page.process.wait()
+    find_launchers(usual_parents(Path(os.environ["TMPDIR"])))  # as `ropewalk ps` does, which removes its folder
+    assert program.client("counter").add(1) == 2
+
+
+def test_sigterm_ends_the_page_and_removes_what_it_made(served: ServedPage):
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(60.0) == 143
+
+
+def test_page_of_a_script_ends_with_it():
+    code = (
+        "import ropewalk as rw, os\n"
+        "page = rw.page()\n"
+        "print(page.url, page._process.pid, flush=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    said = subprocess.run([sys.executable, "-P", "-c", code], stdout=subprocess.PIPE, text=True).stdout
+    url, pid = said.split()
+    assert url.startswith("http://127.0.0.1:")
+    wait_for_end(int(pid))
+
+
+def test_page_opened_by_a_script_answers_and_closes():
+    with rw.page() as page:
+        place = urllib.request.Request(page.reader_url)
+        opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+        with opener.open(place) as answer:
+            assert answer.status == 200
+        assert page.url not in repr(page)
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(page.url)
+
+
+def wait_for_end(pid: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(pid).wait(60.0)

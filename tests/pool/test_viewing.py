@@ -1,0 +1,212 @@
+"""What a pool shows of itself: pure where it can be, and of a pool whose workers run, fail and are killed."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.control.launchers import Launcher, LauncherGone, RequestFailed, find_launchers
+from ropewalk.control.server import Act, ActionDone, Look, Stacks, StacksAre, Stop, ViewIs
+from ropewalk.control.view import View
+from ropewalk.errors import TaskCancelled
+from ropewalk.pool.packing import _label
+from ropewalk.pool.status import PoolStatus, WorkerStatus
+from ropewalk.pool.viewing import pool_view, processes_of
+from ropewalk.supervision.failure import DeathRecord
+from tests.transport.ends import DEADLINE_S
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+
+def worker(rank: int, state: str = "running", **facts: object) -> WorkerStatus:
+    return WorkerStatus(
+        name=f"pool-1.{rank}", pid=7, host="here", state=state, task=3, num_done=5, memory_bytes=10, cpu_s=1.0, **facts
+    )  # type: ignore[arg-type]
+
+
+def status(*workers: WorkerStatus, **facts: object) -> PoolStatus:
+    counts = {"queued": 4, "running": 2, "done": 5, "failed": 1, "retried": 1, "num_deaths": 0, "deaths": ()}
+    return PoolStatus(name="pool-1", state="running", workers=workers, events=(), **{**counts, **facts})  # type: ignore[arg-type]
+
+
+def test_a_view_has_the_counts_and_what_is_left() -> None:
+    view = pool_view(status(worker(0), worker(1)), "id", 1.0, 3.0, 2.0, panels={"tasks": {}})
+    assert (view.progress, view.left_s) == (0.5, 3.0)
+    facts = {"queued": 4, "running": 2, "done": 5, "failed": 1, "retried": 1, "tasks_per_s": 2.0, "deaths": 0}
+    assert view.facts == {**facts, "workers": 2, "hosts": 1, "memory_bytes": 20}
+    assert view.panels == {"tasks": {}} and view.offers == ("tasks", "stream")
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    nothing = status(queued=0, running=0, done=0, failed=0)
+    assert pool_view(nothing, "id", 1.0, 3.0, 0.0, panels={}).progress is None
+    assert pool_view(status(), "id", 1.0, 3.0, 0.0, panels={}).left_s is None
+
+
+@pytest.mark.parametrize(
+    ("doing_s", "expected_s", "is_straggler"),
+    [(9.0, 1.0, True), (2.9, 1.0, False), (0.9, 0.1, False), (9.0, None, False)],
+)
+def test_a_worker_whose_task_takes_far_longer_than_others_is_a_straggler(
+    doing_s: float, expected_s: float | None, is_straggler: bool
+) -> None:
+    (shown,) = processes_of(status(worker(0, doing="f 3", doing_s=doing_s, expected_s=expected_s)))
+    assert (shown.straggler, shown.doing, shown.doing_s) == (is_straggler, "f 3", doing_s)
+
+
+def test_names_are_unique_though_a_worker_and_its_successor_are_both_there() -> None:
+    shown = processes_of(status(worker(0, "stopping"), worker(0), worker(0, "stopping")))
+    assert [each.name for each in shown] == ["pool-1.0", "pool-1.0 (leaves)", "pool-1.0 (leaves 2)"]
+
+
+def test_deaths_are_restarts_with_the_last_cause() -> None:
+    deaths = tuple(DeathRecord(name="pool-1.0", host="here", pid=pid, exit_code=pid) for pid in (1, 2))
+    shown, other = processes_of(status(worker(0), worker(1), deaths=deaths))
+    assert (shown.restarts, other.restarts, other.last_cause) == (2, 0, "")
+    assert shown.last_cause == deaths[1].describe()
+
+
+def test_a_function_is_called_by_the_name_that_its_author_knows() -> None:
+    def inner() -> None: ...
+
+    assert _label(inner) == "inner"
+    assert _label(functools.partial(functools.partial(inner))) == "inner"
+    assert _label(Path.exists) == "Path.exists" and _label(threading.Event) == "Event"
+
+
+# --- real pools -------------------------------------------------------------------------------------------------------
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def wait_for(path: str) -> str:
+    Path(f"{path}.began").touch()
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    return path
+
+
+def fail(number: int) -> int:
+    raise ValueError(number)
+
+
+def launcher_of(pool: rw.Pool) -> Launcher:
+    due = time.monotonic() + DEADLINE_S
+    while True:
+        found = [each for each in find_launchers([pool.session.folder.parent]) if each.name == pool.name]
+        if found:
+            return found[0]
+        assert time.monotonic() < due
+        time.sleep(0.02)
+
+
+def until(look: Callable[[], View], wanted: Callable[[View], bool]) -> View:
+    due = time.monotonic() + DEADLINE_S
+    while not wanted(view := look()):
+        assert time.monotonic() < due, view
+        time.sleep(0.01)
+    return view
+
+
+def test_a_look_from_another_terminal_shows_the_tasks_and_a_worker_can_be_killed(tmp_path: Path) -> None:
+    gate = str(tmp_path / "gate")
+    with rw.Pool(2, name="seen") as pool, (launcher := launcher_of(pool)).connect() as conversation:
+
+        def look(**panels: int) -> View:
+            return conversation.ask(Look(panels), ViewIs).view
+
+        assert (launcher.kind, launcher.pid) == ("pool", os.getpid())
+        assert look(stream=0).panels["stream"]["tasks"] == []  # from now on it is recorded
+        assert pool.map(square, range(20), chunksize=5) == [number * number for number in range(20)]
+        with pytest.raises(ValueError, match="7"):
+            pool.apply(fail, (7,))
+        rows = look(stream=0).panels["stream"]["tasks"]
+        assert sum(row[4] for row in rows if row[1] == "square") == 20
+        assert {(row[1], row[5]) for row in rows} == {("square", "ok"), ("fail", "failed")}
+        assert all(row[0] in ("seen.0", "seen.1") and row[2] <= row[3] for row in rows)
+
+        waiting = pool.map_async(wait_for, [gate])
+        view = until(look, lambda _: os.path.exists(f"{gate}.began"))
+        (busy,) = [each for each in view.processes if each.doing]
+        assert (busy.doing, busy.state) == ("wait_for 0", "running")
+        counts = look(tasks=0).panels["tasks"]
+        assert counts == {"queued": 0, "running": 1, "done": 21, "failed": 0, "retried": 0}
+        assert counts == {name: getattr(pool.status(), name) for name in counts}
+        stacks = conversation.ask(Stacks(busy.name, DEADLINE_S), StacksAre, DEADLINE_S).stacks
+        assert "in wait_for" in stacks[busy.name]
+
+        cursor = look(stream=0).panels["stream"]["cursor"]
+        conversation.ask(Act("kill", busy.name), ActionDone)
+        view = until(look, lambda view: view.facts["deaths"] == 1)
+        assert busy.name in view.last_failure and "SIGKILL" in view.last_failure
+        death = next(event for event in view.events if event.kind == "death")
+        assert death.process == busy.name and view.started <= death.at <= view.at
+        (died,) = look(stream=cursor).panels["stream"]["tasks"]
+        assert (died[0], died[1], died[5]) == (busy.name, "wait_for", "died")
+        Path(gate).touch()
+        assert waiting.get(DEADLINE_S) == [gate]
+        with pytest.raises(RequestFailed, match=r"pool seen has no worker 'seen\.9'"):
+            conversation.ask(Act("kill", "seen.9"), ActionDone)
+    due = time.monotonic() + DEADLINE_S
+    while launcher.file.exists():  # the pool does not wait for its withdrawal
+        assert time.monotonic() < due
+    with pytest.raises(LauncherGone), launcher.connect():
+        pass
+
+
+def test_a_pool_that_is_stopped_from_another_terminal_ends_its_tasks(tmp_path: Path) -> None:
+    pool = rw.Pool(1, name="stopped")
+    waiting = pool.map_async(wait_for, [str(tmp_path / "never")])
+    with launcher_of(pool).connect() as conversation:
+        view = conversation.ask(Stop(None), ViewIs, DEADLINE_S).view
+    assert view.state == "closed" and view.has_ended
+    with pytest.raises(TaskCancelled):
+        waiting.get(DEADLINE_S)
+    pool.join()
+
+
+def test_nothing_is_recorded_while_nobody_looks_at_the_stream() -> None:
+    with rw.Pool(1) as pool:
+        pool.map(square, range(3))
+        assert pool._dispatcher.stream is None
+        pool._dispatcher.stream_since(0)
+        pool.map(square, range(3))
+        assert pool._dispatcher.stream_since(0)["cursor"] > 0
+        pool._dispatcher.stream.until = 0.0  # type: ignore[union-attr]  # ten seconds later
+        pool.map(square, range(3))
+        assert pool._dispatcher.stream is None
+
+
+def test_a_pool_that_nobody_holds_is_collected_though_it_is_announced() -> None:
+    pool = rw.Pool(1, name="dropped")
+    launcher_of(pool)
+    gone = weakref.ref(pool)
+    with pytest.warns(ResourceWarning, match="unclosed running multiprocessing pool"):
+        del pool
+    gc.collect()
+    assert gone() is None
+
+
+def ask_about_a_nested_pool(_: int) -> tuple[int, list[str]]:
+    with rw.Pool(1, name="nested") as pool:
+        pool.map(square, range(3))
+        time.sleep(0.3)  # longer than a pool of a launcher takes to be announced
+        return pool._control is None, [path.name for path in pool.session.folder.glob("control-*")]
+
+
+def test_a_pool_in_a_worker_is_not_announced() -> None:
+    with rw.Pool(1, name="outer") as pool:
+        launcher_of(pool)
+        is_unseen, files = pool.apply(ask_about_a_nested_pool, (0,))
+    assert is_unseen and len(files) == 1

@@ -1,0 +1,165 @@
+"""What a program shows of itself: pure where it can be, and of a program whose process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.control.launchers import find_launchers
+from ropewalk.control.server import Act, ActionDone, Look, ViewIs
+from ropewalk.control.view import ProcessView, View
+from ropewalk.program.running import RunningProgram
+from ropewalk.program.status import NodeCall, NodeStatus
+from ropewalk.program.viewing import graph_nodes, processes_of
+from tests.transport.ends import DEADLINE_S
+
+pytestmark = pytest.mark.usefixtures("shared_session")
+
+
+def node(replica: int, **facts: object) -> NodeStatus:
+    return NodeStatus(name="store", replica=replica, kind="service", state="running", **facts)  # type: ignore[arg-type]
+
+
+def test_a_replica_shows_its_longest_calls_first() -> None:
+    calls = (NodeCall("store.get", 0.5), NodeCall("store.put", 2.5), *(NodeCall("store.look", 0.1) for _ in range(3)))
+    (shown,) = processes_of([node(0, calls_running=calls, calls_done=7, calls_waiting=2)], [0.0], [1.5])
+    assert (shown.doing, shown.doing_s) == ("store.put, store.get, store.look and 2 more", 2.5)
+    assert (shown.name, shown.group, shown.done, shown.waiting, shown.silent_s) == ("store.0", "store", 7, 2, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "busy_s", "expected"),
+    [
+        ([1, 0, 10], [1.0, 1.0, 1.0], [False, False, True]),
+        ([1, 0, 8], [1.0, 1.0, 1.0], [False, False, False]),
+        ([0, 0, 0], [1.0, 1.0, 2.5], [False, False, True]),
+        ([0, 0, 0], [0.001, 0.001, 0.01], [False, False, False]),
+    ],
+)
+def test_a_replica_on_which_calls_pile_up_or_drag_on_is_a_straggler(
+    waiting: list[int], busy_s: list[float], expected: list[bool]
+) -> None:
+    nodes = [node(number, calls_waiting=each, calls_done=10) for number, each in enumerate(waiting)]
+    assert [shown.straggler for shown in processes_of(nodes, busy_s, [0.0] * 3)] == expected
+
+
+def test_the_graph_has_the_sums_over_replicas() -> None:
+    replicas = [node(0, calls_done=3, calls_waiting=1), node(1, calls_done=1)]
+    (store, actor) = graph_nodes({"store": "service", "actor": "worker"}, replicas, [1.0, 1.0])
+    assert store == {
+        "name": "store", "kind": "service", "replicas": 2, "running": 2, "calls_done": 4, "calls_waiting": 1,
+        "mean_call_s": 0.5,
+    }  # fmt: skip
+    assert (actor["replicas"], actor["mean_call_s"]) == (0, None)
+
+
+class Store:
+    def add(self, number: int) -> int:
+        time.sleep(0.002)
+        return number
+
+    def die(self) -> None:
+        os.abort()
+
+
+def call(store: Store) -> None:
+    for number in range(5):
+        store.add(number)
+    rw.wait_for_stop(DEADLINE_S)
+
+
+def launched() -> RunningProgram:
+    program = rw.Program("seen")
+    store = program.add(rw.Service(Store), name="store", restart="always")
+    program.add(rw.Worker(call, store), name="actor")
+    return program.launch()
+
+
+def until(look: Callable[[], View], wanted: Callable[[View], bool]) -> View:
+    due = time.monotonic() + DEADLINE_S
+    while not wanted(view := look()):
+        assert time.monotonic() < due, view
+        time.sleep(0.01)
+    return view
+
+
+def test_a_look_from_another_terminal_is_what_the_program_shows_and_a_replica_can_be_killed_and_restarted() -> None:
+    with launched() as running:
+        running.wait_ready(DEADLINE_S)
+        (launcher,) = [each for each in find_launchers([running._hosting.folder.parent]) if each.id == running.id]
+        assert (launcher.kind, launcher.name, launcher.pid) == ("program", "seen", os.getpid())
+        with launcher.connect() as conversation:
+
+            def look() -> View:
+                return conversation.ask(Look({"graph": 0, "painting": 3}), ViewIs).view
+
+            view = until(look, lambda view: of(view, "store.0").done == 5)
+            assert (view.kind, view.id, view.state, view.offers) == ("program", running.id, "running", ("graph",))
+            assert view.panels["graph"]["edges"] == [{"from": "actor", "to": "store"}]
+            store = view.panels["graph"]["nodes"][0]
+            assert (store["calls_done"], store["running"]) == (5, 1) and 0.002 <= store["mean_call_s"] < DEADLINE_S
+            assert view.facts["restarts"] == 0 and view.last_failure == ""
+            first = of(view, "store.0").pid
+
+            text = conversation.ask(Act("kill", "store.0"), ActionDone).text
+            assert text == "store.0 is killed; its restart rule decides whether it starts again"
+            view = until(look, lambda view: of(view, "store.0").pid not in (0, first))
+            assert view.last_failure.startswith("store.0 was killed by SIGKILL") and view.facts["restarts"] == 1
+            death, restart = [event for event in view.events if event.kind]
+            assert (death.kind, death.process, death.text) == ("death", "store.0", view.last_failure)
+            assert (restart.kind, restart.text) == ("restart", "store.0 starts again")
+            assert view.started <= death.at <= restart.at <= view.at
+
+            second = of(view, "store.0").pid
+            until(look, lambda view: of(view, "store.0").state == "running")
+            assert conversation.ask(Act("restart", "store.0"), ActionDone).text.endswith("and starts again")
+            view = until(look, lambda view: of(view, "store.0").pid not in (0, second))
+            assert view.facts["restarts"] == 1  # on request, which is no failure
+    assert running.view().state == "stopped" and running.view().has_ended
+
+
+def test_a_replica_that_does_not_answer_is_silent_and_the_others_are_not() -> None:
+    with launched() as running:
+        running.wait_ready(DEADLINE_S)
+        pid = of(running.view(), "store.0").pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            first = running.view()
+            again = running.view()  # the silence counts from the first question
+            assert of(again, "store.0").silent_s > of(first, "store.0").silent_s + 0.4  # a look waits for 0.5 s
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        asked_at = time.monotonic()
+        until(running.view, lambda view: of(view, "store.0").silent_s <= time.monotonic() - asked_at)
+
+
+@pytest.mark.parametrize(
+    ("action", "process", "message"),
+    [
+        ("kill", "shop.0", "program 'seen' has no replica 'shop.0'; its nodes are store, actor"),
+        ("kill", "store.1", "has no replica 'store.1'"),
+        ("kill", "store.-1", "has no replica 'store.-1'"),
+        ("restart", "store", "has no replica 'store'"),
+        ("paint", "store.0", "a replica can be asked to kill or restart, not to 'paint'"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_the_reason(action: str, process: str, message: str) -> None:
+    program = rw.Program("seen")
+    store = program.add(rw.Service(Store), name="store")
+    program.add(rw.Worker(call, store), name="actor")
+    with program.launch("threads") as running:
+        with pytest.raises(ValueError, match=message):
+            running.act(action, process)
+        with pytest.raises(ValueError, match=r"store\.0 has no process that could be killed: its program runs as"):
+            running.act("kill", "store.0")
+        assert running.view().process_actions == ("restart", "stack")
+
+
+def of(view: View, name: str) -> ProcessView:
+    (process,) = [process for process in view.processes if process.name == name]
+    return process

@@ -1,0 +1,28 @@
+"""Runs of a store, as a notebook shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ropewalk.tracking.records import RunRecord
+from tests.tracking.store.making import created, new_store
+
+BAD = "<script>alert(1)</script>\x1b[2J"
+
+
+def test_a_notebook_shows_a_run_and_its_settings_as_text(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("a", created(name=BAD, config={BAD: BAD, "lr": 0.1}))])
+        shown = store.run("a")._repr_html_()
+    assert "alert(1)" in shown and "0.1" in shown and "digits" in shown
+    assert "<script" not in shown and "\x1b" not in shown
+
+
+def test_a_notebook_shows_the_latest_runs_of_a_store(tmp_path: Path) -> None:
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord(f"r{n:02}", created(name=f"name-{n}<b>", time=1000.0 + n)) for n in range(30)])
+        shown = store._repr_html_()
+    assert "30 runs" in shown
+    assert shown.count("<tr>") == 21
+    assert shown.index("r29") < shown.index("r10")
+    assert ">r09<" not in shown and "<b>" not in shown
