@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -133,22 +134,20 @@ def _of_kind(kind: str, num: int = 1) -> list[str]:
 
 def example(name: str, *arguments: str) -> None:
     """Run an example to its end."""
-    subprocess.run([sys.executable, "-P", str(EXAMPLES / name), *arguments], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["python", name, *arguments], check=True, stdout=subprocess.DEVNULL)
 
 
 SCENES = (
     Scene("program", here, ("agents.py",), "agents", 25.0, 1240),
     Scene("pool", here, ("evolution.py",), "evolution", 32.0, 1240),
     Scene("now", lambda _: "/", ("evolution.py",), "evolution", 8.0, 620),
-    Scene("trainer", here, (str(EXAMPLES / "train_gpt.py"), "--steps", "100000"), "trainer", 30.0, 1500),
-    Scene("population", here, (str(EXAMPLES / "map_elites.py"), "--generations", "100000"), "population", 20.0, 1300),
-    Scene(
-        "pbt", here, (str(EXAMPLES / "pbt_digits.py"), "--epochs", "1000", "--picture", ""), "population", 40.0, 1300
-    ),
+    Scene("trainer", here, ("train_gpt.py", "--steps", "100000"), "trainer", 30.0, 1500),
+    Scene("population", here, ("map_elites.py", "--generations", "100000"), "population", 20.0, 1300),
+    Scene("pbt", here, ("pbt_digits.py", "--epochs", "1000", "--picture", ""), "population", 40.0, 1300),
     Scene(
         "experiment",
         here,
-        (str(EXAMPLES / "rl_cartpole.py"), "--steps", "100000000", "--picture", ""),
+        ("rl_cartpole.py", "--steps", "100000000", "--picture", ""),
         "experiment",
         40.0,
         1500,
@@ -166,6 +165,9 @@ def main(names: Sequence[str]) -> None:
         os.environ["ROPEWALK_STORE"] = str(Path(folder, "runs.db"))
         os.environ["ROPEWALK_RUN_FOLDER"] = folder
         os.chdir(folder)
+        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        for file in EXAMPLES.glob("*.py"):  # run as a user would, and without the paths of this machine
+            shutil.copy(file, folder)
         Path("agents.py").write_text(PROGRAM)
         Path("evolution.py").write_text(POOL)
         with rw.page() as page, _browser(Path(folder)) as driver:
@@ -195,7 +197,7 @@ def _running(scene: Scene) -> Iterator[str]:
     if not scene.command:
         yield ""
         return
-    with subprocess.Popen([sys.executable, "-P", *scene.command], stdout=subprocess.DEVNULL) as process:
+    with subprocess.Popen(["python", *scene.command], stdout=subprocess.DEVNULL) as process:
         try:
             yield _id_of(scene.thing)
         finally:

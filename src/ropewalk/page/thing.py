@@ -25,6 +25,8 @@ from ropewalk.page.stream_panel import StreamPanel
 from ropewalk.page.thing_header import ThingHeader
 from ropewalk.page.watcher import Seen, Watcher
 
+_WITH_PROCESSES = ("program", "pool", "trainer")
+"""Kinds that say that they have no processes, where others are evaluated in the pool that is shown beside them."""
 _LOOKS_BEFORE_GONE = 3
 """Looks without a thing after which the page says that it is not there."""
 
@@ -104,7 +106,8 @@ class _ThingParts:
         may_act = visit.may_act and actions is not None
         ui.page_title(f"{escaped(seen.view.name)} · Ropewalk")
         self._header = ThingHeader(seen.view.actions if may_act else (), self._act)
-        self._processes = ProcessPanel(seen)
+        with ui.element("div").classes("w-full") as self._place_of_processes:
+            self._processes = ProcessPanel(seen)
         self.dialog = ProcessDialog(seen, actions, may_act=may_act)
         self._charts: list[_LiveChart] = []
         self._stream: StreamPanel | None = None
@@ -128,6 +131,7 @@ class _ThingParts:
         self._seen = seen
         self._header.show(seen, age_s)
         self._processes.show(seen)
+        self._place_of_processes.set_visibility(bool(seen.view.processes) or seen.view.kind in _WITH_PROCESSES)
         for chart in self._charts:
             chart.show(seen)
         if self._stream:
