@@ -23,6 +23,20 @@ def test_cookie_says_the_role():
     assert decide(HOST, (b"cookie", b"rw_1=read")) == Admitted("reader")
 
 
+@pytest.mark.parametrize(
+    "cookie",
+    [
+        b'theirs={"a": 1}; rw_1=own',
+        b"a b[]=1; rw_1=own",
+        b"rw_1=wrong; rw_1=own",
+        b"rw_1=own; rw_1=wrong",
+        b"=;rw_1=own",
+    ],
+)
+def test_cookies_of_other_ports_shut_nobody_out(cookie: bytes):
+    assert decide(HOST, (b"cookie", cookie)) == Admitted("owner")
+
+
 @pytest.mark.parametrize("cookie", [b"", b"rw_1=", b"rw_1=wrong", b"rw_2=own", b"rw_1=own2", b"rw_1=\xff", b"own"])
 def test_without_a_token_nobody_enters(cookie: bytes):
     for kind, method in (("http", "GET"), ("http", "POST"), ("websocket", "")):
@@ -106,6 +120,7 @@ def test_cookie_is_kept_from_scripts_and_other_sites():
 def test_refused_requests_do_not_reach_the_page_and_admitted_ones_bring_their_role():
     refused = asyncio.run(_request({"query_string": b"", "headers": [HOST]}))
     assert refused[0]["status"] == 403
+    assert dict(refused[0]["headers"])[b"connection"] == b"close"
     passed = asyncio.run(_request({"query_string": b"", "headers": [HOST, (b"cookie", b"rw_1=read")]}))
     assert passed[-1]["body"] == b"reader"
     assert dict(passed[0]["headers"])[b"x-frame-options"] == b"SAMEORIGIN"

@@ -14,7 +14,6 @@ import hmac
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Literal
 
 Role = Literal["owner", "reader"]
@@ -119,7 +118,9 @@ class Access:
             # A location that begins with two slashes, or what browsers take for them, would be another host.
             place = "/" + urllib.parse.quote(path.lstrip("/"))
             return Enters(given[0], f"{place}{f'?{rest}' if rest else ''}")
-        role = self._role(_cookie(found.get("cookie", []), self.cookie))
+        # Pages on other ports of this host can add cookies of the same name, and other cookies in any form.
+        roles = [self._role(value) for value in _cookies(found.get("cookie", []), self.cookie)]
+        role = next(filter(None, roles), None)
         if role is None:
             return Denied(403, "this page needs the token of the address that was printed where it was started")
         return Admitted(role)
@@ -176,19 +177,15 @@ def _without_port(host: str) -> str:
     return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and host[-1:] != "]" else host
 
 
-def _cookie(headers: list[str], name: str) -> str:
-    for header in headers:
-        try:
-            jar = SimpleCookie(header)
-        except CookieError:
-            continue
-        if name in jar:
-            return jar[name].value
-    return ""
+def _cookies(headers: list[str], name: str) -> list[str]:
+    pairs = [pair.strip().partition("=") for header in headers for pair in header.split(";")]
+    return [value.strip('"') for key, _, value in pairs if key == name]
 
 
 async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    plain = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"), *_HEADERS]
+    # Strangers keep no connection open.
+    closing = (b"connection", b"close")
+    plain = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"), closing, *_HEADERS]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, *plain]})
     await send({"type": "http.response.body", "body": body})
 

@@ -109,6 +109,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     from fastapi import FastAPI
     from nicegui import ui
 
+    from ropewalk.page.bounded_http import BoundedHttp
     from ropewalk.page.now import add_now_page
     from ropewalk.page.runs import add_runs_pages
     from ropewalk.page.thing import add_thing_page
@@ -126,7 +127,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     config = uvicorn.Config(
         app, options.host, port, log_level="warning", lifespan="on", ws_max_size=1 << 20,
         ssl_certfile=options.certificate or None, ssl_keyfile=options.key or None, server_header=False,
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=2, http=BoundedHttp, proxy_headers=False,
     )  # fmt: skip
     listener = _bound(config, or_any=options.port is None)
     port = listener.getsockname()[1]
