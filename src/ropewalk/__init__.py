@@ -147,6 +147,7 @@ with _lazy.unlisted():
 
     # `Search` needs Optuna, `track` needs SQLAlchemy, and `page` NiceGUI.
     from ropewalk.page.opening import page as page
+    from ropewalk.page.report import report as report
     from ropewalk.search.search import Search as Search
     from ropewalk.tracking.beginning import track as track
 

@@ -125,6 +125,12 @@ def test_what_does_not_answer_or_has_ended_says_so() -> None:
     assert any("pool-b" in line and "ended" in line for line in lines)
 
 
+def test_a_screen_says_how_old_it_is_if_looks_do_not_come_any_more() -> None:
+    things = crowd(1, 1)
+    assert "12 s old" in screen(things, chosen(things), (80, 24), START, looked=True, late_s=12.0).plain.split("\n")[0]
+    assert " old" not in drawn(things)[0]
+
+
 def test_a_question_names_the_process_and_its_pid() -> None:
     things = watched(PretendSource(view("a", process("worker.0", pid=4711)))).things()
     choice = chosen(things)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -22,7 +23,7 @@ def test_numbers_stay() -> None:
 def test_chosen_places_are_few_equally_far_apart_and_end_with_the_last(first: int, end: int, most: int) -> None:
     chosen = list(places(first, end, most))
     assert len(chosen) <= most and chosen[-1] == end - 1 and chosen[0] >= first
-    assert len({after - before for before, after in zip(chosen, chosen[1:], strict=False)}) <= 1
+    assert len({after - before for before, after in itertools.pairwise(chosen)}) <= 1
     if end - first <= most:
         assert chosen == list(range(first, end))
 

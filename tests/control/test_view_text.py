@@ -24,7 +24,7 @@ def test_what_is_no_program_says_its_kind_and_its_facts() -> None:
     facts = {"queued": 1200, "tasks_per_s": 3.25, "memory_bytes": 32 << 20}
     view = replace(view_of("pool-1"), kind="pool", facts=facts, processes=(), events=())
     assert headline(view).endswith(", pool, up 1m15s: no processes")
-    assert described(view).splitlines()[1:] == ["  queued 1,200, tasks_per_s 3.25, memory 32 MiB"]
+    assert described(view).splitlines()[1:] == ["  queued 1,200, tasks/s 3.25, memory 32 MiB"]
     assert counts(replace(view, kind="program")) == "no nodes"
 
 

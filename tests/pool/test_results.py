@@ -569,3 +569,20 @@ def test_feeder_dispatcher_and_consumers_in_threads_of_their_own(ordered: bool, 
         future.result(120)
     assert most <= 17
     assert (consumed if ordered else sorted(consumed)) == list(range(total))
+
+
+def test_a_notebook_shows_how_far_a_map_has_come_without_unpickling_anything() -> None:
+    result: MapResult[Any] = MapResult(3, None, None, lambda call: call())
+    result.accept(0, 2, ResultBatch.of([1, 2]), 0)
+    assert "running" in result._repr_html_() and "2 of 3 tasks" in result._repr_html_()
+    CountsLoads.threads.clear()
+    result.accept(2, 1, ResultBatch([pickle.dumps(CountsLoads())], {0: PICKLED}, (), "w"), 0)
+    assert "done" in result._repr_html_() and not CountsLoads.threads
+
+
+def test_a_notebook_shows_why_a_call_failed_once_it_is_known() -> None:
+    result: AsyncResult[Any] = AsyncResult(None, None, lambda call: call())
+    result.abandon(ValueError("<script>"))
+    assert not result.successful()
+    shown = result._repr_html_()
+    assert "failed" in shown and "ValueError" in shown and "<script>" not in shown

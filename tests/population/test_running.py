@@ -39,7 +39,9 @@ def sphere(x: np.ndarray[Any, Any]) -> float:
     return -float(x @ x)
 
 
-def seen_after(algorithm: Algorithm[Any], fitness: Any, generations: int, panels: dict[str, int], **options: Any) -> View:
+def seen_after(
+    algorithm: Algorithm[Any], fitness: Any, generations: int, panels: dict[str, int], **options: Any
+) -> View:
     """What another terminal sees of a run right after a generation."""
     views: list[View] = []
 
@@ -88,9 +90,7 @@ def test_failed_evaluations_are_events_with_their_cause() -> None:
 def test_dropped_stragglers_are_counted() -> None:
     policy = StragglerPolicy.drop(after=0.5, grace=0.0)
     with rw.Pool(2) as pool:
-        view = seen_after(
-            OpenAIES(np.zeros(2), population=8), fitnesses.uneven, 2, {}, pool=pool, stragglers=policy
-        )
+        view = seen_after(OpenAIES(np.zeros(2), population=8), fitnesses.uneven, 2, {}, pool=pool, stragglers=policy)
     assert view.facts["dropped"] > 0
 
 

@@ -67,7 +67,7 @@ def test_trials_are_counted_and_shown_with_their_curves(made: Callable[..., Sear
         assert row["curve"] == [[step, score] for step, score in sorted(trial.scores.items())]
     assert facts["best"] == max(row["best"] for row in rows if row["best"] is not None)
     assert view.offers == ("trials",) and view.processes == ()
-    assert "trial 0 begins" in view.events[0].text and any("trial 0 has ended" == event.text for event in view.events)
+    assert "trial 0 begins" in view.events[0].text and any(event.text == "trial 0 has ended" for event in view.events)
 
 
 def test_rungs_show_how_many_trials_came_and_went_on(made: Callable[..., Search]) -> None:

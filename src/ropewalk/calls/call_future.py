@@ -13,6 +13,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import TYPE_CHECKING, Any
 
 from ropewalk.calls.pending import Lost, NotServed, PendingCall
+from ropewalk.html_table import html_box, html_failure, html_headline
 
 if TYPE_CHECKING:
     from ropewalk.calls.replica import CallRequest, ReplicaClient
@@ -51,6 +52,12 @@ class CallFuture(PendingCall, Future[Any]):
             raise AttributeError(name)
         with _finishing:
             return self.__dict__.setdefault(name, made)
+
+    def _repr_html_(self) -> str:
+        has_failed = self._state == _FINISHED and self._exception is not None
+        state = "failed" if has_failed else {_PENDING: "running", _FINISHED: "done"}.get(self._state, "cancelled")
+        call = f"{self.replica.name}.{self.request.facts.name}" if self.request else self.replica.name
+        return html_box(html_headline(call, state), html_failure(repr(self._exception) if has_failed else ""))
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the call's result, or raise its exception; see `concurrent.futures.Future.result`."""

@@ -20,7 +20,7 @@ from ropewalk.cli.top import top
 from ropewalk.control.launchers import Launcher, LauncherGone, LauncherSilent, RequestFailed
 from ropewalk.control.server import Look, ViewIs
 from ropewalk.control.view import View
-from ropewalk.control.view_text import described, headline, remarks, shown_events, shown_facts
+from ropewalk.control.view_text import described, fact_lines, headline, remarks, shown_events
 from ropewalk.errors import TransportRefused
 from ropewalk.escaping import escaped
 from ropewalk.quantities import shown_duration, shown_size
@@ -128,7 +128,7 @@ def render(findings: Sequence[LauncherReply], submitted: Sequence[RunState] = ()
         if finding.view:
             blocks.append(Text(escaped(headline(finding.view)), style="bold"))
             blocks += [_table(finding.view)] if finding.view.processes else []
-            blocks += [Text(f"  {escaped(line)}") for line in shown_facts(finding.view)]
+            blocks += [Text(f"  {escaped(line)}") for line in fact_lines(finding.view)]
             blocks += [Text(f"  {escaped(event)}", style="dim") for event in shown_events(finding.view)]
         else:
             blocks.append(Text(escaped(finding.problem), style="red"))

@@ -23,6 +23,8 @@ from ropewalk.page.watcher import LookResult, Seen, Source, Watcher
 
 _CLIENT = "top"
 _DRAW_S = 1.0
+_LATE_S = 5.0
+"""Seconds without a look after which the screen says how old it is."""
 _BETWEEN_LOOKS_S = 1.0
 """Seconds between the two looks of `--once`: one look has no rates."""
 _MOST_LOOKS = 5
@@ -95,12 +97,12 @@ def show(source: Source, actor: Actor, console: Console) -> None:
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:  # a name with letters that the terminal's encoding lacks must not end the command
         reconfigure(errors="replace")
-    watcher, choice = Watcher(source), TopChoice()
+    watcher, choice, looks = Watcher(source), TopChoice(), _Looks()
     watcher.start()
     watcher.want(_CLIENT)
     try:
         with Keyboard(sys.stdin.fileno()) as keyboard, Live(console=console, auto_refresh=False, screen=True) as live:
-            while _step(watcher, choice, actor, keyboard, live):
+            while _step(watcher, looks, choice, actor, keyboard, live):
                 pass
     except EOFError:  # the terminal is gone, and with it whoever looked
         pass
@@ -108,10 +110,30 @@ def show(source: Source, actor: Actor, console: Console) -> None:
         watcher.close()
 
 
-def _step(watcher: Watcher, choice: TopChoice, actor: Actor, keyboard: Keyboard, live: Live) -> bool:
+class _Looks:
+    """Notices that looks do not come any more; the numbers on the screen are old then."""
+
+    def __init__(self) -> None:
+        self._num, self._at = 0, time.monotonic()
+
+    def late_s(self, num: int) -> float:
+        """Return for how many seconds there was no look, if that is remarkable.
+
+        Args:
+            num: number of looks until now.
+        """
+        if num != self._num:
+            self._num, self._at = num, time.monotonic()
+        passed_s = time.monotonic() - self._at
+        return passed_s if passed_s > _LATE_S else 0.0
+
+
+def _step(watcher: Watcher, looks: _Looks, choice: TopChoice, actor: Actor, keyboard: Keyboard, live: Live) -> bool:
     """Draw once, and take the keys of the next second; returns whether to go on."""
     things, looked = _settled(watcher, choice), watcher.num_looks > 0
-    live.update(screen(things, choice, live.console.size, time.time(), looked=looked), refresh=True)
+    late_s = looks.late_s(watcher.num_looks)
+    drawn = screen(things, choice, live.console.size, time.time(), looked=looked, late_s=late_s)
+    live.update(drawn, refresh=True)
     for key in keyboard.read(_DRAW_S if looked else 0.1):
         match choice.pressed(key, _settled(watcher, choice)):
             case Leave():

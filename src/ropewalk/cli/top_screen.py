@@ -23,8 +23,8 @@ from typing import Any, Literal
 from rich.text import Text
 
 from ropewalk.cli.top_choice import SORTS, TopChoice, sorted_processes, sorted_things, total
+from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import ProcessView
-from ropewalk.control.view_text import shown_fact
 from ropewalk.escaping import escaped
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import counted, shown_duration, shown_size
@@ -74,7 +74,9 @@ _PROCESSES = (
 )  # fmt: skip
 
 
-def screen(things: Sequence[Seen], choice: TopChoice, size: tuple[int, int], now: float, *, looked: bool) -> Text:
+def screen(
+    things: Sequence[Seen], choice: TopChoice, size: tuple[int, int], now: float, *, looked: bool, late_s: float = 0.0
+) -> Text:
     """Return what fills a terminal.
 
     Args:
@@ -83,11 +85,12 @@ def screen(things: Sequence[Seen], choice: TopChoice, size: tuple[int, int], now
         size: columns and lines.
         now: Unix time in seconds.
         looked: whether the watcher has looked yet.
+        late_s: seconds for which it has not looked, although it should have; 0 if it looks as it should.
     """
     width, height = size
     rows = sorted_things(things, choice.sort)
     thing = choice.thing(rows)
-    lines = [_first_line(rows, choice, width, now)]
+    lines = [_first_line(rows, choice, width, now, late_s)]
     if thing is None:
         lines += [Text(""), Text(NOTHING_RUNS if looked else "looking for what runs")]
         return _filled(lines, [_last_line(choice, None)], size)
@@ -227,11 +230,12 @@ def _line(
 # --- other lines ------------------------------------------------------------------------------------------------------
 
 
-def _first_line(things: Sequence[Seen], choice: TopChoice, width: int, now: float) -> Text:
+def _first_line(things: Sequence[Seen], choice: TopChoice, width: int, now: float, late_s: float) -> Text:
     num = sum(len(one.view.processes) for one in things if not one.gone)
     order = f", by {choice.sort}" if choice.sort != SORTS[0] else ""
     left = f"ropewalk top  {counted(len(things), 'thing')}, {counted(num, 'process', 'es')}{order}"
-    clock = time.strftime("%H:%M:%S", time.localtime(now))
+    late = f"{shown_duration(round(late_s))} old  " if late_s else ""
+    clock = late + time.strftime("%H:%M:%S", time.localtime(now))
     line = Text(left, style="bold")
     line.truncate(max(1, width - len(clock) - 1), overflow="ellipsis", pad=True)
     return line.append(f" {clock}")
@@ -249,7 +253,7 @@ def _facts(seen: Seen) -> str:
     view = seen.view
     progress = [] if view.progress is None else [f"{100 * view.progress:.0f} % done"]
     left = [] if view.left_s is None else [f"{shown_duration(view.left_s)} left"]
-    facts = [escaped(shown_fact(name, value)) for name, value in view.facts.items()]
+    facts = [f"{label} {value}" for label, value in shown_facts(view.facts)]
     run = [f"run {escaped(view.run)}"] if view.run else []
     return ", ".join([*progress, *left, *facts, f"pid {view.pid}", *run])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import EventView, Kind, ProcessView, View
 from ropewalk.quantities import counted, shown_duration, shown_size
 from ropewalk.text_table import text_table
@@ -23,7 +24,7 @@ def described(view: View) -> str:
     """The whole in one line, each process in another, and the last events."""
     cells = [process_cells(view.kind, process) for process in view.processes]
     processes = text_table(cells, right={5, 6, 7, 8})
-    rows = [*processes, *shown_facts(view), *shown_events(view)]
+    rows = [*processes, *fact_lines(view), *shown_events(view)]
     return "\n".join([headline(view), *(f"  {row}" for row in rows)])
 
 
@@ -41,28 +42,12 @@ def counts(view: View) -> str:
     return ", ".join(f"{count} {state}" for state, count in num_by_state.items()) or nothing
 
 
-def shown_facts(view: View) -> list[str]:
+def fact_lines(view: View) -> list[str]:
     """The facts in a line, such as "queued 7, running 2"; of a program, whose table has the others, only its relays."""
     if view.kind == "program":
         return [str(view.facts["relays"])] if "relays" in view.facts else []
-    facts = [shown_fact(name, value) for name, value in view.facts.items()]
+    facts = [f"{label} {value}" for label, value in shown_facts(view.facts)]
     return [", ".join(facts)] if facts else []
-
-
-def shown_fact(name: str, value: float | int | str) -> str:
-    """A fact in words, such as "queued 1,200", "memory 31 MiB" or "tasks_per_s 3.5"; its name says the unit.
-
-    Example:
-        >>> shown_fact("queued", 1200), shown_fact("memory_bytes", 32 << 20), shown_fact("step_s", 0.25)
-        ('queued 1,200', 'memory 32 MiB', 'step 250 ms')
-    """
-    if isinstance(value, str):
-        return f"{name} {value}"
-    if name.endswith("_bytes"):
-        return f"{name.removesuffix('_bytes')} {shown_size(value)}"
-    if name.endswith("_s") and not name.endswith("_per_s"):
-        return f"{name.removesuffix('_s')} {shown_duration(value)}"
-    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value:,}"
 
 
 def shown_events(view: View) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from nicegui import ui
 from starlette.requests import Request
 
+from ropewalk.control.facts import shown_number
 from ropewalk.escaping import escaped
 from ropewalk.page.browser import add_now_head
-from ropewalk.page.facts import shown_number
 from ropewalk.page.frame import Visit, page_frame
 from ropewalk.page.small_curve import small_curve
 from ropewalk.page.style import state_group

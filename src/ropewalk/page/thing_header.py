@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
+from ropewalk.control.facts import shown_facts, shown_number
 from ropewalk.escaping import escaped
 from ropewalk.page.actions import ActionOutcome
-from ropewalk.page.facts import shown_facts, shown_number
 from ropewalk.page.now import has_ended, problem_words, progress_words, shown_state
 from ropewalk.page.style import state_group
 from ropewalk.page.totals import totals

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ropewalk.control.server import ControlServer
+from ropewalk.control.view import View
 from ropewalk.engines.resources import Resources
 from ropewalk.errors import NotPicklable, PoolClosed, TaskCancelled
 from ropewalk.escaping import escaped
@@ -176,6 +177,7 @@ class Pool:
                 raise
             self._released = False
             self._state = RUN
+        self._target = PoolTarget(self, self._dispatcher, self._session)
         self._control: ControlServer | None = None
         if bootstrap.current is None:  # in a worker, the launcher shows what it does
             self._announce()
@@ -417,6 +419,14 @@ class Pool:
 
     scale_to = resize
     """Another name of `resize`, which the executors of `ropewalk.population` call."""
+
+    def view(self, panels: Mapping[str, int] | None = None) -> View:
+        """What the page and reports show of the pool now.
+
+        Args:
+            panels: names of the pictures whose data is wanted; see `ropewalk.control.view.Observable`.
+        """
+        return self._target.view(panels or {})
 
     def status(self) -> PoolStatus:
         """What the pool is doing: its workers, counts of tasks, and deaths with their causes."""
@@ -713,8 +723,7 @@ class Pool:
     def _announce(self) -> None:
         """Let `ropewalk ps` and the page find the pool, if it lives for a while."""
         session = self._session
-        target = PoolTarget(self, self._dispatcher, session)
-        self._control = ControlServer(session.loop, session.folder, session.run_id, target)
+        self._control = ControlServer(session.loop, session.folder, session.run_id, self._target)
         self._dispatcher.when_failed = self._control.close_soon
         self._control.open_later(_ANNOUNCED_AFTER_S)
 

@@ -21,8 +21,10 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 from ropewalk.errors import PoolClosed
+from ropewalk.html_table import html_box, html_failure, html_headline
 from ropewalk.processes.interrupts import interrupts_allowed, interrupts_deferred, may_serve
 from ropewalk.processes.page import ERROR, PICKLED, PageReport, results_of
+from ropewalk.quantities import counted
 from ropewalk.transport.blobs import total_bytes
 from ropewalk.transport.failures import FAILURE_DECODER, rebuild_error
 from ropewalk.transport.frames import Part
@@ -186,6 +188,16 @@ class AsyncResult(PoolJob, Generic[T]):
         state = "pending" if not self._done else "done"
         return f"<{type(self).__name__} {state}>"
 
+    def _repr_html_(self) -> str:
+        is_known = self._done and self._outcome is not None  # results are only unpickled for those that ask for them
+        has_failed = is_known and not self._success
+        state = "failed" if has_failed else "done" if self._done else "running"
+        headline = html_headline(type(self).__name__, state, self._progress())
+        return html_box(headline, html_failure(repr(self._outcome) if has_failed else ""))
+
+    def _progress(self) -> list[tuple[str, str]]:
+        return []
+
     def ready(self) -> bool:
         """Return whether the call has ended, with a value or an exception."""
         return self._done
@@ -317,6 +329,9 @@ class MapResult(AsyncResult[list[T]]):
         self._segments: list[tuple[int, int, ResultBatch, int]] = []
         if not num_tasks:
             self._finish()
+
+    def _progress(self) -> list[tuple[str, str]]:
+        return [("", f"{self._num_tasks - self._num_left:,} of {counted(self._num_tasks, 'task')}")]
 
     def accept(self, first: int, count: int, batch: ResultBatch, offset: int) -> None:
         if self._arrived:

@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from ropewalk.control.facts import shown_number
 from ropewalk.escaping import escaped
-from ropewalk.page.facts import shown_number
 from ropewalk.page.picture import Picture
 from ropewalk.page.style import Option, Style
 from ropewalk.quantities import shown_duration

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ropewalk.page.facts import shown_facts, shown_number
+from ropewalk.control.facts import shown_facts, shown_number
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""`ropewalk report`: one HTML file that shows what runs, or a run of the store, for any browser, without a server."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ropewalk.cli.choosing import NotChosen, choose, running_launchers, telling_failures
+from ropewalk.control.launchers import Launcher
+from ropewalk.errors import FileNotTrusted, RunNotFound, StoreError, StoreMissing
+from ropewalk.escaping import escaped, escaped_lines
+
+if TYPE_CHECKING:  # pictures and stores are imported where they are needed
+    from ropewalk.page.report_document import ReportDocument
+
+_MOST_LOOKS = 5
+"""Looks at a launcher that is slow to answer."""
+
+
+def report(
+    what: Annotated[str, typer.Argument(help="What runs: name or pid. Or a run or a search: id, its beginning, name.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The file (default: NAME-report.html here).")
+    ] = None,
+    record_s: Annotated[
+        float,
+        typer.Option("--record", metavar="SECONDS", min=0.0, help="Record what runs for this time first."),
+    ] = 2.0,
+    store: Annotated[
+        str | None, typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the path of the file as JSON.")] = False,
+) -> None:
+    """Write one HTML file with the pictures of the page, which needs neither a server nor a network.
+
+    Exit code 2 if nothing is called so, 1 if the file cannot be made.
+    """
+    from ropewalk.page.echarts_script import EChartsUnknown, echarts_script
+    from ropewalk.page.report import WrittenReport
+
+    try:
+        echarts = echarts_script()
+    except (ModuleNotFoundError, EChartsUnknown) as error:
+        raise _failed(str(error), 1) from None
+    with telling_failures():
+        try:
+            launcher, missing = choose(what, running_launchers()), ""
+        except NotChosen as error:
+            launcher, missing = None, str(error)
+        document = _of_launcher(launcher, record_s) if launcher else _of_run(what, store, missing)
+        file = output or Path(f"{_file_name(document.name)}-report.html")
+        try:
+            WrittenReport(file, echarts, lambda: document, None).write()
+        except OSError as error:
+            raise _failed(f"{file} cannot be written: {error}", 1) from None
+    typer.echo(json.dumps({"file": str(file)}) if as_json else escaped(str(file)))
+
+
+def _of_launcher(launcher: Launcher, record_s: float) -> ReportDocument:
+    """Return the report of what runs, having recorded it."""
+    from ropewalk.page.report import ViewRecorder
+    from ropewalk.page.source import Launchers
+
+    with Launchers(lambda: [launcher]) as launchers:
+        recorder = ViewRecorder(launchers, launcher.id)
+        for _ in range(_MOST_LOOKS):
+            if recorder.look():
+                break
+        else:
+            raise _failed(f"{launcher} does not answer", 1)
+        recorder.start()
+        time.sleep(record_s)
+        recorder.stop()
+        return recorder.document()
+
+
+def _of_run(ref: str, store: str | None, missing: str) -> ReportDocument:
+    """Return the report of a run of the store; if there is none, say what else was not found."""
+    try:
+        from ropewalk.page.run_report import run_document
+
+        return run_document(ref, store)
+    except (RunNotFound, StoreMissing) as error:
+        raise _failed(f"{missing}\n{error}", 2) from None
+    except ModuleNotFoundError as error:
+        raise _failed(f"{missing}\nruns of a store need {error.name}: pip install 'ropewalk[tracking]'", 2) from None
+    except (StoreError, FileNotTrusted) as error:
+        raise _failed(str(error), 1) from None
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name, flags=re.ASCII).strip("._-")[:80] or "ropewalk"
+
+
+def _failed(message: str, code: int) -> typer.Exit:
+    typer.echo(f"ropewalk report: {escaped_lines(message)}", err=True)
+    return typer.Exit(code)
