@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
 import os
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -63,7 +65,9 @@ def request(page: ServedPage, path: str = "/", method: str = "GET", **headers: s
     place = urlparse(page.base)
     connection = HTTPConnection(place.hostname or "", place.port or 0, timeout=30.0)
     try:
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(
+            method, place.path + path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
         return connection.getresponse().status
     finally:
         connection.close()
@@ -82,6 +86,9 @@ def test_strangers_are_refused(served: ServedPage):
     assert request(served, "/_nicegui_ws/socket.io/?EIO=4&transport=polling", "POST", Cookie=cookie) == 403
     for path in ("/runs", "/docs", "/openapi.json", "/_nicegui_ws/socket.io/?EIO=4&transport=polling", "/favicon.ico"):
         assert request(served, path) == 403
+    for place in ("", urlparse(served.reader_url).path.rstrip("/")):  # at which other ports could have got the cookie
+        served.url = f"http://127.0.0.1:{port}{place}/?token={token}"
+        assert request(served, Cookie=cookie) == 403
 
 
 def test_a_page_of_another_site_cannot_open_a_socket(browser: Browser, served: ServedPage):
@@ -95,6 +102,50 @@ def test_a_page_of_another_site_cannot_open_a_socket(browser: Browser, served: S
     address = served.base.replace("http", "ws") + "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
     assert browser.driver.execute_async_script(code, address) == "refused"
     assert browser.problems()
+
+
+@contextlib.contextmanager
+def other_port(content: str) -> Iterator[tuple[int, list[str]]]:
+    """Serve a page at another port of this host, as any user of it can; yields the port, and the cookies that come."""
+    came: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            came.append(self.headers.get("Cookie", ""))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port, came
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_token_is_not_sent_to_other_ports_of_this_host(browser: Browser, served: ServedPage):
+    browser.open(served.url)
+    browser.wait_for("Now")
+    with other_port("<p>a page of another user") as (port, came):
+        browser.open(f"http://127.0.0.1:{port}/runs")
+        browser.wait_for("a page of another user")
+    assert came
+    assert all(served.url.partition("token=")[2] not in cookies for cookies in came)
+
+
+def test_link_of_another_site_opens_the_page(browser: Browser, served: ServedPage):
+    with other_port(f'<a href="{served.url}">the page</a>') as (port, _):
+        browser.open(f"http://localhost:{port}/")
+        browser.click("the page")
+        browser.wait_for("Now", "Runs")
+    assert "token" not in browser.driver.current_url
 
 
 def test_killed_page_leaves_the_program_alone(program: rw.RunningProgram):

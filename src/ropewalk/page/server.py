@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ropewalk import settings, tracking
 from ropewalk.control.left_folders import claimed_folder
 from ropewalk.page.actions import Actor
-from ropewalk.page.gate import Access, Gate, Role
+from ropewalk.page.gate import Access, Gate, Role, place_of
 from ropewalk.page.watcher import Source, Watcher
 
 if TYPE_CHECKING:
@@ -135,13 +135,14 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     tokens: dict[str, Role] = {options.owner: "owner", options.reader: "reader"}
     access = Access(tokens, names, f"ropewalk_{port}", secure)
     config.app = Gate(app, access)
-    base = f"{'https' if secure else 'http'}://{options.host}:{port}/?token="
+    base = f"{'https' if secure else 'http'}://{options.host}:{port}"
+    owner_url, reader_url = (f"{base}{place_of(token)}/?token={token}" for token in (options.owner, options.reader))
 
     class PageServer(uvicorn.Server):
         async def startup(self, sockets: list[Any] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                opened(PageAddress(f"{base}{options.owner}", f"{base}{options.reader}", options.fingerprint))
+                opened(PageAddress(owner_url, reader_url, options.fingerprint))
 
     watcher.start()
     try:
