@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import io
+import logging
 import os
 import signal
 import subprocess
@@ -21,6 +23,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.control.launchers import find_launchers, usual_parents
+from ropewalk.page.server import escape_record
 from tests.lab.browser import Browser, ServedPage, served_page
 
 
@@ -183,6 +186,21 @@ def test_page_opened_by_a_script_answers_and_closes():
         assert page.url not in repr(page)
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(page.url)
+
+
+def test_visitors_do_not_control_the_terminal():
+    logger = logging.Logger("of the page")
+    said = io.StringIO()
+    logger.addHandler(logging.StreamHandler(said))
+    logger.addFilter(escape_record)
+    logger.warning("http://127.0.0.1/%s not found", "\x1b]0;owned\x07\nforged")
+    try:
+        raise ValueError("\x1b[31mred")
+    except ValueError as error:
+        logger.exception(error)
+    assert "\x1b" not in said.getvalue()
+    assert said.getvalue().splitlines()[0] == r"http://127.0.0.1/\x1b]0;owned\x07\nforged not found"
+    assert r"ValueError: \x1b[31mred" in said.getvalue()
 
 
 def wait_for_end(pid: int) -> None:

@@ -70,9 +70,9 @@ def page(*, port: int = 0, store: str | None = None) -> OpenPage:
         PageFailed: it cannot be served, such as because the extra `page` is not installed, or the port is taken.
     """
     command = module_command(sys.executable, "ropewalk", "page", "--json", "--with-parent", "--port", str(port))
-    if store:
-        command += ["--store", store]
     environment = {**os.environ, **import_environment()}
+    if store:  # not as an argument, which all users see, and a URL may hold a password
+        environment["ROPEWALK_STORE"] = store
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment
     )

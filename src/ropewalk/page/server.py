@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk import settings, tracking
 from ropewalk.control.left_folders import claimed_folder
+from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import Actor
 from ropewalk.page.gate import Access, Gate, Role, place_of
 from ropewalk.page.watcher import Source, Watcher
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8470
+
+
+_LOGGERS = ("nicegui", "uvicorn.error", "asyncio")
+"""Loggers that log what browsers send, which may be a reader's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,8 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     from ropewalk.page.runs import add_runs_pages
     from ropewalk.page.thing import add_thing_page
 
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(escape_record)
     watcher = Watcher(source)
     add_now_page(watcher)
     add_thing_page(watcher, actor)
@@ -150,6 +157,14 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     finally:
         watcher.close()
         reader.close()
+
+
+def escape_record(record: logging.LogRecord) -> bool:
+    """Escape the texts of a record, so that no visitor controls the terminal of the page; a filter of a logger."""
+    record.msg, record.args = escaped(record.getMessage()), ()
+    if record.exc_info:
+        record.exc_text = escaped_lines(logging.Formatter().formatException(record.exc_info))
+    return True
 
 
 def _bound(config: uvicorn.Config, *, or_any: bool) -> Any:
