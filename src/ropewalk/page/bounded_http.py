@@ -24,5 +24,5 @@ class BoundedHttp(H11Protocol):
 
     def _close_unless_asked(self, transport: asyncio.BaseTransport) -> None:
         # A WebSocket has another protocol by now; `cycle` is that of the last request.
-        if cast("asyncio.Transport", transport).get_protocol() is self and self.cycle is None:
+        if cast("asyncio.Transport", transport).get_protocol() is self and not cast("object | None", self.cycle):
             transport.close()
