@@ -24,6 +24,7 @@ _REFRESH_S = 1.0
 
 _HEAD = """
 <script>
+delete Object.prototype.__proto__;  // ECharts keeps texts as keys of objects: one that is called so would change all
 (function () {
   if (document.cookie.indexOf("ropewalk_theme=") < 0) {
     var dark = window.matchMedia && matchMedia("(prefers-color-scheme: dark)").matches;

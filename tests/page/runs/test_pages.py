@@ -80,6 +80,7 @@ def test_texts_of_runs_stay_texts(browser: Browser, served: ServedPage, tmp_path
         if tab == "Logs":
             browser.wait_for(f"red \\x1b[2J{BAD}")
     assert browser.script("return window.acted") is None
+    assert browser.script("const a = {}; a['__proto__'] = 1; return Object.keys(a)") == ["__proto__"]
     for query in ("", "?inline=1"):
         found = browser.script(
             f"return fetch(window.path_prefix + '/files/bad/0{query}').then(r => [r.headers.get('content-type'),"
