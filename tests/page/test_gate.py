@@ -155,7 +155,9 @@ def test_refused_requests_do_not_reach_the_page_and_admitted_ones_bring_their_ro
     cookie = (b"cookie", b"rw_1=read")
     passed = asyncio.run(_request({"path": f"{READERS}/", "query_string": b"", "headers": [HOST, cookie]}))
     assert passed[-1]["body"] == b"reader"
-    assert dict(passed[0]["headers"])[b"x-frame-options"] == b"SAMEORIGIN"
+    headers = dict(passed[0]["headers"])
+    assert headers[b"x-frame-options"] == b"SAMEORIGIN"
+    assert headers[b"content-security-policy"].startswith(b"default-src 'self' data: blob: ")
 
 
 def test_refused_websocket_is_closed_before_it_opens():

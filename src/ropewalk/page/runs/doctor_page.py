@@ -5,6 +5,7 @@ It is asked in a process of its own: it starts a pool, and what it finds is what
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -66,6 +67,7 @@ def examined(command: Sequence[str] = _COMMAND) -> DoctorReport:
 def add_doctor_page() -> None:
     """Serve `/doctor`."""
     kept: list[DoctorReport] = []
+    one_at_a_time = asyncio.Lock()  # each starts a pool, and readers may ask too
 
     @ui.page("/doctor")
     async def doctor(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
@@ -76,13 +78,16 @@ def add_doctor_page() -> None:
             place = ui.column().classes("w-full")
 
             async def show(*, is_new: bool) -> None:
+                asked_at = time.time()
                 if is_new or not kept or time.time() - kept[-1].at > _KEPT_S:
                     words.set_text("This host is being examined; that takes some seconds.")
                     again.disable()
-                    report = await run.io_bound(examined)
-                    if report is None:  # the page is ending
-                        return
-                    kept[:] = [report]
+                    async with one_at_a_time:
+                        if not kept or kept[-1].at < asked_at:
+                            report = await run.io_bound(examined)
+                            if report is None:  # the page is ending
+                                return
+                            kept[:] = [report]
                     again.enable()
                 words.set_text(f"Examined at {time.strftime('%H:%M:%S', time.localtime(kept[-1].at))}.")
                 place.clear()
