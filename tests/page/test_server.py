@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import http.server
+import importlib.resources
 import io
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -149,6 +151,14 @@ def test_link_of_another_site_opens_the_page(browser: Browser, served: ServedPag
         browser.click("the page")
         browser.wait_for("Now", "Runs")
     assert "token" not in browser.driver.current_url
+
+
+def test_scripts_name_no_path_without_the_place_of_the_token():
+    scripts = list(importlib.resources.files("ropewalk.page.browser").iterdir())
+    texts = {script.name: script.read_text("utf-8") for script in scripts if script.name.endswith(".js")}
+    assert len(texts) > 1
+    wrong = [(name, *re.findall(r'(?:(?:href|src) = |fetch\()["\']/.*', text)) for name, text in texts.items()]
+    assert [one for one in wrong if one[1:]] == []
 
 
 def test_killed_page_leaves_the_program_alone(program: rw.RunningProgram):

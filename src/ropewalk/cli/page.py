@@ -72,7 +72,8 @@ def page(
     )  # fmt: skip
 
     def opened(address: PageAddress) -> None:
-        _tell(address, as_json)
+        file = _kept_address(address.url, folder) if with_parent else ""
+        _tell(address, as_json, file)
         if browser:
             webbrowser.open(_private_link(address.url, folder))
 
@@ -85,9 +86,9 @@ def page(
         raise _failed(f"the page cannot be served at {options.host}: {error}", as_json) from None
 
 
-def _tell(address: PageAddress, as_json: bool) -> None:
+def _tell(address: PageAddress, as_json: bool, file: str) -> None:
     if as_json:
-        found = {"url": address.url, "reader_url": address.reader_url, "fingerprint": address.fingerprint}
+        found = {"url": address.url, "reader_url": address.reader_url, "fingerprint": address.fingerprint, "file": file}
         typer.echo(json.dumps({name: value for name, value in found.items() if value}))
     else:
         typer.echo(f"the page:      {address.url}")
@@ -98,6 +99,13 @@ def _tell(address: PageAddress, as_json: bool) -> None:
             )
         typer.echo("Ctrl-C ends it; what runs goes on")
     sys.stdout.flush()
+
+
+def _kept_address(url: str, folder: Path) -> str:
+    """Keep an address with a token in a file that only this user can read; returns its path."""
+    file = folder / "address.txt"
+    write_new_file(file, [f"{url}\n".encode()], durable=False)
+    return str(file)
 
 
 def _private_link(url: str, folder: Path) -> str:
