@@ -63,7 +63,7 @@ def test_packages_add_members_which_are_imported_when_they_are_asked_for() -> No
     assert family.member("splice").__module__ == "their_rope"
     assert family.member("bowline") is Knot, "a package cannot take the name of a member"
     with pytest.raises(
-        Unknown, match=r"there is no knot 'splise'; did you mean 'splice'\? there are bowline, .*splice"
+        Unknown, match=r"there is no knot 'splise'; did you mean 'splice'\? There are bowline, .*splice"
     ):
         family.member("splise")
     with pytest.raises(Broken, match="the knot 'frayed' cannot be loaded from their_rope:Nothing: "):
@@ -83,7 +83,7 @@ def test_options_are_checked_before_a_member_is_made() -> None:
     assert knots().make("hitch", {"strands": 3}).strands == 3
     assert knots().make("loose", {"any": 1}) == {"any": 1}
     with pytest.raises(
-        Unknown, match=r"knot 'bowline' has no option 'color'; did you mean 'colour'\? it has strands, "
+        Unknown, match=r"knot 'bowline' has no option 'color'; did you mean 'colour'\? It has strands, "
     ):
         knots().make("bowline", {"strands": 3, "color": "blue"})
     with pytest.raises(Unknown, match="knot 'bowline' needs the option 'strands'"):

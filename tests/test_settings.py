@@ -93,7 +93,7 @@ def test_every_variable_that_the_sources_name_is_known() -> None:
         ({"engin": "x"}, {}, "unknown setting engin (argument); did you mean engine?"),
         ({}, {"ROPEWALK_ENGIN": "x"}, "unknown setting ROPEWALK_ENGIN (environment); did you mean ROPEWALK_ENGINE?"),
         ({}, {"ROPEWALK_ENGIN": ""}, "did you mean ROPEWALK_ENGINE?"),
-        ({"zzz": 1}, {}, "unknown setting zzz (argument); Known: "),
+        ({"zzz": 1}, {}, "unknown setting zzz (argument); there are "),
     ],
 )
 def test_an_unknown_name_is_answered_with_the_near_one_and_all(

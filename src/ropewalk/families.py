@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
+
+from ropewalk.near_names import instead_of
 
 _Entry = TypeVar("_Entry")
 
@@ -60,9 +62,7 @@ class Family(dict[str, _Entry]):
         if entry is None:
             known = [*self, *sorted(self.installed())]
             added = f"; another is added with {self._added_by}" if self._added_by else ""
-            raise self._unknown(
-                f"there is no {self._noun} {name!r}{_near(name, known)} there are {', '.join(known)}{added}"
-            )
+            raise self._unknown(f"there is no {self._noun} {name!r}{instead_of(name, known)}{added}")
         if not isinstance(entry, str):
             return entry
         module, _, attribute = entry.partition(":")
@@ -91,8 +91,7 @@ class Family(dict[str, _Entry]):
         takes_any_name = any(one.kind is one.VAR_KEYWORD for one in parameters)
         if strange := [option for option in options if option not in named and not takes_any_name]:
             raise self._unknown(
-                f"{self._noun} {name!r} has no option {strange[0]!r}{_near(strange[0], named)} it has "
-                f"{', '.join(named) or 'none'}"
+                f"{self._noun} {name!r} has no option {strange[0]!r}{instead_of(strange[0], named, 'it has')}"
             )
         if needed := [key for key, one in named.items() if one.default is one.empty and key not in options]:
             raise self._unknown(f"{self._noun} {name!r} needs the option {needed[0]!r}")
@@ -110,10 +109,3 @@ class Family(dict[str, _Entry]):
         """
         if self.setdefault(name, entry) is not entry:
             raise self._unknown(f"{name!r} is the name of {self[name]!r}; give yours another name")
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    """Return the part of a message between an unknown name and the list of known names: the closest match, if any."""
-    # Imported here because only an error needs it.
-    near = importlib.import_module("difflib").get_close_matches(name, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ";"

@@ -19,7 +19,6 @@ every place: a misspelt setting that is silently ignored costs an afternoon.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +26,7 @@ from typing import cast
 
 from ropewalk import setting_rules as rules
 from ropewalk.errors import FileNotTrusted, SettingsError
+from ropewalk.near_names import instead_of
 from ropewalk.quantities import parse_duration, parse_memory
 from ropewalk.setting_rules import SettingOrigin
 from ropewalk.surroundings import engine_here
@@ -37,7 +37,7 @@ PREFIX = "ROPEWALK_"
 OWN_VARIABLES = frozenset(
     (
         *("ROPEWALK_RUN_ID", "ROPEWALK_JOB", "ROPEWALK_PROCESS", "ROPEWALK_WORKERS", "ROPEWALK_DOOR"),
-        *("ROPEWALK_CONTINUE", "ROPEWALK_FORK", "ROPEWALK_FORK_STEP", "ROPEWALK_SET"),
+        *("ROPEWALK_CONTINUE", "ROPEWALK_FORK", "ROPEWALK_FORK_STEP", "ROPEWALK_SET", "ROPEWALK_TRIAL"),
     )
 )
 """Variables that Ropewalk itself sets for the processes of a run. They are not settings; add new ones here."""
@@ -256,9 +256,8 @@ def _shown(file: Path) -> str:
 
 def _unknown(name: str, origin: str, known: Iterable[str]) -> SettingsError:
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ";"
-    return SettingsError(f"unknown setting {name} ({origin}){hint} Known: {', '.join(known)}", name=name, origin=origin)
+    hint = instead_of(name, known, quoted=False)
+    return SettingsError(f"unknown setting {name} ({origin}){hint}", name=name, origin=origin)
 
 
 _ENGINES = "engines"

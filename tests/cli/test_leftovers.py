@@ -171,6 +171,6 @@ def test_an_engine_is_checked_with_its_own_options_and_says_how_to_mend_it(clust
 
 def test_an_engine_that_is_not_known_is_a_failure_that_lists_those_there_are(cluster: dict[str, str]) -> None:
     done = ropewalk("doctor", "--engine", "pretent", folder=Path(), **cluster)
-    assert done.returncode == 1 and "there are docker, " in done.stdout and "did you mean 'pretend'?" in done.stdout
+    assert done.returncode == 1 and "There are docker, " in done.stdout and "did you mean 'pretend'?" in done.stdout
     option = ropewalk("doctor", "--engine", "pretend", "-o", "partitoin=x", folder=Path(), **cluster)
     assert option.returncode == 1 and "did you mean partition?" in option.stdout

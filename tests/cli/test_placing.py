@@ -44,7 +44,7 @@ def test_options_of_the_environment_stay_unless_another_engine_is_named(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--engine", "pretent"], "there is no engine 'pretent'; did you mean 'pretend'? there are "),
+        (["--engine", "pretent"], "there is no engine 'pretent'; did you mean 'pretend'? There are "),
         (["--engine", "pretent"], "did you mean 'pretend'?"),
         (["--engine", "pretend", "-o", "partitoin=gpu"], "has no option partitoin; did you mean partition?"),
         (["--engine", "pretend", "-o", "partition"], "an engine's option is written name=value, not 'partition'"),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from ropewalk.tracking.records import Metrics, RunRecord
-from tests.cli.command import ropewalk
+from tests.cli.command import ropewalk, start_ropewalk
 from tests.control.pretend import Pretence, controlled
 from tests.lab.plugin import require_packages
 from tests.tracking.store.making import NOW, created, new_store
+from tests.transport.ends import DEADLINE_S
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +31,19 @@ def test_what_another_process_runs_is_reported(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == {"file": str(file)}
     text = file.read_text()
     assert "walk-report" in text and "replay.0" in text and "killed by SIGKILL" in text
+
+
+def test_ctrl_c_ends_the_recording_and_the_file_is_written(tmp_path: Path) -> None:
+    target, file = Pretence("walk-long"), tmp_path / "walk.html"
+    recording, looks = threading.Event(), itertools.count(1)
+    target.before_view = lambda: next(looks) > 2 and recording.set()
+    with controlled(target):
+        command = start_ropewalk("report", "walk-long", "-o", str(file), "--record", "3600", folder=tmp_path)
+        assert recording.wait(DEADLINE_S)
+        command.send_signal(signal.SIGINT)
+        said, problems = command.communicate(timeout=DEADLINE_S)
+    assert (command.returncode, said, problems) == (0, f"{file}\n", "")
+    assert "walk-long" in file.read_text()
 
 
 def test_a_run_of_the_store_is_reported_in_a_file_with_its_name(tmp_path: Path) -> None:

@@ -288,6 +288,21 @@ def test_output_is_followed_until_the_run_ends(
     assert "run dd44 is done" in result.stderr
 
 
+def test_a_trial_that_has_not_printed_yet_is_followed(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(store, "ee55", kind="trial", folder=str(tmp_path / "ee55"))
+    assert "has kept no output" in run("logs", "ee55", wrong=1)
+
+    def end(_: float) -> None:
+        (tmp_path / "ee55" / OUTPUT).mkdir(parents=True)
+        (tmp_path / "ee55" / OUTPUT / "1.txt").write_text("its only words\n")
+        store.apply(of("ee55", StateIs("done", NOW)))
+
+    monkeypatch.setattr(runs_logs.time, "sleep", end)
+    assert CliRunner().invoke(app, ["runs", "logs", "ee55", "--follow"]).stdout == "[1] its only words\n"
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -251,13 +251,72 @@ def test_a_command_is_shown_and_not_run(
     assert capsys.readouterr().out.startswith("cd / && ROPEWALK_SET='{}'")
 
 
-def test_notebooks_and_trials_are_told_what_to_do(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notebooks_are_told_what_to_do(store: RunStore, capsys: pytest.CaptureFixture[str]) -> None:
     notebook = make(store, "notebook", state="paused", facts={"is_notebook": True})
     assert exit_code(runs_life.continue_, notebook) == 2
     assert f"start its kernel with ROPEWALK_SET='{{}}' ROPEWALK_CONTINUE={notebook}" in capsys.readouterr().err
-    trial = make(store, "trial", state="paused", kind="trial", parent="search-1")
+    search = make(store, "of-cells", state="done", kind="search", facts={"is_notebook": True})
+    trial = make(store, "of-cells-0", state="paused", kind="trial", parent=search)
     assert exit_code(runs_life.continue_, trial) == 2
-    assert "is a trial of the search search-1; run that again" in capsys.readouterr().err
+    assert "the function of the trial is not found; start a kernel with" in capsys.readouterr().err
+
+
+# --- trials -----------------------------------------------------------------------------------------------------------
+
+
+def trial_of(store: RunStore, search: str, search_state: str, trial_state: str) -> str:
+    make(store, search, state=search_state, kind="search", facts={"argv": ["python", "search.py"], "cwd": "/"})
+    facts = {"argv": [], "cwd": ""}
+    return make(store, f"{search}-0", state=trial_state, kind="trial", parent=search, facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("search_state", "trial_state"),
+    [("done", "paused"), ("failed", "paused"), ("running", "stopped"), ("paused", "failed")],
+)
+def test_a_trial_that_its_search_never_begins_again_goes_on_by_itself(
+    store: RunStore, executed: list[Any], search_state: str, trial_state: str
+) -> None:
+    trial = trial_of(store, f"alone-{search_state}", search_state, trial_state)
+    with pytest.raises(Executed):
+        runs_life.continue_(trial)
+    argv, environment = executed[-1]
+    assert argv == ["python", "search.py"], "the command of the search has the function"
+    assert (environment["ROPEWALK_CONTINUE"], environment["ROPEWALK_TRIAL"]) == (trial, trial)
+
+
+def test_a_trial_of_a_search_that_runs_is_continued_by_it(
+    store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = trial_of(store, "lively", "running", "paused")
+    with Owner(store, trial, "running", "trial 0 goes on when a place is free") as owner:
+        runs_life.continue_(trial)
+    assert owner.actions == ["continue"] and executed == []
+    assert "trial 0 goes on when a place is free" in capsys.readouterr().err
+
+
+def test_a_trial_of_a_search_that_rests_waits_for_the_search(
+    store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = trial_of(store, "resting", "paused", "paused")
+    assert exit_code(runs_life.continue_, trial) == 2
+    told = capsys.readouterr().err
+    assert "ropewalk runs continue resting." in told and f"ropewalk runs fork {trial}" in told and executed == []
+
+
+def test_a_trial_is_forked_also_without_a_checkpoint_and_so_is_its_fork(
+    store: RunStore, executed: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = trial_of(store, "source", "done", "done")
+    assert exit_code(runs_life.fork, trial, step=3.0) == 2
+    with pytest.raises(Executed):
+        runs_life.fork(trial, settings=["lr=0.2"])
+    assert "begins with the first step" in capsys.readouterr().err
+    assert (executed[-1][1]["ROPEWALK_FORK"], executed[-1][1]["ROPEWALK_TRIAL"]) == (trial, trial)
+    fork = make(store, "forked", state="paused", facts={"trial": trial, "argv": ["python", "search.py"]})
+    with pytest.raises(Executed):
+        runs_life.continue_(fork)
+    assert (executed[-1][1]["ROPEWALK_CONTINUE"], executed[-1][1]["ROPEWALK_TRIAL"]) == (fork, trial)
 
 
 def test_a_database_does_not_choose_what_runs_here(

@@ -52,14 +52,15 @@ class Screen:
 
 
 @contextlib.contextmanager
-def top_in_a_terminal() -> Generator[Screen]:
+def top_in_a_terminal(*arguments: str) -> Generator[Screen]:
     user, program = pty.openpty()
     termios.tcsetwinsize(program, (24, 80))
     before = termios.tcgetattr(program)
     surroundings = environment(TERM="xterm")
     del surroundings["COLUMNS"]
     command = subprocess.Popen(
-        [sys.executable, "-m", "ropewalk", "top"], env=surroundings, stdin=program, stdout=program, stderr=program,
+        [sys.executable, "-m", "ropewalk", *(arguments or ("top",))],
+        env=surroundings, stdin=program, stdout=program, stderr=program,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler), start_new_session=True,
     )  # fmt: skip
     try:
@@ -91,9 +92,13 @@ def test_a_process_is_chosen_and_killed_by_keys_and_ctrl_c_restores_the_terminal
         assert screen.drawn.count("\x1b[?1049h") == screen.drawn.count("\x1b[?1049l") == 1  # the other screen, and back
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (None, 0)])
-def test_a_signal_and_a_key_end_it_and_restore_the_terminal(number: int | None, code: int) -> None:
-    with controlled(Pretence("walk-top")), top_in_a_terminal() as screen:
+@pytest.mark.parametrize(
+    ("arguments", "number", "code"), [(("top",), signal.SIGTERM, 143), (("ps", "--watch"), None, 0)]
+)
+def test_a_signal_and_a_key_end_it_and_restore_the_terminal(
+    arguments: tuple[str, ...], number: int | None, code: int
+) -> None:
+    with controlled(Pretence("walk-top")), top_in_a_terminal(*arguments) as screen:
         screen.wait_for("walk-top")
         if number is None:
             os.write(screen.user, b"q")

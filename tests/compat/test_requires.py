@@ -115,8 +115,8 @@ def test_the_first_that_says_something_counts() -> None:
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
-        ({"cpu": 2}, ValueError, "no cpu (did you mean cpus?); it takes cpus, gpus and memory"),
-        ({"nodes": 2}, ValueError, "no nodes; it takes cpus, gpus and memory"),
+        ({"cpu": 2}, ValueError, "no cpu; did you mean cpus? It takes cpus, gpus, memory"),
+        ({"nodes": 2}, ValueError, "no nodes; it takes cpus, gpus, memory"),
         (
             {"cpus": 0},
             ValueError,

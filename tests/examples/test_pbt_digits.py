@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("sklearn")
-pytest.importorskip("matplotlib")
+from tests.needed_packages import needs
+
+needs("sklearn", "matplotlib")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pbt_digits.py"
 

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from ropewalk.search import load_results
+from tests.needed_packages import needs
 
-pytest.importorskip("sklearn")
+needs("sklearn")
 
 FOLDER = Path(__file__).parents[2] / "examples"
 EXECUTE = """

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ropewalk.tracking import open_store
+from tests.needed_packages import needs
 
-pytest.importorskip("sklearn")
+needs("sklearn")
 
 
 def test_a_run_is_kept_and_a_fork_goes_on(

@@ -16,9 +16,12 @@ from ropewalk.page.report import ViewRecorder, WrittenReport, _TargetSource, rep
 from ropewalk.page.report_document import ReportChart
 from ropewalk.page.style import Style
 from ropewalk.page.watcher import LookResult
+from ropewalk.search.results import SearchResults
+from ropewalk.tracking.records import RunRecord
 from tests.lab.browser import Browser
 from tests.lab.plugin import require_packages
 from tests.page.test_report_document import BAD
+from tests.tracking.store.making import created, new_store
 
 START = 1_700_000_000.0
 
@@ -142,13 +145,13 @@ def test_what_has_no_report_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_is_reported_as_far_as_it_has_come_and_at_the_end_of_a_block(tmp_path: Path) -> None:
     store, file = tmp_path / "runs.db", tmp_path / "run.html"
+    first, second = 1 / 7, 1 / 13  # not in this text, which the report may have as a difference to the last commit
     with rw.track("digits", name="brisk-otter", store=store, system=False) as run:
-        run.log(loss=0.125)
+        run.log(loss=first)
         with rw.report(file, run, store=store):
-            assert "0.125" in file.read_text() and "0.0625" not in file.read_text()
-            run.log(loss=0.0625)
-    text = file.read_text()
-    assert "0.0625" in text and "brisk-otter" in text
+            assert f"{first:.6g}" in file.read_text() and f"{second:.6g}" not in file.read_text()
+            run.log(loss=second)
+    assert f"{second:.6g}" in file.read_text()
 
 
 def test_a_search_that_has_not_run_says_so(tmp_path: Path) -> None:
@@ -158,6 +161,26 @@ def test_a_search_that_has_not_run_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(SearchFailed, match="not run yet"):
         report(tmp_path / "run.html", Search())
+
+
+def test_a_search_is_reported_from_its_store(tmp_path: Path) -> None:
+    config = {"metric": ["loss"], "mode": ["min"], "scheduler": "none"}
+    with new_store(tmp_path) as store:
+        store.apply([RunRecord("s1", created(name="brisk-search", kind="search", config=config))])
+        where = store.where
+
+    class Search:
+        store = where
+
+        def results(self) -> SearchResults:
+            return SearchResults([], ["loss"], ["min"], "other-name", "s1")
+
+        def view(self, panels: object) -> View:
+            raise AssertionError("the store has more of it")
+
+    file = tmp_path / "run.html"
+    report(file, Search())
+    assert "brisk-search" in file.read_text()
 
 
 def test_a_target_that_shows_nothing_raises_its_own_error(tmp_path: Path) -> None:
@@ -221,6 +244,25 @@ def test_every_chart_is_painted_and_no_text_acts(shown: Browser) -> None:
     assert shown.script("return performance.getEntriesByType('resource').length") == 0
     assert shown.text.count("window.hacked=1") > 20
     assert shown.problems() == []  # such as a script that the policy has refused
+
+
+def test_texts_in_tooltips_are_text(shown: Browser) -> None:
+    shown.script(
+        """document.querySelectorAll(".chart").forEach(function (place) {
+          var chart = echarts.getInstanceByDom(place);
+          chart.getOption().series.forEach(function (series, at) {
+            if (series.data && series.data.length)
+              chart.dispatchAction({type: "showTip", seriesIndex: at, dataIndex: 0});
+          });
+        });"""
+    )
+    told = (
+        "return Array.from(document.querySelectorAll('.chart'))"
+        ".filter(c => c.children.length > 1 && c.lastChild.textContent.includes('window.hacked')).length"
+    )
+    shown.until(lambda: shown.script(told), "a tooltip")
+    assert shown.script("return document.querySelectorAll('.chart img, .chart script').length") == 0
+    assert shown.script("return window.hacked") is None
 
 
 def test_a_script_that_got_into_the_file_would_not_run(shown: Browser) -> None:

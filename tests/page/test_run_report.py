@@ -110,6 +110,7 @@ def test_a_search_without_trials_has_a_report(tmp_path: Path) -> None:
         where = store.where
     document = run_document("s", where)
     assert document.kind == "search"
+    assert dict(document.facts)["trials"] == "0"
     assert not any(chart.option(Style()) for chart in charts(document).values())
 
 

@@ -158,6 +158,26 @@ def test_nothing_is_looked_at_while_no_page_is_open():
     assert watcher.num_looks == len(noted.asked) >= 1
 
 
+def test_failed_look_ends_nothing(caplog: pytest.LogCaptureFixture):
+    looked = threading.Event()
+
+    class Failing(Things):
+        def look(self, panels: Mapping[str, dict[str, int]]) -> list[LookResult]:
+            if self.asked:
+                looked.set()
+            super().look(panels)
+            raise OSError("no descriptors are left")
+
+    watcher = Watcher(Failing())
+    watcher.start()
+    try:
+        watcher.want("tab")
+        assert looked.wait(60.0)
+    finally:
+        watcher.close()
+    assert "no descriptors are left" in caplog.text
+
+
 def test_live_things_come_first_and_new_ones_before_old_ones(things: Things):
     watcher = Watcher(things)
     old, new, gone = view(id="old", started=1.0), view(id="new", started=2.0), view(id="gone", started=3.0)
@@ -178,6 +198,21 @@ def test_what_never_answered_is_a_problem_until_it_is_seen(things: Things):
     things.looks = [LookResult("p", None, "pid 7 does not answer")]
     watcher.look()
     assert (watcher.problems(), [seen.problem for seen in watcher.things()]) == ([], ["pid 7 does not answer"])
+
+
+def test_a_problem_stays_while_the_next_answer_is_awaited(things: Things):
+    watcher = Watcher(things)
+    things.looks = [LookResult("p", view())]
+    watcher.look()
+    for problem in ("p does not answer", ""):
+        things.looks = [LookResult("p", None, problem), LookResult("q", None, problem.replace("p", "q"))]
+        watcher.look()
+    assert ([seen.problem for seen in watcher.things()], watcher.problems()) == (
+        ["p does not answer"], ["q does not answer"],
+    )  # fmt: skip
+    things.looks = [LookResult("p", view()), LookResult("q", view(id="q"))]
+    watcher.look()
+    assert ([seen.problem for seen in watcher.things()], watcher.problems()) == (["", ""], [])
 
 
 def test_the_age_of_what_is_known_is_that_of_its_last_view(things: Things):

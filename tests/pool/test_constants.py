@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.pool.constants import Constant, ConstantRef, arrive, arrived, collecting, depart, parts_of
+from ropewalk.pool.constants import Constant, ConstantRef, arrive, arrived, collecting, depart, fail, parts_of
 from ropewalk.transport.blobs import SHARED_MIN_BYTES, name_of, open_parts
 from ropewalk.transport.frames import Part
 from ropewalk.transport.serialization import Payload, dumps
@@ -141,5 +141,14 @@ def test_a_value_that_cannot_be_unpickled_says_so_and_is_not_there() -> None:
     constant = make(Payload(b"no pickle", (), frozenset()))
     with pytest.raises(pickle.UnpicklingError):
         arrive("broken", constant.parts, Namespace())
+    with pytest.raises(KeyError):
+        arrived("broken")
+
+
+def test_what_needs_a_constant_that_could_not_be_unpacked_fails_with_that_error() -> None:
+    fail("broken", ModuleNotFoundError("No module named 'train'"))
+    with pytest.raises(ModuleNotFoundError, match="train"):
+        arrived("broken")
+    depart(["broken"])
     with pytest.raises(KeyError):
         arrived("broken")

@@ -57,6 +57,25 @@ def counts(table: TaskTable) -> tuple[int, int, int, int]:
 # Giving out
 
 
+def test_a_unit_waits_for_a_worker_of_a_host_that_it_does_not_avoid() -> None:
+    table = TaskTable()
+    table.worker_up("a", 0.0, host="A")
+    choosy, other = TaskUnit("job", 0, 1, "f", avoids={"A"}), unit(1)
+    table.submit([choosy, other])
+    assert assign(table) == [("a", 0, 0, 1)]
+    assert table.current_task("a") == (other, 0)
+    table.done("a", 0, 1, 0, 0.0)
+    assert assign(table) == []
+    assert (table.num_pending, table.num_parallel) == (1, 1)
+    table.worker_up("b", 0.0, host="B")
+    assert assign(table) == [("b", 0, 0, 1)]
+    table.taken_back("b", 0, 1, 0.0)
+    table.drain("b")
+    assert assign(table) == []
+    assert table.cancel("job") == []
+    assert (table.num_pending, len(table.dropped())) == (0, 1)
+
+
 def test_each_idle_worker_gets_one_unit_and_the_rest_waits() -> None:
     units = [unit(2), unit(3), unit(1)]
     table = table_with(*units, workers=["a", "b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import time
 from pathlib import Path
@@ -210,3 +211,20 @@ def waits_for_a_file(run: Any, file: str) -> None:
         if run.trial == 0 and Path(file).parent.joinpath("go").exists():
             return
         time.sleep(0.01)
+
+
+def fails_on_its_first_host(run: Any, x: float, folder: str) -> float:
+    """Fails wherever it is begun first, and only there."""
+    here, bad = platform.node(), Path(folder, "bad")
+    if not bad.exists():
+        bad.write_text(here)
+    if bad.read_text() == here:
+        raise RuntimeError("CUDA error: uncorrectable ECC error")
+    return x
+
+
+def asks(run: Any) -> float:
+    """Asks for what it needs, which depends on what it gets."""
+    kind = run.suggest_categorical("kind", ["line", "square"])
+    x = run.suggest_float("x", 0.5, 1.0)
+    return x ** (run.suggest_int("power", 2, 4) if kind == "square" else 1)

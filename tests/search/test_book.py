@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from ropewalk.population.hyperparameters import Uniform
-from ropewalk.search.book import Begin, Broken, Line, Retries, SearchBook, StopTrial, TrialGivenUp, TrialState
+from ropewalk.search.book import Line, SearchBook
+from ropewalk.search.instructions import Begin, Broken, StopTrial, TrialGivenUp
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.no_scheduler import NoScheduler
 from ropewalk.search.schedulers.scheduler import GO_ON, STOP, WAIT, PromoteTrial, Scheduler, StartTrial, Verdict, Wait
 from ropewalk.search.space_text import described_distribution
+from ropewalk.search.trial_facts import Retries, TrialState
 
 DONE, FAILED, PAUSED = TrialState.DONE, TrialState.FAILED, TrialState.PAUSED
 RUNNING, STOPPED, WAITING = TrialState.RUNNING, TrialState.STOPPED, TrialState.WAITING

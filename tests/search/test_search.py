@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from ropewalk.tracking.records import Metrics, RunRecord, StateIs
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.store import RunStore
 from tests.search import functions
+from tests.search.named_hosts import session_of_named_hosts
 
 pytestmark = pytest.mark.usefixtures("shared_session")
 
@@ -169,12 +171,12 @@ def test_what_a_killed_launcher_had_not_stored_is_reported_again_from_the_checkp
     with open_store(tmp_path / "runs.db") as store:  # as if the last lines had not been stored before it was killed
         lines = lines_of(store, whole.run)
     ends = [number for number, line in enumerate(lines) if line[:2] == ["report", whole.best.number]]
-    book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="cut")._book(lambda line: None)
+    book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="cut")._settings.book(lambda line: None)
     book.replay(lines[: ends[-1]])
     book.suspended()
     begin = book.begin_next()
     assert begin is not None and begin.trial == whole.best.number
-    task = search._task(begin, book, StoreKeeper(None, Nowhere(), whole.run, "p", "cut", tmp_path / "runs"))  # type: ignore[arg-type]
+    task = search._settings.task(begin, book, whole.run, tmp_path / "runs", 1)
     assert (task.budget, task.reported_step) == (3, 2)
     outcome = work_on(functions.climb, task, Nowhere(), lambda: Request.NOTHING)
     assert outcome.outcome == "paused" and outcome.reports == ((3.0, (whole.best.best,)),)
@@ -222,6 +224,37 @@ def test_a_log_policy_labels_a_trial_and_forbids_a_retry(made: Callable[..., Sea
         assert store.run(results[0].run).labels == ("once",)
 
 
+BAD_HOST = LogPolicy(r"uncorrectable ECC", label="bad gpu", exclude_host=True)
+
+
+def test_a_log_policy_keeps_the_next_attempt_of_a_trial_off_a_host(
+    made: Callable[..., Search], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = X | {"folder": str(tmp_path)}
+    with session_of_named_hosts(monkeypatch) as session:
+        found = made(functions.fails_on_its_first_host, space, trials=1, session=session, log_policies=[BAD_HOST]).run()
+    bad = (tmp_path / "bad").read_text()
+    assert (found[0].state, found[0].attempts, found[0].excluded_hosts) == ("done", 2, (bad,))
+    with open_store(tmp_path / "runs.db") as store:
+        first, second = store.attempts(found[0].run)
+        told = [event for event in store.events(found[0].run) if event.kind == "host excluded"]
+    assert first.host == bad != second.host
+    assert [event.data["host"] for event in told] == [bad]
+
+
+def test_a_trial_whose_every_host_is_excluded_is_given_up(made: Callable[..., Search], tmp_path: Path) -> None:
+    space = X | {"folder": str(tmp_path)}
+    found = made(functions.fails_on_its_first_host, space, trials=1, log_policies=[BAD_HOST]).run()
+    assert (found[0].state, found[0].attempts) == ("failed", 2)
+    assert f"a log policy keeps it off {platform.node()}, and no worker" in found[0].why
+    assert "uncorrectable ECC" in found[0].why
+
+
+def test_a_search_in_threads_has_no_hosts_to_exclude(made: Callable[..., Search]) -> None:
+    with pytest.raises(SearchInvalid, match="exclude_host=True needs trials in workers"):
+        made(functions.climb, trials_in="threads", log_policies=[BAD_HOST])
+
+
 # --- the store --------------------------------------------------------------------------------------------------------
 
 
@@ -246,7 +279,7 @@ def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search],
     with open_store(tmp_path / "runs.db") as store:
         lines = lines_of(store, results.run)
     settings: dict[str, Any] = {"metrics": ["score"], "modes": ["max"], "max_trials": 6}
-    book = SearchBook(ASHA(R=9, eta=3), search._sampler, **settings)
+    book = SearchBook(ASHA(R=9, eta=3), search._settings.sampler, **settings)
     book.replay(lines)
     assert [(each.state.value, each.step, each.best) for each in book.trials] == [
         (each.state, each.step, each.best) for each in results
@@ -255,7 +288,7 @@ def test_the_decisions_in_the_store_can_be_repeated(made: Callable[..., Search],
     with pytest.raises(SearchInvalid, match="is a trial, and no search"):
         load_results(results[0].run, tmp_path / "runs.db")
     with pytest.raises(ValueError, match="cannot be repeated"):
-        SearchBook(NoScheduler(), search._sampler, **settings).replay(lines)
+        SearchBook(NoScheduler(), search._settings.sampler, **settings).replay(lines)
 
 
 # --- other terminals --------------------------------------------------------------------------------------------------
@@ -472,7 +505,9 @@ def test_a_request_for_a_trial_of_an_earlier_launcher_is_answered(made: Callable
     first = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="asked", max_concurrent=1).run()
     with open_store(tmp_path / "runs.db") as store:
         keeper = StoreKeeper(store, Nowhere(), first.run, "asked", "asked", tmp_path)
-        book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="asked")._book(lambda line: None)
+        book = made(functions.climb, scheduler=ASHA(R=9, eta=3), trials=3, name="asked")._settings.book(
+            lambda line: None
+        )
         book.replay(lines_of(store, first.run))
         paused = next(trial for trial in first if trial.state == "paused")
         number = store.request(paused.run, "stop")

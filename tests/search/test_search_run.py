@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from ropewalk.population.hyperparameters import Uniform
-from ropewalk.search.book import Begin, SearchBook, TrialState
+from ropewalk.search.book import SearchBook
+from ropewalk.search.instructions import Begin
 from ropewalk.search.places import AttemptBegun, AttemptReported, AttemptReturned, Places
 from ropewalk.search.samplers.random import RandomSampler
 from ropewalk.search.schedulers import NoScheduler
-from ropewalk.search.search_run import GRACE_S, SearchLimits, SearchRequest, SearchRun
+from ropewalk.search.search_keeper import SearchRequest
+from ropewalk.search.search_run import GRACE_S, SearchLimits, SearchRun
 from ropewalk.search.space import SearchSpace
+from ropewalk.search.trial_facts import TrialState
 from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 

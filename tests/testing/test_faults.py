@@ -132,7 +132,7 @@ def test_a_pool_started_after_the_block_in_the_same_session_is_not_touched(sessi
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(ValueError, match=r"Did you mean 'worker.before_task'\?"):
+    with pytest.raises(ValueError, match=r"did you mean 'worker.before_task'\?"):
         faults.at("worker.before_tusk", faults.kill()).__enter__()
     with pytest.raises(ValueError, match="nothing can be dropped"):
         faults.at("worker.before_task", faults.drop()).__enter__()

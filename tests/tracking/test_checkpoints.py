@@ -153,6 +153,21 @@ def test_a_step_can_be_written_again(tmp_path: Path) -> None:
     assert found is not None and found.state == {"n": 2} and os.listdir(tmp_path) == ["step-2"]
 
 
+def test_a_pinned_one_is_kept_until_it_is_unpinned(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path)
+    for step in (10, 20, 30):
+        folder.write(step, {"x": step})
+    folder.pin(10)
+    folder.pin(10)
+    assert folder.pinned() == {10} and folder.prune(CheckpointPolicy(keep=1), 30) == [20]
+    restored = folder.restore(10)
+    assert restored is not None and restored.state == {"x": 10}
+    folder.unpin(10)
+    assert folder.pinned() == set() and folder.prune(CheckpointPolicy(keep=1), 30) == [10]
+    with pytest.raises(LookupError, match="has no checkpoint of step 10; there are 30"):
+        folder.pin(10)
+
+
 def test_after_a_return_to_an_earlier_step_later_ones_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     folder = CheckpointFolder(tmp_path)

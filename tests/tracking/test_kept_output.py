@@ -25,6 +25,12 @@ def test_what_is_printed_is_kept_and_printed(tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "output" / "3.txt").stat().st_mode & 0o777 == 0o600
 
 
+def test_without_output_there_is_no_file(tmp_path: Path) -> None:
+    with keeping_output(tmp_path, 1):
+        print(end="")
+    assert not (tmp_path / "output").exists()
+
+
 def test_a_second_time_adds_to_the_file(tmp_path: Path) -> None:
     for word in ("one", "two"):
         with keeping_output(tmp_path, 1):

@@ -34,6 +34,16 @@ def test_a_setting_that_is_not_there_is_named(name: str) -> None:
         Relaunch(settings={name: 1}).configure({"lr": 0.1, "model": {"layers": 2}})
 
 
+def test_what_is_meant_for_a_trial_of_a_search_is_not_taken_by_the_script() -> None:
+    relaunch = Relaunch(forks="s-3", settings={"lr": 1}, trial="s-3")
+    environ = relaunch.to_environment()
+    assert take_relaunch(environ) == Relaunch()
+    assert take_relaunch(environ, of_search=True) == relaunch
+    assert environ == {}
+    of_script = Relaunch(continues="a1").to_environment()
+    assert take_relaunch(of_script, of_search=True) == Relaunch() != take_relaunch(of_script)
+
+
 @pytest.mark.parametrize("wrong", [{"ROPEWALK_SET": "lr=1"}, {"ROPEWALK_SET": "[1]"}, {"ROPEWALK_FORK_STEP": "last"}])
 def test_wrong_variables_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="ROPEWALK_SET"):

@@ -18,7 +18,6 @@ way.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,6 +26,7 @@ from ropewalk.calls.caller import Caller
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.calls.remote_method import MethodOfAll, RemoteMethod
 from ropewalk.calls.replica import ReplicaClient
+from ropewalk.near_names import instead_of
 
 CLIENT_NAMES = ("all", "any")
 """Public attributes of clients themselves, which cannot be names of methods."""
@@ -86,10 +86,8 @@ class Client:
             raise AttributeError(f"{name}: what begins with an underscore is private, and cannot be called from here")
         facts = self._methods.get(name)
         if facts is None:
-            near: list[str] = difflib.get_close_matches(name, self._methods, n=1)
-            hint = f"; did you mean {near[0]!r}? It" if near else "; it"
             raise AttributeError(
-                f"{self._name} has no method {name!r}{hint} has {', '.join(self._methods)}. "
+                f"{self._name} has no method {name!r}{instead_of(name, self._methods, 'it has')}. "
                 "(Attributes, properties and async functions of a service are not at hand; methods are)"
             )
         if self._address == "all":

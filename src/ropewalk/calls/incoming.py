@@ -60,7 +60,7 @@ class Served:
         """Held briefly wherever its lanes and batches change."""
         self.lane: CallLane[Turn] = CallLane()
         self.num_done = 0
-        self.busy_s = 0.0
+        self.busy_s: float = 0.0
         """Seconds that the calls that are done took in sum, without those that take no turns."""
         self.closed = ""
         self.once: OnceTable = OnceTable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -29,7 +30,7 @@ def report(
     ] = None,
     record_s: Annotated[
         float,
-        typer.Option("--record", metavar="SECONDS", min=0.0, help="Record what runs for this time first."),
+        typer.Option("--record", metavar="SECONDS", min=0.0, help="Record what runs for this time, or until Ctrl-C."),
     ] = 2.0,
     store: Annotated[
         str | None, typer.Option("--store", help="Path of a store, or its URL (default: ROPEWALK_STORE).")
@@ -74,7 +75,8 @@ def _of_launcher(launcher: Launcher, record_s: float) -> ReportDocument:
         else:
             raise _failed(f"{launcher} does not answer", 1)
         recorder.start()
-        time.sleep(record_s)
+        with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends the recording, and not the report
+            time.sleep(record_s)
         recorder.stop()
         return recorder.document()
 

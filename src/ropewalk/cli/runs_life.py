@@ -15,7 +15,14 @@ import typer
 from ropewalk.cli.runs_options import AsJson, Ref, Store, failure, opened
 from ropewalk.escaping import escaped
 from ropewalk.tracking.records import RUNNING
-from ropewalk.tracking.relaunch_commands import RelaunchCommand, settings_of, to_continue, to_fork, to_rerun
+from ropewalk.tracking.relaunch_commands import (
+    RelaunchCommand,
+    goes_on_in_its_search,
+    settings_of,
+    to_continue,
+    to_fork,
+    to_rerun,
+)
 from ropewalk.tracking.run_requests import answer_to, answer_words, check_can_be_asked, kill_run, wait_for_end
 from ropewalk.tracking.store.rows import LOST, RequestRow, RunRow
 
@@ -71,7 +78,11 @@ def kill(run: Ref, as_json: AsJson = False, store: Store = None) -> None:
 def continue_(run: Ref, dry_run: _DryRun = False, trust_store: _Trust = False, store: Store = None) -> None:
     """Go on with a run that has paused, failed, stopped or died: run its command again, here, from its checkpoint."""
     with opened(store) as runs:
-        command = to_continue(runs, runs.run(run), is_trusted=trust_store or dry_run, where=store)
+        row = runs.run(run)
+        if goes_on_in_its_search(runs, row):
+            _tell_its_search(runs, row)
+            return
+        command = to_continue(runs, row, is_trusted=trust_store or dry_run, where=store)
     _become(command, dry_run)
 
 
@@ -84,6 +95,9 @@ def fork(
     store: Store = None,
 ) -> None:
     """Begin a new run from a checkpoint of another one, with other settings: run its command again, here.
+
+    The fork of a trial is a run of its own: the function of the search, without the scheduler. If the trial has no
+    checkpoint, it begins with the first step.
 
     Values are JSON, or text: --set lr=1e-4 --set model.layers=3 --set name=wide.
     """
@@ -117,6 +131,14 @@ def parse_settings(given: list[str]) -> dict[str, Any]:
         return settings_of(given)
     except ValueError as error:
         raise failure(f"--set {error}", 2) from None
+
+
+def _tell_its_search(store: RunStore, trial: RunRow) -> None:
+    answered = answer_to(store, store.request(trial.id, "continue"), _ANSWER_S)
+    words = f"its search {trial.parent} does not answer" if answered is None else answered.answer
+    typer.echo(f"{escaped(trial.name)}: {escaped(words)}", err=True)
+    if answered is None or not answered.ok:
+        raise typer.Exit(1)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -162,6 +184,8 @@ def _tell(
 
 
 def _become(command: RelaunchCommand, dry_run: bool) -> None:
+    if command.remark:
+        typer.echo(escaped(command.remark), err=True)
     typer.echo(escaped(str(command)), err=not dry_run)
     if dry_run:
         return

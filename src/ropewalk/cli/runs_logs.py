@@ -42,7 +42,8 @@ def logs(
         found = runs.run(run)
         shown = dict(output_files(found.folder))
         chosen = {number: path for number, path in shown.items() if attempt in (None, number)}
-        if not chosen:
+        will_print = follow and found.kind != "script" and found.state in _UNDER_WAY
+        if not chosen and not will_print:
             raise failure(_nothing(found, shown), 1)
         opened_files = {number: files.enter_context(LogFile(path)) for number, path in chosen.items()}
         for number, file in opened_files.items():

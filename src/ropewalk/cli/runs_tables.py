@@ -16,6 +16,7 @@ from rich.text import Text
 
 from ropewalk.cli.sparkline import sparkline
 from ropewalk.escaping import escaped, escaped_lines
+from ropewalk.last_line import last_line
 from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.text_table import text_table
 from ropewalk.tracking.run_reports import Comparison, RunReport, flattened
@@ -181,7 +182,7 @@ def _attempt_rows(report: RunReport) -> list[tuple[str, ...]]:
     rows = [("attempt", "outcome", "host", "pid", "from step", "begun", "took", "cause")]
     for one in report.attempts:
         took = shown_duration(round(one.ended - one.began, 1)) if one.ended is not None else ""
-        last = next(iter(reversed(one.cause.strip().splitlines())), "")  # the exception of a traceback
+        last = last_line(one.cause)  # the exception of a traceback
         rows.append(
             (str(one.number), escaped(one.outcome or "running"), escaped(one.host), str(one.pid or "-"),
              f"{one.from_step:g}", moment(one.began), took, _short(last))

@@ -8,7 +8,6 @@ program's threads and exit handlers may still need it, and because its frames ar
 from __future__ import annotations
 
 import builtins
-import difflib
 import importlib.machinery
 import importlib.util
 import os
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ropewalk.errors import EngineError, RopewalkError
+from ropewalk.near_names import did_you_mean, near_names
 
 _LIBRARIES = tuple({f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("stdlib", "purelib", "platlib")})
 """The folders of Python's library and of installed packages."""
@@ -79,7 +79,7 @@ def _near_file(file: str) -> str:
         names = os.listdir(folder or ".")
     except OSError:
         return f"; there is no folder {folder} either" if not os.path.isdir(folder) else ""
-    near = difflib.get_close_matches(name, names, n=1)
+    near = near_names(name, names)
     return f"; did you mean {os.path.join(folder, near[0])}?" if near else ""
 
 
@@ -166,8 +166,8 @@ def function_of(named: str, what: str) -> Callable[..., Any]:
     module = as_module(load_file(file))
     found = getattr(module, name, None)
     if not callable(found):
-        near = difflib.get_close_matches(name, [each for each, value in vars(module).items() if callable(value)], n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        functions = [each for each, value in vars(module).items() if callable(value)]
+        hint = did_you_mean(name, functions, quoted=False)
         raise NotAProgram(f"{file} has no function {name}{hint}")
     return found
 

@@ -9,12 +9,12 @@ The engine places the process, and the agent on its host enforces the limits, on
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any, Never, TypeVar
 
 from ropewalk.engines.attached_resources import attach, attached
 from ropewalk.engines.resources import Resources
+from ropewalk.near_names import instead_of
 from ropewalk.quantities import shown_size
 
 F = TypeVar("F", bound="Callable[..., Any] | staticmethod[..., Any] | classmethod[Any, ..., Any]")
@@ -86,6 +86,4 @@ def resources_of(*functions: object) -> Resources | None:
 
 def _unknown(given: dict[str, Never]) -> str:
     name = next(iter(given))
-    near = difflib.get_close_matches(name, _NAMES, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    return f"requires knows no {name}{hint}; it takes {', '.join(_NAMES[:-1])} and {_NAMES[-1]}"
+    return f"requires knows no {name}{instead_of(name, _NAMES, 'it takes', quoted=False)}"

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import json
 import math
 import typing
@@ -23,6 +22,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ropewalk.errors import SettingsError
+from ropewalk.near_names import instead_of
 
 _Options = TypeVar("_Options")
 _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
@@ -49,10 +49,9 @@ def read_options(engine: str, kind: type[_Options], given: Mapping[str, object])
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ";"
+            hint = instead_of(name, sorted(names), "it has", quoted=False)
             raise SettingsError(
-                f"the engine {engine!r} has no option {name}{hint} it has {', '.join(sorted(names))}",
+                f"the engine {engine!r} has no option {name}{hint}",
                 name=name,
                 value=value,
             )

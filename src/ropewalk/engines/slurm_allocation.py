@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from ropewalk.engines.resources import Resources
 from ropewalk.engines.slurm_jobs import SlurmJob, expand_tasks, read_scontrol
 from ropewalk.engines.slurm_nodes import SlurmNode, count_gpus, expand_names
+from ropewalk.last_line import last_line
 
 STEPS_FORMAT = "%i|%j|%N"
 """`--format` of squeue --steps, as `read_steps` expects it."""
@@ -110,19 +111,18 @@ def read_end(code: int, said: str) -> StepEnd:
     if code < 0:
         return StepEnd("FAILED", None, f"its srun was killed by signal {-code}, and with that it ends")
     if "Unable to create step" in said:  # the code is srun's own
-        return StepEnd("FAILED", None, last_line(said))
+        return StepEnd("FAILED", None, last_words(said))
     # As a shell, srun exits with 128 plus a signal's number; it reports an exit code of that size in words.
     is_signal = code > 128 and "Exited with exit code" not in said
     state = next((state for words, state in _ENDS if re.search(words, said, re.IGNORECASE)), "")
     if not state or (code == 0 and state == "OUT_OF_MEMORY"):  # of a process that the step had started
         state = "FAILED" if code else "COMPLETED"
-    return StepEnd(state, 128 - code if is_signal else code, last_line(said))
+    return StepEnd(state, 128 - code if is_signal else code, last_words(said))
 
 
-def last_line(said: str) -> str:
-    """Return the last line of srun's output, if there is any."""
-    lines = [line for line in said.splitlines() if line.strip()]
-    return lines[-1].removeprefix("srun: ").removeprefix("error: ") if lines else ""
+def last_words(said: str) -> str:
+    """Return the last line of srun's output, if there is any, without what it begins with."""
+    return last_line(said).removeprefix("srun: ").removeprefix("error: ")
 
 
 def choose_nodes(

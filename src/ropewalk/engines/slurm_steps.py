@@ -39,7 +39,7 @@ from ropewalk.engines.slurm_allocation import (
     Step,
     allocation_of,
     choose_nodes,
-    last_line,
+    last_words,
     read_allocation,
     read_end,
     read_steps,
@@ -264,7 +264,7 @@ class SlurmSteps(Engine):
         if code is None and agent.was_seen:
             return JobStatus(JobState.RUNNING)
         if code is None:
-            return JobStatus(JobState.PENDING, reason=f"{last_line(said) or 'srun waits'}: {_BUSY}")
+            return JobStatus(JobState.PENDING, reason=f"{last_words(said) or 'srun waits'}: {_BUSY}")
         if code < 0 and id in steps:
             return JobStatus(JobState.RUNNING, reason="its srun was killed, and the step goes on")
         agent.end = self._how_it_ended(id, agent, code, said)

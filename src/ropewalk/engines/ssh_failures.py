@@ -6,6 +6,7 @@ import re
 import shlex
 
 from ropewalk.engines.ssh_command import Host, SshOptions
+from ropewalk.last_line import last_line
 
 _NOT_FOUND, _NOT_ALLOWED = 127, 126
 """The exit status of a shell that does not find a program, and of one that may not run it."""
@@ -109,7 +110,7 @@ def wrong_python(host: Host, options: SshOptions, theirs: str, ours: str) -> str
 
 def no_forwarding(host: Host, said: str) -> str:
     """Explain why a host whose sshd does not forward unix sockets is refused."""
-    words = f" ssh said: {said.strip().splitlines()[-1].strip()}" if said.strip() else ""
+    words = f" ssh said: {last_line(said)}" if said.strip() else ""
     return (
         f"sshd on {host.entry} carries no connections to unix sockets, on which links of Ropewalk run. Put "
         "`AllowStreamLocalForwarding yes` (and no `DisableForwarding yes`) into its sshd_config, or for this user into "

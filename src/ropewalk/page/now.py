@@ -85,7 +85,9 @@ class _Board:
                 row.show(seen, self._visit, self._watcher.age_s(seen))
                 row.set_visible(self._filter in _searched(seen))
         up = sum(row.totals.up for seen in live if (row := self._rows[seen.view.id]).totals)
-        words = [f"{len(live)} running" if live else "nothing runs", f"{up:,} processes up"] if things else []
+        silent = sum(bool(seen.problem) for seen in live)
+        words = [f"{len(live) - silent} running" if live else "nothing runs", f"{up:,} processes up"] if things else []
+        words += [f"{silent} without an answer"] if silent else []
         self._summary.set_text(" · ".join(words))
         _set_words(self._problems, "\n".join(f"Cannot be seen: {escaped(problem)}" for problem in problems))
         self._heads.set_visibility(bool(things))
@@ -145,7 +147,7 @@ class _ThingRow:
         self._name.set_text(escaped(view.name) or view.id)
         words = [view.kind, escaped(state), shown_duration(_whole(view.at - view.started))]
         self._kind.set_text(" · ".join(words))
-        self._set_look("muted" if has_ended(seen) and state != "failed" else state_group(state), ended=has_ended(seen))
+        self._set_look(look_of(seen), ended=has_ended(seen))
         _set_width(self._bar, view.progress)
         self._track.set_visibility(view.progress is not None)
         self._left.set_text(progress_words(seen))
@@ -186,6 +188,14 @@ def shown_state(seen: Seen) -> str:
     if seen.view.has_ended:
         return seen.view.state
     return "ended" if seen.gone else "no answer" if seen.problem else seen.view.state
+
+
+def look_of(seen: Seen) -> str:
+    """Return the group of colours of a thing."""
+    state = shown_state(seen)
+    if seen.problem:
+        return "warn"
+    return "muted" if has_ended(seen) and state != "failed" else state_group(state)
 
 
 def problem_words(seen: Seen, age_s: float) -> str:

@@ -14,7 +14,7 @@ from ropewalk.page.log_reader import LogReader
 from ropewalk.page.style import state_group
 from ropewalk.page.thing_header import notify
 from ropewalk.page.watcher import Seen
-from ropewalk.quantities import shown_duration, shown_size
+from ropewalk.quantities import counted, shown_duration, shown_size
 
 _LAST_LINES = 500
 
@@ -150,7 +150,7 @@ class ProcessDialog:
             reader.close()
             return
         self._reader = reader
-        self._log_note.set_text(f"the last {len(lines):,} lines" if lines else "nothing was written yet")
+        self._log_note.set_text(f"the last {counted(len(lines), 'line')}" if lines else "nothing was written yet")
         self._send(self._log, lines, again=True)
 
     async def _find(self) -> None:
@@ -160,7 +160,7 @@ class ProcessDialog:
             return
         if not self._needle:
             lines = await asyncio.to_thread(reader.tail, _LAST_LINES)
-            self._log_note.set_text(f"the last {len(lines):,} lines")
+            self._log_note.set_text(f"the last {counted(len(lines), 'line')}")
             self._send(self._log, lines, again=True)
             return
         needle = self._needle
@@ -170,7 +170,7 @@ class ProcessDialog:
             self._log_note.set_text(f"cannot be searched: {error.strerror}")
             return
         if needle == self._needle:
-            self._log_note.set_text(f"{len(lines):,} lines{'' if whole else ', the last of them'} hold it")
+            self._log_note.set_text(f"{counted(len(lines), 'line')} found{'' if whole else ', the last ones'}")
             self._send(self._log, lines, again=True, needle=needle)
 
     async def _turn(self, tab: str) -> None:

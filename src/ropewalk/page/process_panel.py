@@ -46,7 +46,7 @@ class ProcessPanel:
                     _key()
             height = _ROW_PX * (2 + min(_MOST_ROWS, max(1, len(seen.view.processes))))
             self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
-            self._grid.style(f"height:{height}px").classes("w-full")
+            self._grid.style(f"height:{height}px").classes("rw-grid w-full")
 
     def show(self, seen: Seen) -> None:
         """Show what is known."""

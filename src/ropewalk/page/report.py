@@ -173,16 +173,21 @@ def report(path: str | os.PathLike[str], what: Any, *, store: str | Path | None 
         OSError: the file cannot be written.
     """
     echarts = echarts_script()
-    file = Path(path)
-    if callable(getattr(what, "view", None)):
+    recorder: ViewRecorder | None = None
+    if callable(results := getattr(what, "results", None)):  # of a search, which says so if it has not run
+        what, store = results(), store or getattr(what, "store", None)
+    if callable(getattr(what, "view", None)) and not _is_search(what):
         recorder = ViewRecorder(_TargetSource(cast("Observable", what)))
         recorder.look()
         recorder.look()  # with the panels that the first look has told of
-        written = WrittenReport(file, echarts, recorder.document, recorder)
-    else:
-        written = WrittenReport(file, echarts, _stored(what, store), None)
+    written = WrittenReport(Path(path), echarts, recorder.document if recorder else _stored(what, store), recorder)
     written.write()
     return written
+
+
+def _is_search(what: Any) -> bool:
+    """Whether something is the results of a search: the store has more of them than they show themselves."""
+    return callable(getattr(what, "ranked", None)) and isinstance(getattr(what, "run", None), str)
 
 
 def _stored(what: Any, store: str | Path | None) -> Callable[[], ReportDocument]:
@@ -205,8 +210,6 @@ def _run_of(what: Any) -> str:
     for name in ("id", "run"):  # of a run, and of the results of a search
         if isinstance(found := getattr(what, name, None), str) and found:
             return found
-    if callable(results := getattr(what, "results", None)):  # of a search, which says so if it has not run
-        return _run_of(results())
     raise TypeError(
         "there are reports of pools, running programs, trainers and others that run, of runs and searches, and of ids "
         f"and names of runs, not of {what!r}"

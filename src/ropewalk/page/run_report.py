@@ -47,25 +47,31 @@ def run_document(ref: str, where: str | Path | None = None, now: float | None = 
         run = store.run(ref)
         report = RunReport.of(store, run)
         charts, system = (_curve_charts(store, report, is_system=is_system) for is_system in (False, True))
-    parts: list[Part] = []
-    if run.kind == "search":
-        parts += _search_parts(run.id, where)
+    parts, found = _search_parts(run.id, where) if run.kind == "search" else ([], [])
     parts += [*charts, *_tables(report), *system]
     labels = [("labels", ", ".join(run.labels))] if run.labels else []
+    attempts = [("attempts", str(len(report.attempts)))] if report.attempts else []
     facts = [
         ("run", run.id), ("project", run.project), ("began", moment(run.created)),
         ("running for" if run.state not in _ENDED else "took", shown_duration(round(_lasted_s(run, now), 1))),
-        ("attempts", str(len(report.attempts))), *labels,
+        *attempts, *found, *labels,
     ]  # fmt: skip
     return ReportDocument(run.name, run.kind, run.state, facts, run.why, made_at(now), parts)
 
 
-def _search_parts(search: str, where: str | Path | None) -> list[Part]:
+def _search_parts(search: str, where: str | Path | None) -> tuple[list[Part], list[tuple[str, str]]]:
+    """Return what a search has beside other runs: pictures and the table of its trials; and facts for the header."""
     from ropewalk.page.search_report import search_charts, trial_table  # searches take 0.7 s to import, and runs do not
-    from ropewalk.search.loading import load_results
+    from ropewalk.search.loading import read_results
+    from ropewalk.search.store_keeper import lines_of
 
-    results = load_results(search, where)
-    return [*search_charts(results), trial_table(results)]
+    with open_store(where, create=False) as store:
+        results, lines = read_results(store, search), lines_of(store, search)
+    best = next((one for one in results.ranked() if one.best is not None), None)
+    facts = [("trials", f"{len(results):,}")]
+    if best is not None:
+        facts += [(f"best {results.metrics[0]}", f"{best.best:.5g}"), ("best trial", str(best.number))]
+    return [*search_charts(results, lines), trial_table(results)], facts
 
 
 def _lasted_s(run: RunRow, now: float) -> float:

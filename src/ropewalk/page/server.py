@@ -116,7 +116,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
 
     from ropewalk.page.bounded_http import BoundedHttp
     from ropewalk.page.now import add_now_page
-    from ropewalk.page.runs import add_runs_pages
+    from ropewalk.page.runs.pages import add_runs_pages
     from ropewalk.page.thing import add_thing_page
 
     for name in _LOGGERS:

@@ -16,7 +16,7 @@ from ropewalk.control.view import ProcessView
 from ropewalk.page.browser import call_browser
 from ropewalk.page.chart import Chart
 from ropewalk.page.frame import panel
-from ropewalk.page.pictures.stream import PICTURE, RUNNING, WINDOW_S, Stream
+from ropewalk.page.pictures.stream import PICTURE, RUNNING, WINDOW_S, StreamWindow
 from ropewalk.page.style import Style
 from ropewalk.page.task_bars import MOST_BARS, Task
 from ropewalk.page.watcher import Seen
@@ -48,7 +48,7 @@ class StreamPanel:
         self._last: Task | None = None
         self._seen = seen
         height = max(_LEAST_PX, min(_MOST_PX, 100 + _ROW_PX * len(seen.view.processes)))
-        self._stream = Stream(0.0, 0.0, height, live=True)
+        self._stream = StreamWindow(0.0, 0.0, height, live=True)
         with panel(PICTURE.title, help=PICTURE.help):
             with ui.row().classes("items-center q-gutter-x-sm"):
                 self._choice = ui.toggle(_WINDOWS, value=int(WINDOW_S), on_change=lambda e: self._choose(e.value))

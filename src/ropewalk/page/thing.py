@@ -58,7 +58,7 @@ class _ThingPage:
         self._id = id
         self._actions = actions
         self._offers: tuple[str, ...] | None = None
-        self._parts: _Parts | None = None
+        self._parts: _ThingParts | None = None
         self._first_look = watcher.num_looks
         self._waiting = ui.label("Looking for it…").classes("muted")
         self._content = ui.column().classes("w-full q-gutter-y-sm")
@@ -85,7 +85,7 @@ class _ThingPage:
             self._content.clear()
             self._waiting.set_visibility(False)
             with self._content:
-                self._parts = _Parts(seen, self._actions, self._visit)
+                self._parts = _ThingParts(seen, self._actions, self._visit)
         if self._parts:
             self._parts.show(seen, self._watcher.age_s(seen))
 
@@ -94,7 +94,7 @@ class _ThingPage:
             self._parts.dialog.close()
 
 
-class _Parts:
+class _ThingParts:
     """Everything on the page of a thing with certain panels."""
 
     def __init__(self, seen: Seen, actions: Actions | None, visit: Visit) -> None:

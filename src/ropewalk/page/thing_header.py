@@ -9,8 +9,7 @@ from nicegui import ui
 from ropewalk.control.facts import shown_facts, shown_number
 from ropewalk.escaping import escaped
 from ropewalk.page.actions import ActionOutcome
-from ropewalk.page.now import has_ended, problem_words, progress_words, shown_state
-from ropewalk.page.style import state_group
+from ropewalk.page.now import has_ended, look_of, problem_words, progress_words, shown_state
 from ropewalk.page.totals import totals
 from ropewalk.page.watcher import Seen
 from ropewalk.quantities import shown_duration, shown_size
@@ -48,13 +47,12 @@ class ThingHeader:
             seen: what is known.
             age_s: seconds since it was seen.
         """
-        view, state = seen.view, shown_state(seen)
+        view = seen.view
         self._name.set_text(escaped(view.name) or view.id)
         self._kind.set_text(
             f"{view.kind} · launcher pid {view.pid}" + (f" · run {escaped(view.run)}" if view.run else "")
         )
-        look = "muted" if has_ended(seen) and state != "failed" else state_group(state)
-        classes = f"rw-thing w-full rw-{look}{' rw-ended' if has_ended(seen) else ''}"
+        classes = f"rw-thing w-full rw-{look_of(seen)}{' rw-ended' if has_ended(seen) else ''}"
         if " ".join(self._root.classes) != classes:
             self._root.classes(replace=classes)
         self._track.set_visibility(view.progress is not None)

@@ -12,7 +12,7 @@ from ropewalk.control.facts import shown_facts
 from ropewalk.control.view import EventView, ProcessView, View
 from ropewalk.html_table import Cell, StateCell
 from ropewalk.page.pictures import pictures_of
-from ropewalk.page.pictures.stream import Stream
+from ropewalk.page.pictures.stream import StreamWindow
 from ropewalk.page.pictures.timeline import PICTURE as TIMELINE
 from ropewalk.page.pictures.timeline import timeline
 from ropewalk.page.report_document import ReportChart, ReportDocument, ReportTable, ReportText
@@ -47,7 +47,10 @@ def view_document(seen: Seen, now: float, recorded: tuple[float, float] | None =
         ("launcher", f"pid {view.pid}"), *run, *progress, *block, *shown_facts(view.facts),
     ]  # fmt: skip
     state = "ended" if seen.gone and not view.has_ended else view.state
-    parts: list[ReportChart | ReportTable | ReportText] = [*_charts(seen, recorded), _processes(view.processes)]
+    parts: list[ReportChart | ReportTable | ReportText] = [
+        *panel_charts(view.offers, seen.panels, recorded),
+        _processes(view.processes),
+    ]
     if view.events:
         parts += [_timeline(view), _events(view.events)]
     failure = "\n".join(filter(None, (view.last_failure, seen.problem)))
@@ -64,10 +67,21 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _charts(seen: Seen, recorded: tuple[float, float] | None) -> list[ReportChart]:
+def panel_charts(
+    offers: tuple[str, ...],
+    panels: Mapping[str, Mapping[str, Any]],
+    recorded: tuple[float, float] | None = None,
+) -> list[ReportChart]:
+    """Return the pictures of panels, in the order in which a page shows them.
+
+    Args:
+        offers: names of the panels that a view offers.
+        panels: their data, as far as it is there.
+        recorded: as for `view_document`.
+    """
     charts: list[ReportChart] = []
-    for picture in pictures_of(seen.view.offers):
-        data = seen.panels.get(picture.panel)
+    for picture in pictures_of(offers):
+        data = panels.get(picture.panel)
         if data is None:
             continue
         draw = _whole_stream(recorded) if picture.panel == _STREAM else picture.option
@@ -91,7 +105,7 @@ def _whole_stream(recorded: tuple[float, float] | None) -> _Drawing:
         begin = min(float(task[2]) for task in (*tasks, *running))
         end = float(data.get("now") or max(float(task[3]) for task in tasks))
         margin_s = 0.01 * max(end - begin, 1e-3)
-        return Stream(begin - margin_s, end + margin_s).option({**data, "tasks": tasks}, style)
+        return StreamWindow(begin - margin_s, end + margin_s).option({**data, "tasks": tasks}, style)
 
     return option
 
@@ -133,4 +147,4 @@ def _size(size_bytes: int) -> str:
     return shown_size(size_bytes) if size_bytes else ""
 
 
-__all__ = ["made_at", "moment", "view_document"]
+__all__ = ["made_at", "moment", "panel_charts", "view_document"]

@@ -6,6 +6,7 @@ page of a client ── want(panels) ──▶ Watcher ── thread: source.loo
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +17,8 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from ropewalk.control.view import View
+
+logger = logging.getLogger(__name__)
 
 _LOOK_S = 1.0
 """Seconds between two looks."""
@@ -178,7 +181,8 @@ class Watcher:
         with self._lock:
             self.num_looks += 1
             found = {look.id for look in looks}
-            self._problems = {look.id: look.problem for look in looks if look.problem and look.id not in self._seen}
+            problems = {look.id: look.problem or self._problems.get(look.id, "") for look in looks if not look.view}
+            self._problems = {id: problem for id, problem in problems.items() if problem and id not in self._seen}
             for look in looks:
                 self._take(look, now)
             for id, seen in list(self._seen.items()):
@@ -202,7 +206,8 @@ class Watcher:
         seen = self._seen.get(look.id)
         if look.view is None:
             if seen:
-                seen.problem, seen.gone = look.problem, False
+                # Without a reason, its answer is still awaited: what is known of it stays.
+                seen.problem, seen.gone = look.problem or seen.problem, False
             return
         if seen is None:
             seen = self._seen[look.id] = Seen(look.view)
@@ -221,7 +226,10 @@ class Watcher:
                 self._wake.clear()
                 continue
             began = self._clock()
-            self.look()
+            try:
+                self.look()
+            except Exception:  # the page goes on with what it saw last; the log says why nothing is new
+                logger.exception("nothing could be looked at")
             self._ended.wait(max(0.05, _LOOK_S - (self._clock() - began)))
 
 

@@ -145,11 +145,23 @@ class collecting:
 
 
 _arrived: dict[str, Any] = {}
+_failed: dict[str, Exception] = {}
 
 
 def arrived(id: str) -> Any:
-    """Return the value of a constant that this worker has received."""
+    """Return the value of a constant that this worker has received.
+
+    Raises:
+        Exception: what `fail` was given: the value could not be unpacked.
+    """
+    if id in _failed:
+        raise _failed[id]
     return _arrived[id]
+
+
+def fail(id: str, error: Exception) -> None:
+    """Note that a constant could not be unpacked in this worker: the tasks that need it fail with this error."""
+    _failed[id] = error
 
 
 def arrive(id: str, parts: Sequence[Part], namespace: Any) -> None:
@@ -178,3 +190,4 @@ def depart(ids: Iterable[str]) -> None:
     """Forget constants in a worker."""
     for id in ids:
         _arrived.pop(id, None)
+        _failed.pop(id, None)

@@ -797,7 +797,7 @@ class Dispatcher:
         self.scaling.ready(worker.rank, now)
         if not worker.stopping:  # it became surplus before it was ready, and will end
             way_s = self._session.processes.round_trip_of(worker.id)
-            self.table.worker_up(worker.id, now, self._options.units_per_worker, way_s=way_s)
+            self.table.worker_up(worker.id, now, self._options.units_per_worker, way_s=way_s, host=worker.host)
         self.changed.notify_all()
 
     def _drain(self, worker: PoolWorkerRecord) -> None:

@@ -162,7 +162,7 @@ class Packer:
 
 
 def _unit(job: PoolJob, first: int, count: int, code: Constant, size_bytes: int, content: Content) -> TaskUnit:
-    return TaskUnit(job, first, count, code.id, size_bytes, content, patient=job.patient)
+    return TaskUnit(job, first, count, code.id, size_bytes, content, job.patient, job.avoids)
 
 
 def first_constant(code: Code) -> Constant:

@@ -20,7 +20,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ropewalk.control.server import ControlServer
@@ -209,6 +209,7 @@ class Pool:
         error_callback: Callable[[BaseException], Any] | None = None,
         *,
         seed: int | None = None,
+        avoids: Collection[str] = (),
     ) -> AsyncResult[T]:
         """Start `func(*args, **kwds)` in a worker, and return at once.
 
@@ -219,11 +220,13 @@ class Pool:
             callback: called with the value when it has arrived, in a thread of the pool.
             error_callback: called with the exception instead, if the call raises.
             seed: the number from which `task_seed` is derived; by default the number of this call in the pool.
+            avoids: hosts whose workers do not get the call; it waits for a worker of another host.
 
         Returns:
             The result of the call, which arrives later.
         """
         job: AsyncResult[T] = AsyncResult(callback, error_callback, self._callbacks.put, self._session.loop)
+        job.avoids = frozenset(avoids)
         arguments = tuple(args)
         call = (arguments, dict(kwds)) if kwds else arguments
         self.start_job(job, func, [(call,)], CallKind.APPLY if kwds else CallKind.APPLY_PLAIN, seed)

@@ -134,6 +134,8 @@ class PoolJob:
     idle workers, and a recall makes the worker send at once what it has finished. So a unit may be as large as a
     worker's fair share of the whole. Read when tasks are submitted; not for jobs in which some tasks wait for the
     results of others."""
+    avoids: frozenset[str] = frozenset()
+    """Hosts whose workers do not get its tasks. Read when tasks are submitted."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()

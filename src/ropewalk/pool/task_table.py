@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -51,6 +51,8 @@ class TaskUnit:
     """The content to send; the table does not look at it."""
     patient: bool = False
     """Whether its worker reports no results before the whole unit has ended."""
+    avoids: Collection[str] = ()
+    """Hosts whose workers do not get it."""
     deaths: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
     """Causes of the deaths of workers, by item."""
     cancelled: bool = False
@@ -94,6 +96,7 @@ class GivenUp(NamedTuple):
 class _Worker:
     id: str
     units_left: int | None
+    host: str = ""
     way_ns: float = 0.0
     """Nanoseconds of a round trip to the worker."""
     next_seq: int = 0
@@ -131,6 +134,8 @@ class TaskTable:
         self.num_failed = 0
         self.num_retried = 0
         self._pending: deque[ItemSpan] = deque()
+        self._choosy: deque[ItemSpan] = deque()
+        """Pending spans that wait for an idle worker on a host that they do not avoid."""
         self._workers: dict[str, _Worker] = {}
         self._idle: dict[_Worker, None] = {}
         self._deep: dict[_Worker, None] = {}
@@ -150,11 +155,13 @@ class TaskTable:
     def submit(self, units: Iterable[TaskUnit]) -> None:
         """Add units after those that are there."""
         for unit in units:
-            self._pending.append(ItemSpan(unit, 0, unit.count))
+            self._queue_of(unit).append(ItemSpan(unit, 0, unit.count))
             self.num_pending += unit.count
         self._head = ""  # the fair share of a worker is larger now
 
-    def worker_up(self, id: str, now: float, units_left: int | None = None, *, way_s: float = 0.0) -> None:
+    def worker_up(
+        self, id: str, now: float, units_left: int | None = None, *, way_s: float = 0.0, host: str = ""
+    ) -> None:
         """Note that a worker is ready.
 
         Args:
@@ -162,8 +169,9 @@ class TaskTable:
             now: monotonic time in seconds.
             units_left: the largest number of units that it takes; None sets no limit.
             way_s: seconds of a round trip to its host, which its credit has to cover.
+            host: its host.
         """
-        self._workers[id] = worker = _Worker(id, units_left, way_s * 1e9, heard=now)
+        self._workers[id] = worker = _Worker(id, units_left, host, way_s * 1e9, heard=now)
         self._idle[worker] = None
 
     def drain(self, id: str) -> None:
@@ -260,10 +268,7 @@ class TaskTable:
 
     def cancel(self, job: Any) -> list[str]:
         """Forget the unsent tasks of a job; return the workers that hold others of it."""
-        mine = [span for span in self._pending if span.unit.job is job]
-        self._pending = deque(span for span in self._pending if span.unit.job is not job)
-        self.num_pending -= sum(span.stop - span.start for span in mine)
-        self._dropped += mine
+        self._drop_pending(lambda of: of is job)
         holders: list[str] = []
         for worker in self._workers.values():
             held = [span.unit for _, span in worker.outstanding if span.unit.job is job]
@@ -292,14 +297,7 @@ class TaskTable:
 
     def sweep(self, is_withdrawn: Callable[[Any], bool]) -> None:
         """Forget the unsent tasks of all jobs for which `is_withdrawn` returns True."""
-        kept: deque[ItemSpan] = deque()
-        for span in self._pending:
-            if is_withdrawn(span.unit.job):
-                self.num_pending -= span.stop - span.start
-                self._dropped.append(span)
-            else:
-                kept.append(span)
-        self._pending = kept
+        self._drop_pending(is_withdrawn)
 
     def dropped(self) -> list[ItemSpan]:
         """Return tasks of cancelled jobs that end here without a result; each is returned once."""
@@ -312,13 +310,14 @@ class TaskTable:
         """Decide which worker gets which spans now."""
         assignments: list[SpanAssignment] = []
         # Idle workers first, one unit each...
+        for span in list(self._choosy):
+            worker = next((each for each in self._idle if each.host not in span.unit.avoids), None)
+            if worker is not None:
+                self._choosy.remove(span)
+                self._pending.appendleft(span)
+                self._feed_idle(worker, assignments, now)
         while self._pending and self._idle:
-            worker, _ = self._idle.popitem()
-            worker.heard, worker.peeked = now, False  # its silence is counted from here
-            self._feed(worker, assignments, first=True)
-            if not worker.num_items:  # no task that waited was to begin any more
-                self._idle[worker] = None
-            self._lighter[worker] = None
+            self._feed_idle(next(reversed(self._idle)), assignments, now)
         # ...then, if these tasks are short, the workers that will be idle soonest.
         if self._pending:
             code = self._pending[0].unit.code
@@ -384,7 +383,7 @@ class TaskTable:
     @property
     def num_parallel(self) -> int:
         """Number of workers that could be at work: the busy ones, and one for each span that waits."""
-        return len(self._pending) + sum(worker.num_items > 0 for worker in self._workers.values())
+        return len(self._pending) + len(self._choosy) + sum(worker.num_items > 0 for worker in self._workers.values())
 
     def next_seq(self, id: str) -> int:
         """Return the number that the next item sent to a worker will have."""
@@ -423,6 +422,30 @@ class TaskTable:
         return None
 
     # Private
+
+    def _queue_of(self, unit: TaskUnit) -> deque[ItemSpan]:
+        return self._choosy if unit.avoids else self._pending
+
+    def _drop_pending(self, is_gone: Callable[[Any], bool]) -> None:
+        """Forget the unsent tasks of jobs."""
+        for queue in (self._pending, self._choosy):
+            spans = list(queue)
+            queue.clear()
+            for span in spans:
+                if is_gone(span.unit.job):
+                    self.num_pending -= span.stop - span.start
+                    self._dropped.append(span)
+                else:
+                    queue.append(span)
+
+    def _feed_idle(self, worker: _Worker, assignments: list[SpanAssignment], now: float) -> None:
+        """Give an idle worker the unit at the front."""
+        del self._idle[worker]
+        worker.heard, worker.peeked = now, False  # its silence is counted from here
+        self._feed(worker, assignments, first=True)
+        if not worker.num_items:  # no task that waited was to begin any more
+            self._idle[worker] = None
+        self._lighter[worker] = None
 
     def _wants(self, worker: _Worker, pace_ns: float) -> bool:
         if worker.draining or worker.units_left == 0:
@@ -535,7 +558,7 @@ class TaskTable:
         if span.unit.cancelled:
             self._dropped.append(span)
         else:
-            self._pending.appendleft(span)
+            self._queue_of(span.unit).appendleft(span)
             self.num_pending += span.stop - span.start
 
     def _give_up(self, unit: TaskUnit, item: int) -> list[GivenUp]:

@@ -18,7 +18,7 @@ import msgspec
 
 from ropewalk import injection
 from ropewalk.errors import LinkClosed
-from ropewalk.pool.constants import arrive, arrived, depart
+from ropewalk.pool.constants import arrive, arrived, depart, fail
 from ropewalk.pool.messages import (
     ENCODE,
     POOL,
@@ -94,7 +94,6 @@ class PoolWorker:
         self._link = link
         self._page = context.page
         self._agent: Link | None = None
-        self._broken: dict[str, Exception] = {}
         self._ids: dict[int, str] = {}
         self._results: list[Any] = []
         self._nested: dict[int, int] = {}
@@ -146,7 +145,7 @@ class PoolWorker:
         setup: Setup = received.message
         try:
             if setup.initializer:
-                self._value(setup.initializer)(*self._value(setup.arguments))
+                arrived(setup.initializer)(*arrived(setup.arguments))
                 depart([setup.initializer, setup.arguments])
         except Exception as error:
             self._link.send(SetupFailed(failure_of(error, __name__)))
@@ -181,7 +180,7 @@ class PoolWorker:
                 parts = [make(part) for part in received.parts]
             arrive(constant.id, parts, self._namespace)
         except Exception as error:
-            self._broken[constant.id] = error  # the tasks that need it fail with this error
+            fail(constant.id, error)
 
     def _fetch(self, id: str, writable: bool) -> Sequence[Part]:
         context = self._context
@@ -192,11 +191,6 @@ class PoolWorker:
                 end_with_agent(context.name)
             os.register_at_fork(after_in_child=self._agent.close_copy)
         return fetch_blob(self._agent, id, context.name, writable=writable)
-
-    def _value(self, id: str) -> Any:
-        if id in self._broken:
-            raise self._broken[id]
-        return arrived(id)
 
     # Tasks
 
@@ -227,7 +221,7 @@ class PoolWorker:
                 items: Sequence[Any] = range(*unit.span)
             else:
                 items = loads(parts[0], [_writable(part) for part in parts[1:]])
-            call = _caller(self._value(self._ids[unit.code]), unit.kind)
+            call = _caller(arrived(self._ids[unit.code]), unit.kind)
             if injection.visit:
                 call = _with_points(call, injection.visit)
         except Exception as error:

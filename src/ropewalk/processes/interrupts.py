@@ -107,12 +107,10 @@ class _Deferral:
 
     def _end(self) -> None:
         """Restore the handlers, and call those whose signals came."""
-        while True:
-            try:
-                number, handler = self._before.popitem()  # SIGINT last
-            except KeyError:  # also if a handler that was just restored did the rest
-                break
-            _signal.signal(number, handler)
+        for number in reversed(list(self._before)):  # SIGINT last
+            handler = self._before.pop(number, None)
+            if handler is not None:  # a handler that was just restored may have done the rest
+                _signal.signal(number, handler)
         if self._came:
             came, self._came = self._came, {}
             self._tell(sorted(came.items(), key=lambda each: each[0] == _SIGINT))

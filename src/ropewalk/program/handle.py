@@ -14,13 +14,13 @@ import collections
 import contextvars
 import copy
 import dataclasses
-import difflib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, get_args
 
 from ropewalk.calls.markers import MethodFacts
 from ropewalk.errors import HandleNotConnected
+from ropewalk.near_names import instead_of
 from ropewalk.program.deferred import Deferred
 from ropewalk.program.node import Node
 
@@ -172,9 +172,7 @@ class Handle(Generic[T_co]):
             f"`running = program.launch()`, then `running.client({name!r}){call}`."
         )
         if methods and method and method not in methods:
-            near = difflib.get_close_matches(method, methods, n=1)
-            hint = f"; did you mean {near[0]!r}? It" if near else "; it"
-            lesson += f" (And it will have no method {method!r}{hint} has {', '.join(methods)}.)"
+            lesson += f" (And it will have no method {method!r}{instead_of(method, methods, 'it has')}.)"
         return HandleNotConnected(lesson, handle=name)
 
 

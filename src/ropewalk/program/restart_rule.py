@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from typing import Literal, get_args
 
+from ropewalk.near_names import did_you_mean
 from ropewalk.supervision.restart import RestartIntensity, RestartPolicy
 
 Policy = Literal["never", "on_failure", "always"]
@@ -87,8 +87,7 @@ def restart_rule(value: str | Restart | None) -> Restart:
 def _check_word(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value in allowed:
         return
-    near = difflib.get_close_matches(str(value).replace("-", "_").lower(), allowed, n=1)
-    meant = f"; did you mean {near[0]!r}?" if near else ""
+    meant = did_you_mean(str(value).replace("-", "_").lower(), allowed)
     raise ValueError(f"{name} must be one of {_listed(allowed)}, not {value!r}{meant}")
 
 

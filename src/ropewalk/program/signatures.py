@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from ropewalk.near_names import did_you_mean
 
 
 def misfit(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
@@ -46,8 +47,7 @@ def _reason(signature: inspect.Signature, args: Sequence[Any], kwargs: Mapping[s
 
     unexpected = [name for name in kwargs if name not in named and not takes_any_name]
     if unexpected:
-        near = difflib.get_close_matches(unexpected[0], named, n=1)
-        return f"got an unexpected argument {unexpected[0]!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+        return f"got an unexpected argument {unexpected[0]!r}{did_you_mean(unexpected[0], named)}"
     if len(args) > len(positional) and not takes_any_number:
         return f"takes {len(positional)} positional arguments, but {len(args)} were given"
     given = {p.name for p in positional[: len(args)]}

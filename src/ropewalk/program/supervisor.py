@@ -31,10 +31,10 @@ never go back:
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Sequence
 from typing import NoReturn
 
+from ropewalk.near_names import instead_of
 from ropewalk.program.gang import Gang, Replica, SupervisedNode
 from ropewalk.program.instructions import (
     Completed,
@@ -388,9 +388,7 @@ class Supervisor:
 
     def _node(self, name: str) -> SupervisedNode:
         if name not in self._nodes:
-            near = difflib.get_close_matches(name, self._nodes, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(repr, self._nodes)) or 'none'}"
-            raise ValueError(f"no node has the name {name!r}; {hint}")
+            raise ValueError(f"no node has the name {name!r}{instead_of(name, self._nodes)}")
         return self._nodes[name]
 
     def _find(self, name: str, replica: int, generation: int, event: str) -> Replica | None:

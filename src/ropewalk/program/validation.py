@@ -5,7 +5,6 @@ Nothing is started or called. Arguments are pickled, because only trying shows w
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import psutil
 from ropewalk.calls.client import Client, why_not_sent
 from ropewalk.engines.resources import usable_cpus
 from ropewalk.errors import NotPicklable
+from ropewalk.near_names import did_you_mean
 from ropewalk.program.handle import Handle, handles_in, of_kind_in, pickled_handles, vertex_of
 from ropewalk.program.node import Node, NodeSpec
 from ropewalk.quantities import shown_size
@@ -85,8 +85,7 @@ def _names(program: Program) -> Iterator[str]:
             yield f"{len(those)} nodes are named {name!r} ({', '.join(those)}); give each another name="
     for name in program.declared:
         if name not in kinds:
-            near = difflib.get_close_matches(name, kinds, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, kinds)
             yield f"{name!r} was declared, but never added; add it with program.add(..., name={name!r}){hint}"
 
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from ropewalk.near_names import instead_of
 from ropewalk.population.algorithms.pbt_member import PBTMember
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
@@ -140,11 +140,9 @@ def with_hyperparameters(settings: Settings, hyperparameters: Mapping[str, Any])
     for name, value in hyperparameters.items():
         first, _, rest = name.partition(".")
         if first not in known:
-            near = difflib.get_close_matches(first, known, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else "."
             raise ValueError(
-                f"{type(settings).__name__} has no setting {first!r}, which the hyperparameter {name!r} names{hint} It "
-                f"has {', '.join(known) or 'none'}"
+                f"{type(settings).__name__} has no setting {first!r}, which the hyperparameter {name!r} names"
+                f"{instead_of(first, known, 'it has')}"
             )
         if rest:
             inner.setdefault(first, {})[rest] = value

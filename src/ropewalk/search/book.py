@@ -16,15 +16,15 @@ from its log, and a test repeats the decisions of a search.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ropewalk.search.instructions import Begin, Broken, Instruction, StopTrial, TrialGivenUp
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.schedulers.scheduler import STOP, PromoteTrial, Scheduler, StartTrial
 from ropewalk.search.space_text import distribution_of
+from ropewalk.search.trial_facts import Retries, TrialFacts, TrialState
 
 Line = list[Any]
 """A line of the log, as JSON can represent it: the kind of an event, then what belongs to it."""
@@ -33,99 +33,6 @@ Mode = Literal["max", "min"]
 _HOPELESS_TRIALS = 3
 """As many trials that fail in the same way before their first report, when no other has reported anything, end a
 search."""
-
-
-class TrialState(enum.Enum):
-    """State of a trial."""
-
-    RUNNING = "running"
-    WAITING = "waiting"
-    """To be begun again: its last attempt failed, or its launcher ended."""
-    PAUSED = "paused"
-    """It has used its budget, and may be promoted."""
-    DONE = "done"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-    @property
-    def is_final(self) -> bool:
-        """Whether nothing more can become of the trial."""
-        return self in (TrialState.DONE, TrialState.STOPPED, TrialState.FAILED)
-
-
-class Retries(enum.Enum):
-    """Whether a further attempt of a trial that failed makes sense."""
-
-    NEVER = "never"
-    IF_NEW = "if new"
-    """An exception: what fails twice in the same way before the first report fails for ever."""
-    ALWAYS = "always"
-    """A death: what killed the process has often nothing to do with the trial."""
-
-
-@dataclass(slots=True)
-class TrialFacts:
-    """All that is known of a trial."""
-
-    number: int
-    hyperparameters: dict[str, Any]
-    """Values by dotted name, those included that its function has asked for."""
-    budget: float | None
-    bracket: int = 0
-    state: TrialState = TrialState.RUNNING
-    attempts: int = 1
-    step: float = 0.0
-    """The last step that it reported."""
-    values: tuple[float, ...] | None = None
-    """The metrics of that report, as they were logged."""
-    history: dict[float, float] = field(default_factory=dict[float, float])
-    """The score of the first metric by step: to be maximised, and minus infinity for NaN."""
-    best: float | None = None
-    """The best value of the first metric at any step."""
-    is_asked_to_stop: bool = False
-    failures: dict[str, int] = field(default_factory=dict[str, int])
-    """How often it has failed in each way since it last got further."""
-    failed_at: float = 0.0
-    """The last step at the time of the last failure."""
-    why: str = ""
-    """Why it has failed, or was stopped."""
-    suggested: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Distributions of the hyperparameters that its function has asked for by `suggest_*`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Have a process work on a trial, from its newest checkpoint if there is one."""
-
-    trial: int
-    attempt: int
-    """From 1 on."""
-    budget: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class StopTrial:
-    """Have a running trial end at its next step."""
-
-    trial: int
-
-
-@dataclass(frozen=True, slots=True)
-class TrialGivenUp:
-    """A trial has failed for good."""
-
-    trial: int
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """The search cannot succeed: every trial fails in the same way before it has reported anything."""
-
-    why: str
-
-
-Instruction = StopTrial | TrialGivenUp | Broken
 
 
 class SearchBook:
@@ -308,6 +215,11 @@ class SearchBook:
             return []
         return self._fail(facts, why, failure_class, retries)
 
+    def exclude_host(self, trial: int, host: str) -> None:
+        """A log policy keeps the next attempts of a trial off a host."""
+        if host not in self.trials[trial].excluded_hosts:
+            self._note(["exclude", trial, host])
+
     def _fail(self, facts: TrialFacts, why: str, failure_class: str, retries: Retries) -> list[Instruction]:
         self._note(["fail", facts.number, failure_class, why, retries.value])
         if facts.state is not TrialState.FAILED:
@@ -377,11 +289,11 @@ class SearchBook:
                 self._observed.append(Observed(number, self.trials[number].hyperparameters, None, 0.0, True))
                 self.scheduler.started(number, StartTrial(budget, bracket))
             case ["promote", int(trial), budget]:
-                self._again(trial, TrialState.PAUSED)
+                self.trials[trial].begin_again(TrialState.PAUSED)
                 self.trials[trial].budget = budget
                 self.scheduler.promoted(PromoteTrial(trial, budget))
             case ["retry", int(trial)]:
-                self._again(trial, TrialState.WAITING)
+                self.trials[trial].begin_again(TrialState.WAITING)
             case ["report", int(trial), step, [*values], *told]:
                 facts = self.trials[trial]
                 self._report(facts, float(step), tuple(map(float, values)))
@@ -410,6 +322,8 @@ class SearchBook:
                 self.scheduler.ended(trial)
             case ["fail", int(trial), str(failure_class), str(why), str(retries)]:
                 self._count_failure(self.trials[trial], failure_class, why, Retries(retries))
+            case ["exclude", int(trial), str(host)]:
+                self.trials[trial].excluded_hosts.append(host)
             case ["exhausted"]:
                 self._is_exhausted = True
                 self.scheduler.exhausted()
@@ -422,13 +336,6 @@ class SearchBook:
         self._log(line)
 
     # --- smaller steps ------------------------------------------------------------------------------------------------
-
-    def _again(self, trial: int, state: TrialState) -> None:
-        facts = self.trials[trial]
-        if facts.state is not state:
-            raise ValueError(f"trial {trial} is {facts.state.value}, and not {state.value}")
-        facts.state = TrialState.RUNNING
-        facts.attempts += 1
 
     def _report(self, facts: TrialFacts, step: float, values: tuple[float, ...]) -> None:
         facts.step, facts.values = step, values
@@ -451,11 +358,7 @@ class SearchBook:
             facts.state = TrialState.WAITING
 
     def _count_failure(self, facts: TrialFacts, failure_class: str, why: str, retries: Retries) -> None:
-        if facts.step > facts.failed_at:
-            facts.failures.clear()
-        facts.failed_at = facts.step
-        facts.failures[failure_class] = count = facts.failures.get(failure_class, 0) + 1
-        facts.why = why
+        count = facts.count_failure(failure_class, why)
         most = self._max_restarts
         if retries is Retries.IF_NEW and facts.values is None:
             most = min(1, most)
@@ -494,16 +397,4 @@ def _forget(line: Line) -> None:
     """Log nothing."""
 
 
-__all__ = [
-    "Begin",
-    "Broken",
-    "Instruction",
-    "Line",
-    "Mode",
-    "Retries",
-    "SearchBook",
-    "StopTrial",
-    "TrialFacts",
-    "TrialGivenUp",
-    "TrialState",
-]
+__all__ = ["Line", "Mode", "SearchBook"]

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.near_names import instead_of
 from ropewalk.population.hyperparameters import Distribution, plain
 from ropewalk.search.fitting import fitted, is_same
-from ropewalk.search.near_names import instead_of
 
 Terms = tuple[tuple[str, tuple[Any, ...]], ...]
 """Names, each with the values of which it must have one."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.near_names import instead_of
 from ropewalk.search.expressions import Expression
-from ropewalk.search.near_names import instead_of
 
 Constraint = Callable[[Mapping[str, Any]], bool]
 """Says of a nested configuration whether it may be tried."""

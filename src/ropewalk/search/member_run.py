@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.last_line import last_line
 from ropewalk.population.algorithms.pbt_member import PBTMember
 from ropewalk.population.outcome import Outcome
 from ropewalk.population.trial import Trial
 from ropewalk.search.results import run_of_trial
 from ropewalk.search.space import nested
-from ropewalk.search.trial_task import Request, TrialOutcome, TrialRun, TrialTask, last_line, pipe_here, work_on
+from ropewalk.search.trial_task import Request, TrialOutcome, TrialRun, TrialTask, pipe_here, work_on
 from ropewalk.tracking.checkpoints import CheckpointPolicy, Restored
 from ropewalk.tracking.records import RecordSink
 from ropewalk.tracking.state_tree import TensorBytes, TreeEncoder, decode_tree

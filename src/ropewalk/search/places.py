@@ -15,17 +15,17 @@ import re
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ropewalk.errors import RopewalkError, WorkerLost
 from ropewalk.processes.notifier import Notifier
 from ropewalk.processes.record_relay import RecordBatch
+from ropewalk.search.objective_notes import ObjectiveNotes
 from ropewalk.search.trial_pool import TrialPool, TrialWorkers
 from ropewalk.search.trial_task import (
     SUGGESTED,
-    ObjectiveNotes,
     Request,
     TrialOutcome,
     TrialTask,
@@ -46,6 +46,8 @@ class AttemptBegun:
 
     trial: int
     attempt: int
+    host: str = ""
+    """The host of that process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,10 @@ class Places(ABC):
     def close(self) -> None:
         """End everything; may be called twice."""
 
+    def hosts(self) -> Sequence[str]:
+        """Return the host of each place that is ready; empty where attempts have no hosts of their own."""
+        return ()
+
     def wait(self, timeout_s: float) -> None:
         """Wait for an event, at most this long (seconds). An interrupt loses none."""
         self._changed.wait_until(lambda: not self._events.empty(), timeout_s)
@@ -185,7 +191,11 @@ class PoolPlaces(Places):
 
         try:
             self._workers.pool.apply_async(
-                work_in_worker, (self._train, task), callback=returned, error_callback=failed
+                work_in_worker,
+                (self._train, task),
+                callback=returned,
+                error_callback=failed,
+                avoids=task.excluded_hosts,
             )
         except RopewalkError as error:
             self._tell(error)
@@ -200,6 +210,10 @@ class PoolPlaces(Places):
         if process is not None:
             self._kill(process, task.token)
 
+    def hosts(self) -> Sequence[str]:
+        workers = self._workers.pool.status().workers
+        return [worker.host for worker in workers if worker.state in ("idle", "running")]
+
     def close(self) -> None:
         self._workers.close()
 
@@ -208,7 +222,7 @@ class PoolPlaces(Places):
         with self._lock:
             self._processes[task.token] = process
             asked = self._wanted.pop(task.token, Request.NOTHING)
-        self._tell(AttemptBegun(task.trial, task.attempt))
+        self._tell(AttemptBegun(task.trial, task.attempt, self._workers.session.processes.host_of(process)))
         if asked is None:
             self._kill(process, task.token)
         elif asked is not Request.NOTHING:

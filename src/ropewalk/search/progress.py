@@ -9,8 +9,9 @@ from typing import Any, Self
 
 from ropewalk.escaping import escaped
 from ropewalk.quantities import counted, shown_duration
-from ropewalk.search.book import SearchBook, TrialFacts, TrialState
+from ropewalk.search.book import SearchBook
 from ropewalk.search.results import shown
+from ropewalk.search.trial_facts import TrialFacts, TrialState
 
 _REFRESH_S = 0.25
 _ROWS = 12

@@ -16,7 +16,8 @@ from ropewalk.escaping import escaped
 from ropewalk.html_table import Cell, StateCell, html_box, html_headline, html_table
 from ropewalk.population.algorithms.pbt_history import PBTSchedule
 from ropewalk.quantities import counted
-from ropewalk.search.book import Mode, SearchBook, TrialFacts
+from ropewalk.search.book import Mode, SearchBook
+from ropewalk.search.trial_facts import TrialFacts
 from ropewalk.search.view import Objective, ended_view
 from ropewalk.text_table import text_table
 
@@ -40,6 +41,7 @@ class TrialResult:
         scores: the first metric by step, to be maximised.
         why: why it failed or was stopped; empty otherwise.
         folder: folder of its checkpoints and artifacts.
+        excluded_hosts: hosts on which log policies did not let it begin again.
     """
 
     number: int
@@ -54,6 +56,7 @@ class TrialResult:
     scores: Mapping[float, float]
     why: str
     folder: Path
+    excluded_hosts: tuple[str, ...] = ()
 
 
 class SearchResults(Sequence[TrialResult]):
@@ -170,6 +173,7 @@ class SearchResults(Sequence[TrialResult]):
                 **trial.values,
                 **{f"config.{name}": value for name, value in trial.hyperparameters.items()},
                 "why": trial.why,
+                "excluded_hosts": list(trial.excluded_hosts),
             }
             for trial in self
         ]
@@ -246,6 +250,7 @@ def _result(facts: TrialFacts, metrics: Sequence[str], run: str, folder: Path) -
         dict(facts.history),
         facts.why,
         folder / own,
+        tuple(facts.excluded_hosts),
     )
 
 

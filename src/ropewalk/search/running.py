@@ -18,8 +18,9 @@ from ropewalk.control.target import ControlTarget, new_id
 from ropewalk.control.view import EventView, Kind, Observable, View
 from ropewalk.population.rows import RESERVED
 from ropewalk.population.view import time_left
-from ropewalk.search.book import Line, TrialFacts
+from ropewalk.search.book import Line
 from ropewalk.search.results import TrialResult
+from ropewalk.search.trial_facts import TrialFacts
 from ropewalk.search.view import Objective, event_of, facts_of, progress_of, state_of, trials_panel
 from ropewalk.tracking import records
 

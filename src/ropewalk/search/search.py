@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
@@ -29,31 +30,35 @@ from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
-from ropewalk.quantities import counted
-from ropewalk.search.arguments import check_parameters, described, fresh, objectives, places_here, sampler_of
-from ropewalk.search.book import Begin, Line, Mode, SearchBook, TrialFacts, TrialState
+from ropewalk.search.arguments import objectives, places_here, sampler_of
+from ropewalk.search.book import Line, Mode, SearchBook
+from ropewalk.search.endings import state_after, words_at_the_end
+from ropewalk.search.instructions import Begin
+from ropewalk.search.lone_trial import run_alone
 from ropewalk.search.member_run import TrainMember
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
-from ropewalk.search.population_search import MemberPlaces, PopulationSearch, algorithm_of
+from ropewalk.search.population_search import MemberPlaces, PopulationSearch
 from ropewalk.search.progress import SearchProgress
-from ropewalk.search.results import SearchResults, TrialResult, run_of_trial
+from ropewalk.search.results import SearchResults, TrialResult
 from ropewalk.search.running import RunningSearch
-from ropewalk.search.samplers.random import RandomSampler
 from ropewalk.search.samplers.sampler import Sampler
 from ropewalk.search.schedulers import NoScheduler, PopulationTraining, make_scheduler
 from ropewalk.search.schedulers.scheduler import Scheduler
 from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_run import SearchLimits, SearchRun
-from ropewalk.search.space import SearchSpace, nested
+from ropewalk.search.search_settings import SearchSettings
+from ropewalk.search.space import SearchSpace
 from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
+from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_pool import TrialWorkers
-from ropewalk.search.trial_task import Suggesting, TrialTask
+from ropewalk.search.trial_task import TrialTask
 from ropewalk.search.view import Objective
 from ropewalk.tracking import records
 from ropewalk.tracking.checkpoints import CheckpointPolicy
 from ropewalk.tracking.facts import collect
 from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.log_policies import LogPolicy
+from ropewalk.tracking.relaunch import take_relaunch
 from ropewalk.tracking.store.opening import open_store
 from ropewalk.tracking.store.rows import RunRow
 from ropewalk.tracking.store.store import RunStore
@@ -141,32 +146,58 @@ class Search:
         progress: bool | None = None,
     ) -> None:
         names, modes = objectives(metric, mode)
-        self.metrics: tuple[str, ...] = names
-        self.modes: tuple[Mode, ...] = modes
-        self.space: SearchSpace = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
-        self._suggests = not self.space.parameters
-        self._train = train
         made = make_scheduler(scheduler)
-        self._population = made if isinstance(made, PopulationTraining) else None
-        self._scheduler = made if isinstance(made, Scheduler) else NoScheduler()
-        self._sampler = sampler_of(sampler)
-        self.name: str = name or getattr(train, "__name__", type(train).__name__)
-        self.project: str = project or self.name
-        self._trials, self._seed, self._max_restarts = trials, seed, max_restarts
+        own_space = space if isinstance(space, SearchSpace) else SearchSpace(space or {})
+        own_name: str = name or getattr(train, "__name__", type(train).__name__)
+        self._settings = SearchSettings(
+            train=train,
+            space=own_space,
+            metrics=names,
+            modes=modes,
+            sampler=sampler_of(sampler),
+            scheduler=made if isinstance(made, Scheduler) else NoScheduler(),
+            population=made if isinstance(made, PopulationTraining) else None,
+            name=own_name,
+            project=project or own_name,
+            trials=trials,
+            max_concurrent=max_concurrent or places_here(resources),
+            seed=seed,
+            max_restarts=max_restarts,
+            first=[own_space.validate(values) for values in start_with],
+            checkpoints=checkpoints or CheckpointPolicy(best=names[0], mode=modes[0]),
+        )
         self._resources, self._engine, self._session = resources, engine, session
         self._store, self._folder = store, None if folder is None else Path(folder).absolute()
         self._limits = SearchLimits(time_limit_s, silent_s, tuple(log_policies))
-        self._checkpoints = checkpoints or CheckpointPolicy(best=self.metrics[0], mode=self.modes[0])
         self._resume, self._trials_in, self._preload, self._progress = resume, trials_in, tuple(preload), progress
-        self._max_concurrent = max_concurrent or places_here(resources)
-        self._first = [self.space.validate(values) for values in start_with]
         self._tokens = itertools.count(1)
         self._results: SearchResults | None = None
-        self._check(trials_in)
-        self.space.check(seed)
-        if self._population is not None:
-            self._check_population(self._population)
-        self._begun_sampler()
+        self._settings.check(self._limits, trials_in)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._settings.name
+
+    @property
+    def project(self) -> str:
+        """The project of its runs."""
+        return self._settings.project
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the objectives."""
+        return self._settings.metrics
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """For each objective, "max" or "min"."""
+        return self._settings.modes
+
+    @property
+    def space(self) -> SearchSpace:
+        """The space; without parameters if the function asks for what it needs."""
+        return self._settings.space
 
     def __repr__(self) -> str:
         return f"<Search {self.name!r} of {', '.join(self.metrics)}>"
@@ -190,20 +221,25 @@ class Search:
             SearchFailed: every trial fails in the same way before it has reported anything, or none logs the metric.
             SearchInvalid: an unfinished search of this name has other settings.
             StoreError: the store cannot be opened.
+            SystemExit: `ropewalk runs fork`, `continue` or `rerun` has run this command for one trial, which is done.
             KeyboardInterrupt: after Ctrl-C, when all trials have paused; the same command goes on.
         """
+        relaunch = take_relaunch(os.environ, of_search=True)
+        if relaunch.trial:
+            run_alone(relaunch, self._settings, self._store, self._folder)
+            raise SystemExit(0)
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(open_store(self._store))
             writer = StoreWriter(store, store.where, journal=RecordJournal(store))
             stack.callback(writer.close)
             keeper, earlier, changed = stack.enter_context(self._claimed(store, writer))
-            if self._population is not None:
-                return self._run_population(self._population, store, writer, keeper, earlier, changed)
+            if self._settings.population is not None:
+                return self._run_population(self._settings.population, store, writer, keeper, earlier, changed)
             book = self._begun(store, keeper, earlier, changed)
-            running = self._running(keeper, self._trials, lambda: book.trials, book.scheduler)
+            running = self._running(keeper, self._settings.trials, lambda: book.trials, book.scheduler)
             keeper.told = running.line
             stack.enter_context(self._shown(running))
-            progress = stack.enter_context(SearchProgress(book, self.name, self._trials, self._progress))
+            progress = stack.enter_context(SearchProgress(book, self.name, self._settings.trials, self._progress))
             progress.note(f"{len(book.trials)} trials so far; run {keeper.run} in {store.where}")
             stack.callback(writer.every(_HEARTBEAT_S, keeper.heartbeat))
             why_stopping = self._carry_through(book, keeper, writer, progress, running)
@@ -220,12 +256,14 @@ class Search:
         shown: RunningSearch,
     ) -> str:
         """Run the trials; returns why the search pauses, or an empty text."""
+
+        def make_task(begin: Begin) -> TrialTask:
+            return self._settings.task(begin, book, keeper.run, keeper.folder, next(self._tokens))
+
         state, why = records.PAUSED, ""
         try:
             with contextlib.closing(self._places(writer, keeper.run)) as places:
-                running = SearchRun(
-                    book, places, keeper, self._limits, lambda begin: self._task(begin, book, keeper), progress.update
-                )
+                running = SearchRun(book, places, keeper, self._limits, make_task, progress.update)
                 running.run()
             why = running.why_stopping
             state = records.PAUSED if why else records.DONE
@@ -257,7 +295,7 @@ class Search:
         """Carry the search out by population based training."""
         keeper.begin()
         train = TrainMember(
-            self._train,
+            self._settings.train,
             keeper.run,
             self.metrics[0],
             1 if self.modes[0] == "max" else -1,
@@ -265,15 +303,15 @@ class Search:
             self.project,
             keeper.folder,
             settings.steps,
-            self._checkpoints,
+            self._settings.checkpoints,
         )
         running = PopulationSearch(
             settings,
             self.space,
-            self._first,
+            self._settings.first,
             train,
             mode=self.modes[0],
-            seed=self._seed,
+            seed=self._settings.seed,
             keeper=keeper,
             writer=writer,
             time_limit_s=self._limits.time_limit_s,
@@ -345,6 +383,11 @@ class Search:
         """The best trial; see `SearchResults.best`."""
         return self.results().best
 
+    @property
+    def store(self) -> str | Path | None:
+        """Path or URL of the store, as it was given; None: the setting `store`."""
+        return self._store
+
     def view(self, panels: dict[str, int] | None = None) -> View:
         """Return what the page and reports show of the search, once it has run; see `SearchResults.view`."""
         return self.results().view(panels)
@@ -355,45 +398,6 @@ class Search:
 
     # --- smaller steps ------------------------------------------------------------------------------------------------
 
-    def _check(self, trials_in: str) -> None:
-        if not callable(self._train):
-            raise SearchInvalid(f"a search needs a function train(run, **hyperparameters), not {self._train!r}")
-        if self._trials is not None and self._trials < 1:
-            raise SearchInvalid(f"trials is the number of trials, 1 or more, or None, not {self._trials}")
-        if self._max_concurrent < 1:
-            raise SearchInvalid(f"max_concurrent is 1 or more, not {self._max_concurrent}")
-        if trials_in not in ("workers", "threads"):
-            raise SearchInvalid(f'trials_in is "workers" or "threads", not {trials_in!r}')
-        if len(self.metrics) > 1 and not isinstance(self._scheduler, NoScheduler):
-            raise SearchInvalid(
-                f"a scheduler compares trials by one metric, and there are {len(self.metrics)}: "
-                f'{", ".join(self.metrics)}; use scheduler="none", or one metric'
-            )
-        if (
-            self._trials is None
-            and self._population is None
-            and isinstance(self._scheduler, NoScheduler)
-            and (self.space.size is None or self._suggests)
-        ):
-            raise SearchInvalid(
-                "without trials= this search would never end: its space has no end; say how many trials"
-            )
-        check_parameters(self._train, self.space)
-
-    def _check_population(self, settings: PopulationTraining) -> None:
-        strange = {
-            "several metrics": len(self.metrics) > 1,
-            "sampler=, because its members are drawn at random": not isinstance(self._sampler, RandomSampler),
-            'trials_in="threads"': self._trials_in == "threads",
-            "silent_s=": self._limits.silent_s is not None,
-            "log_policies=": bool(self._limits.log_policies),
-            f"trials={self._trials}, because population={settings.population} is their number": self._trials
-            not in (None, settings.population),
-        }
-        if found := [name for name, is_so in strange.items() if is_so]:
-            raise SearchInvalid(f"a search by PopulationTraining does not take {found[0]}")
-        algorithm_of(settings, self.space, self._first, self._seed)
-
     @contextlib.contextmanager
     def _claimed(self, store: RunStore, writer: StoreWriter) -> Generator[tuple[StoreKeeper, RunRow | None, list[str]]]:
         """Find the search in the store, or create it there, and keep other launchers from it.
@@ -401,7 +405,7 @@ class Search:
         Yields:
             Its keeper; the search as it was, if it goes on; and which settings have changed since.
         """
-        config = self._config()
+        config = self._settings.config()
         found = unfinished_search(store, self.project, self.name) if self._resume else None
         earlier, claim = found or (None, None)
         try:
@@ -413,7 +417,7 @@ class Search:
             keeper = StoreKeeper(store, writer, run, self.project, self.name, folder)
             if earlier is None:
                 claim = SearchClaim.on(folder / run)
-                keeper.create(config, collect(self._seed))
+                keeper.create(config, collect(self._settings.seed))
             yield keeper, earlier, changed
         finally:
             writer.flush()  # so that the next one sees how it ended
@@ -422,7 +426,7 @@ class Search:
 
     def _begun(self, store: RunStore, keeper: StoreKeeper, earlier: RunRow | None, changed: list[str]) -> SearchBook:
         """Return the book of the search, as far as it has come."""
-        book = self._book(keeper.line)
+        book = self._settings.book(keeper.line)
         if earlier is not None:
             self._replay(book, lines_of(store, keeper.run), earlier.name, keeper.run)
         keeper.begin()
@@ -441,93 +445,15 @@ class Search:
                 "or begin anew with resume=False"
             ) from error
 
-    def _book(self, log: Callable[[Line], object]) -> SearchBook:
-        return SearchBook(
-            fresh(self._scheduler),
-            self._begun_sampler(),
-            metrics=self.metrics,
-            modes=self.modes,
-            max_trials=self._trials,
-            max_restarts=self._max_restarts,
-            first=self._first,
-            log=log,
-        )
-
-    def _begun_sampler(self) -> Sampler:
-        sampler = fresh(self._sampler)
-        sampler.begin(self.space, len(self.metrics), self._seed)
-        return sampler
-
     def _places(self, writer: StoreWriter, run: str) -> Places:
         if self._trials_in == "threads":
-            return ThreadPlaces(self._train, self._max_concurrent, writer)
-        return PoolPlaces(self._train, writer, self._workers(run))
+            return ThreadPlaces(self._settings.train, self._settings.max_concurrent, writer)
+        return PoolPlaces(self._settings.train, writer, self._workers(run))
 
     def _workers(self, run: str) -> TrialWorkers:
         return TrialWorkers(
-            self._max_concurrent, f"search-{run}", self._engine, self._session, self._resources, self._preload
+            self._settings.max_concurrent, f"search-{run}", self._engine, self._session, self._resources, self._preload
         )
-
-    def _task(self, begin: Begin, book: SearchBook, keeper: StoreKeeper) -> TrialTask:
-        run, facts = run_of_trial(keeper.run, begin.trial), book.trials[begin.trial]
-        values = facts.hyperparameters
-        suggesting = None
-        if self._suggests:
-            suggesting = Suggesting(book.sampler, book.observed, dict(values), dict(facts.suggested))
-        return TrialTask(
-            trial=begin.trial,
-            run=run,
-            attempt=begin.attempt,
-            token=next(self._tokens),
-            hyperparameters=nested({name: value for name, value in values.items() if name not in facts.suggested}),
-            metrics=self.metrics,
-            budget=begin.budget,
-            end_at=self._scheduler.max_steps,
-            name=f"{self.name}-{begin.trial}",
-            project=self.project,
-            folder=keeper.folder / run,
-            seed=self._seed + begin.trial,
-            checkpoints=self._checkpoints,
-            reported_step=facts.step,
-            suggesting=suggesting,
-        )
-
-    def _config(self) -> dict[str, Any]:
-        """Return the settings by which a search is recognised."""
-        return {
-            "function": f"{getattr(self._train, '__module__', '')}.{getattr(self._train, '__qualname__', '')}",
-            "metric": list(self.metrics),
-            "mode": list(self.modes),
-            "space": self.space.described(),
-            "sampler": described(self._sampler),
-            "scheduler": described(self._population or self._scheduler),
-            "seed": self._seed,
-            "trials": self._trials,
-            "max_restarts": self._max_restarts,
-            "max_concurrent": self._max_concurrent,
-        }
-
-
-def state_after(error: BaseException, interrupted: str) -> tuple[str, str]:
-    """Return the state of a search that an exception has ended, and the cause.
-
-    Args:
-        error: the exception.
-        interrupted: the cause if it is a KeyboardInterrupt.
-    """
-    if isinstance(error, SearchFailed):
-        return records.FAILED, str(error)
-    if isinstance(error, KeyboardInterrupt):
-        return records.PAUSED, interrupted
-    return records.PAUSED, f"{type(error).__name__}: {error}"  # no fault of the search: it can go on
-
-
-def words_at_the_end(book: SearchBook, state: str, why: str) -> str:
-    """Return what is said when a search ends."""
-    if state == records.PAUSED:
-        num_left = sum(not trial.state.is_final for trial in book.trials)
-        return f"paused ({why}); {counted(num_left, 'trial')} left: run the same command to go on"
-    return f"ended: {why}" if why else f"complete: {counted(len(book.trials), 'trial')}"
 
 
 __all__ = ["Search"]

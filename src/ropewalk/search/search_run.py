@@ -11,11 +11,12 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ropewalk.errors import SearchFailed
+from ropewalk.last_line import last_line
 from ropewalk.processes.interrupts import interrupts_deferred
-from ropewalk.search.book import Begin, Broken, Instruction, Retries, SearchBook, StopTrial, TrialFacts, TrialState
+from ropewalk.search.book import SearchBook
+from ropewalk.search.instructions import Begin, Broken, Instruction, StopTrial
 from ropewalk.search.places import (
     AttemptBegun,
     AttemptDied,
@@ -25,49 +26,19 @@ from ropewalk.search.places import (
     AttemptSuggested,
     Places,
 )
-from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask, last_line
+from ropewalk.search.search_keeper import SearchKeeper, SearchRequest
+from ropewalk.search.trial_facts import Retries, TrialFacts, TrialState
+from ropewalk.search.trial_task import Request, TrialOutcome, TrialTask
 from ropewalk.tracking.log_policies import LogPolicy, findings
 
 logger = logging.getLogger(__name__)
 
 _LOOK_S = 0.5
 """Seconds between looks at the clock and at requests from other terminals."""
+_MOST_EVENTS = 100
+"""Events between two such looks, however many there are."""
 GRACE_S = 10.0
 """Seconds that trials get to reach their next step and write a checkpoint, when a search is interrupted."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """Something that a user has asked for in another terminal."""
-
-    number: int
-    trial: int | None
-    """None: the search as a whole."""
-    action: str
-    """ "pause", "continue", "stop" or "kill"."""
-
-
-class SearchKeeper(Protocol):
-    """Writes what happens in a search to where it is kept."""
-
-    def begun(self, task: TrialTask, facts: TrialFacts) -> None:
-        """An attempt is about to begin."""
-
-    def changed(self, facts: TrialFacts) -> None:
-        """A trial is not under way any more, and this is what is known of it."""
-
-    def died(self, task: TrialTask, cause: str, failure_class: str, at_step: float) -> None:
-        """The process of an attempt has died: it could not say so itself."""
-
-    def labelled(self, task: TrialTask, labels: Sequence[str]) -> None:
-        """A log policy has given a trial labels."""
-
-    def requests(self) -> Sequence[SearchRequest]:
-        """Return what was asked since the last call."""
-        ...
-
-    def answer(self, request: SearchRequest, ok: bool, text: str) -> None:
-        """Answer a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +63,8 @@ class _UnderWay:
     task: TrialTask
     heard: float | None = None
     """When it last reported something, or began; None: no process works on it yet."""
+    host: str = ""
+    """Where it runs; empty before it is known."""
     killed_for: str = ""
     """Why it was killed by this search; empty if it was not."""
     stopped_for: str = ""
@@ -139,18 +112,15 @@ class SearchRun:
         """
         while True:
             try:
-                with interrupts_deferred:
+                with interrupts_deferred:  # an event that was taken must not be lost
                     self._fill()
+                    self._take_events()
+                    self._look()
+                    self._show()
                     if not self._under_way:
                         self._note_held()
                         return
                 self._places.wait(_LOOK_S)
-                with interrupts_deferred:  # an event that was taken must not be lost
-                    event = self._places.next_event()
-                    if event is not None:
-                        self._take(event)
-                    self._look()
-                    self._show()
             except KeyboardInterrupt:
                 if self._kill_at is not None:
                     raise
@@ -159,11 +129,14 @@ class SearchRun:
     # --- beginning ----------------------------------------------------------------------------------------------------
 
     def _fill(self) -> None:
-        while len(self._under_way) < self._places.num and (begin := self.book.begin_next()) is not None:
+        # A trial that may not begin where a place is free leaves that place to another one.
+        num_held_back = sum(map(_is_held_back, self._under_way.values()))
+        while len(self._under_way) - num_held_back < self._places.num and (begin := self.book.begin_next()) is not None:
             task = self._make_task(begin)
             self._under_way[begin.trial] = _UnderWay(task)
             self._keeper.begun(task, self.book.trials[begin.trial])
             self._places.begin(task)
+            num_held_back += bool(task.excluded_hosts)
 
     def _note_held(self) -> None:
         """The search is not complete while a user has trials paused."""
@@ -173,13 +146,20 @@ class SearchRun:
 
     # --- what attempts say --------------------------------------------------------------------------------------------
 
+    def _take_events(self) -> None:
+        for _ in range(_MOST_EVENTS):
+            if (event := self._places.next_event()) is None:
+                return
+            self._take(event)
+            self._fill()  # a place that is free waits for nothing else
+
     def _take(self, event: AttemptEvent) -> None:
         attempt = self._under_way.get(event.trial)
         if attempt is None or attempt.task.attempt != event.attempt:
             return  # the report of an attempt whose outcome has come already
         match event:
-            case AttemptBegun():
-                attempt.heard = self._clock()
+            case AttemptBegun(_, _, host):
+                attempt.heard, attempt.host = self._clock(), host
             case AttemptReported(trial, _, step, values):
                 attempt.heard = self._clock()
                 self._carry_out(self.book.reported(trial, step, values))
@@ -188,6 +168,7 @@ class SearchRun:
                 self.book.suggested(trial, values, distributions)
             case AttemptReturned(trial, _, outcome):
                 del self._under_way[trial]
+                attempt.host = outcome.host or attempt.host
                 try:
                     self._ended(attempt, outcome)
                 finally:  # also if the search ends with it
@@ -262,6 +243,9 @@ class SearchRun:
             self._keeper.labelled(attempt.task, found.labels)
         if found.no_retry:
             retries = Retries.NEVER
+        if found.exclude_host and attempt.host:
+            self._keeper.excluded(attempt.task, attempt.host, found.lines)
+            self.book.exclude_host(attempt.task.trial, attempt.host)
         why = last_line(cause)
         logger.warning("trial %d, attempt %d: %s", attempt.task.trial, attempt.task.attempt, why)
         self._carry_out(self.book.failed(attempt.task.trial, why, failure_class, retries))
@@ -297,6 +281,26 @@ class SearchRun:
             elif limits.silent_s is not None and attempt.heard is not None and now - attempt.heard > limits.silent_s:
                 names = ", ".join(self.book.metrics)
                 self._kill(attempt, f"it has not reported {names} for {limits.silent_s:g} s (silent_s)")
+        self._give_up_without_hosts()
+
+    def _give_up_without_hosts(self) -> None:
+        """End trials that no place will ever take, because log policies keep them off the hosts of all places."""
+        held_back = [attempt for attempt in self._under_way.values() if _is_held_back(attempt)]
+        hosts = self._places.hosts() if held_back else ()
+        if len(hosts) < self._places.num:
+            return  # a worker that is still to come may be on another host
+        for attempt in held_back:
+            trial, excluded = attempt.task.trial, attempt.task.excluded_hosts
+            if all(host in excluded for host in hosts):
+                del self._under_way[trial]
+                self._places.kill(attempt.task)
+                why = (
+                    f"a log policy keeps it off {', '.join(excluded)}, and no worker of the search is on another host; "
+                    f"it failed there with: {self.book.trials[trial].why}"
+                )
+                instructions = self.book.failed(trial, why, "no host", Retries.NEVER)
+                self._keeper.changed(self.book.trials[trial])
+                self._carry_out(instructions)
 
     def _wind_up(self, why: str) -> None:
         """Begin nothing more, and have everything under way pause."""
@@ -321,6 +325,13 @@ class SearchRun:
         match request.action:
             case _ if facts.state.is_final:
                 self._keeper.answer(request, False, f"trial {request.trial} is {facts.state.value} already")
+                return
+            case "continue" if facts.state is TrialState.PAUSED:
+                text = (
+                    f"trial {request.trial} has used its budget of {facts.budget:g} steps and waits for the scheduler; "
+                    "a fork of it goes on at once: ropewalk runs fork"
+                )
+                self._keeper.answer(request, False, text)
                 return
             case "continue":
                 self.book.held.discard(request.trial)
@@ -365,8 +376,13 @@ class SearchRun:
                 self._keeper.answer(request, False, f"a search can be paused, stopped and killed, not {other!r}")
 
 
+def _is_held_back(attempt: _UnderWay) -> bool:
+    """Whether an attempt may wait for a place on another host while places are free."""
+    return attempt.heard is None and bool(attempt.task.excluded_hosts)
+
+
 def _is_at_budget(task: TrialTask, outcome: TrialOutcome) -> bool:
     return task.budget is not None and outcome.step >= task.budget
 
 
-__all__ = ["GRACE_S", "SearchKeeper", "SearchLimits", "SearchRequest", "SearchRun"]
+__all__ = ["GRACE_S", "SearchLimits", "SearchRun"]

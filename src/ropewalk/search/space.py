@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.near_names import instead_of
 from ropewalk.population.hyperparameters import Distribution
 from ropewalk.search.conditions import Hyperparameter, in_order_of_conditions
 from ropewalk.search.constraints import Constraint, Constraints
 from ropewalk.search.fitting import fitted
 from ropewalk.search.name_streams import NameStreams
-from ropewalk.search.near_names import instead_of
 from ropewalk.search.products import all_values, count, product
 from ropewalk.search.space_text import described_parameters, parameters_of, read_toml
 

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.near_names import instead_of
 from ropewalk.population.hyperparameters import Choice, Integers, LogUniform, Uniform
 from ropewalk.search.conditions import Hyperparameter, When
-from ropewalk.search.near_names import instead_of
 
 _KINDS: dict[str, tuple[Callable[..., Any], frozenset[str]]] = {
     "uniform": (Uniform, frozenset({"step"})),

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ropewalk.errors import SearchInvalid, StoreError
-from ropewalk.search.book import Line, TrialFacts, TrialState
+from ropewalk.search.book import Line
 from ropewalk.search.results import run_of_trial
 from ropewalk.search.search_claim import SearchClaim
-from ropewalk.search.search_run import SearchRequest
+from ropewalk.search.search_keeper import SearchRequest
+from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_task import TrialTask
 from ropewalk.tracking import records
 from ropewalk.tracking.facts import this_process
@@ -138,6 +139,12 @@ class StoreKeeper:
     def labelled(self, task: TrialTask, labels: Sequence[str]) -> None:
         """A log policy has given a trial labels."""
         self._sink.put(task.run, LabelsAre(list(labels)))
+
+    def excluded(self, task: TrialTask, host: str, lines: Sequence[tuple[str, str]]) -> None:
+        """Log policies keep a trial off a host."""
+        text = f"{host}: {'; '.join(line.strip() for _, line in lines)}"
+        data = {"host": host, "patterns": [pattern for pattern, _ in lines]}
+        self._sink.put(task.run, EventHappened("host excluded", text, time.time(), data))
 
     # --- other terminals ----------------------------------------------------------------------------------------------
 

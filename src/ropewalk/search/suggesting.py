@@ -10,12 +10,15 @@ The calls have the names and arguments of Optuna's trials. `described_distributi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.population.hyperparameters import Choice, Integers, LogUniform, Uniform
 from ropewalk.search.fitting import fitted
+from ropewalk.search.samplers.sampler import Observed, Sampler
+from ropewalk.search.space_text import described_distribution
 
 Suggest = Callable[[str, Any], Any]
 """Returns the value of a hyperparameter from its name and its distribution."""
@@ -121,6 +124,38 @@ class Suggestions:
                 f"the value that was given for {name} cannot be used: {error}", parameter=name
             ) from None
         return self.values[name]
+
+    def described(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return distributions that were asked for as data, by name."""
+        return {name: described_distribution(self.distributions[name]) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Suggesting:
+    """What chooses hyperparameters that a function asks for by `suggest_*`, in the process of the trial.
+
+    Attributes:
+        sampler: the sampler of the search.
+        trials: what the search knew when the attempt began.
+        known: all values of the trial by dotted name.
+        distributions: distributions of those that it has asked for in earlier attempts, by name.
+    """
+
+    sampler: Sampler
+    trials: tuple[Observed, ...]
+    known: Mapping[str, Any]
+    distributions: Mapping[str, Any]
+
+    def suggestions(self, number: int) -> Suggestions:
+        """Return the suggestions of a trial."""
+
+        def draw(name: str, distribution: Any) -> Any:
+            own = Observed(number, dict(made.values), None, 0.0, True, suggested=dict(made.distributions))
+            trials = [own if each.number == number else each for each in self.trials]
+            return self.sampler.suggest(number, name, distribution, trials)
+
+        made = Suggestions(draw, self.known, self.distributions)
+        return made
 
 
 def _valid(name: str, make: Callable[..., Any], *arguments: Any, **options: Any) -> Any:

@@ -13,10 +13,15 @@ from dataclasses import dataclass
 
 from ropewalk.engines.resources import Resources
 from ropewalk.pool.pool import Pool
+from ropewalk.processes.messages import IF_THERE
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
 from ropewalk.tracking.launcher_records import LauncherRecords, RunsOf
 from ropewalk.tracking.records import RecordSink
+
+_OURS = f"ropewalk.search.trial_task{IF_THERE}"
+"""Imported once by the fork server of a host, and not by each worker; its import takes longer than a short trial. A
+worker that cannot import it reports why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class TrialPool:
                 workers.num,
                 session=self.session,
                 resources=workers.resources,
-                preload=workers.preload,
+                preload=(_OURS, *workers.preload),
                 at_most_once=at_most_once,
                 name=workers.name,
             )

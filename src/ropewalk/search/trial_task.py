@@ -15,31 +15,38 @@ import platform
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.processes import bootstrap
 from ropewalk.processes.page import REQUEST
-from ropewalk.program.program import Program
-from ropewalk.search.samplers.sampler import Observed, Sampler
-from ropewalk.search.space_text import described_distribution
-from ropewalk.search.suggesting import Suggestions
+from ropewalk.search.objective_notes import ObjectiveNotes
 from ropewalk.tracking.checkpoints import CheckpointFolder, CheckpointPolicy, Restored
 from ropewalk.tracking.current import set_current_run
 from ropewalk.tracking.failure_classes import class_of_exception
 from ropewalk.tracking.interruptions import PAUSE, STOP
 from ropewalk.tracking.kept_output import keeping_output
 from ropewalk.tracking.pipe_sink import sink_here
-from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, Metrics, Record, RecordSink
+from ropewalk.tracking.records import AttemptBegan, AttemptEnded, EventHappened, RecordSink
 from ropewalk.tracking.run import Run, RunIdentity, RunPaused, RunStopped
+
+if TYPE_CHECKING:  # samplers need numpy, for which a trial that does not need it would wait
+    from ropewalk.search.suggesting import Suggesting, Suggestions
 
 SUGGESTED = "suggested"
 """Kind of the event that a hyperparameter was asked for."""
-_MOST_NAMES = 50
 _MOST_CAUSE = 20_000
 """Characters of a traceback that travel: its end."""
+
+
+@runtime_checkable
+class Launchable(Protocol):
+    """A `Program`, as an interface: its modules take a tenth of a second to import, for which no other trial waits."""
+
+    def launch(self) -> Any:
+        """Start it; the context manager that is returned has a method `wait`."""
 
 
 class Request(enum.IntEnum):
@@ -59,35 +66,15 @@ class Request(enum.IntEnum):
     @property
     def asked(self) -> str:
         """The request as a run understands it."""
-        return ("", PAUSE, STOP)[self]
+        return _ASKED[self]
+
+    @classmethod
+    def of_words(cls, asked: str) -> Request:
+        """Return the request that a run understands in this way."""
+        return cls(_ASKED.index(asked))
 
 
-@dataclass(frozen=True, slots=True)
-class Suggesting:
-    """What chooses hyperparameters that a function asks for by `suggest_*`, in the process of the trial.
-
-    Attributes:
-        sampler: the sampler of the search.
-        trials: what the search knew when the attempt began.
-        known: all values of the trial by dotted name.
-        distributions: distributions of those that it has asked for in earlier attempts, by name.
-    """
-
-    sampler: Sampler
-    trials: tuple[Observed, ...]
-    known: Mapping[str, Any]
-    distributions: Mapping[str, Any]
-
-    def suggestions(self, number: int) -> Suggestions:
-        """Return the suggestions of a trial."""
-
-        def draw(name: str, distribution: Any) -> Any:
-            own = Observed(number, dict(made.values), None, 0.0, True, suggested=dict(made.distributions))
-            trials = [own if each.number == number else each for each in self.trials]
-            return self.sampler.suggest(number, name, distribution, trials)
-
-        made = Suggestions(draw, self.known, self.distributions)
-        return made
+_ASKED = ("", PAUSE, STOP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +97,7 @@ class TrialTask:
         checkpoints: which checkpoints are kept.
         reported_step: the last step whose report the search has; 0: none.
         suggesting: what chooses hyperparameters that the function asks for; None: they are all in the space.
+        excluded_hosts: hosts on which it is not begun.
     """
 
     trial: int
@@ -127,6 +115,7 @@ class TrialTask:
     checkpoints: CheckpointPolicy
     reported_step: float = 0.0
     suggesting: Suggesting | None = None
+    excluded_hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +130,7 @@ class TrialOutcome:
         cause: a traceback.
         failure_class: what fails in the same way has the same one.
         suggested: values that the function has asked for, and their distributions as data, by name.
+        host: where it ran; empty in the launcher.
     """
 
     outcome: Literal["done", "paused", "stopped", "failed"]
@@ -150,55 +140,7 @@ class TrialOutcome:
     cause: str = ""
     failure_class: str = ""
     suggested: tuple[Mapping[str, Any], Mapping[str, Any]] = ({}, {})
-
-
-class ObjectiveNotes:
-    """A sink that notes the objectives among the metrics of a run, and passes everything on.
-
-    Args:
-        sink: takes the records.
-        names: names of the objectives.
-        reported: called with each complete report.
-    """
-
-    def __init__(
-        self,
-        sink: RecordSink,
-        names: tuple[str, ...],
-        reported: Callable[[float, tuple[float, ...]], object] = lambda step, values: None,
-    ) -> None:
-        self._sink, self.names, self._reported = sink, names, reported
-        self._step, self._partial = 0.0, dict[str, float]()
-        self.reports: list[tuple[float, tuple[float, ...]]] = []
-        self.logged: dict[str, None] = {}
-
-    @property
-    def step(self) -> float:
-        """The last step with a report; 0 before the first."""
-        return self.reports[-1][0] if self.reports else 0.0
-
-    def put(self, run: str, record: Record) -> None:
-        self._sink.put(run, record)
-        if isinstance(record, Metrics):
-            self.note(record)
-
-    def flush(self, timeout_s: float) -> bool:
-        return self._sink.flush(timeout_s)
-
-    def note(self, metrics: Metrics) -> None:
-        """Note the objectives of a record."""
-        prefix = f"{metrics.group}/" if metrics.group else ""
-        if len(self.logged) < _MOST_NAMES:
-            self.logged.update(dict.fromkeys(f"{prefix}{name}" for name in metrics.names))
-        for name, value in zip(metrics.names, metrics.values, strict=True):
-            if f"{prefix}{name}" in self.names:
-                if metrics.step != self._step:
-                    self._step, self._partial = metrics.step, {}
-                self._partial[f"{prefix}{name}"] = value
-                if len(self._partial) == len(self.names):
-                    report = tuple(self._partial[each] for each in self.names)
-                    self.reports.append((metrics.step, report))
-                    self._reported(metrics.step, report)
+    host: str = ""
 
 
 class TrialRun(Run):
@@ -208,17 +150,27 @@ class TrialRun(Run):
         task: the attempt.
         sink: takes the records.
         requests: what is asked of the attempt now.
+        identity: what the run is; None: as the task says.
+        ended: called once, with state and cause, when the run ends; None: the search sees to that.
     """
 
-    def __init__(self, task: TrialTask, sink: RecordSink, requests: Callable[[], Request]) -> None:
-        identity = RunIdentity(task.run, task.project, task.name, task.folder, task.attempt, task.seed)
+    def __init__(
+        self,
+        task: TrialTask,
+        sink: RecordSink,
+        requests: Callable[[], Request],
+        *,
+        identity: RunIdentity | None = None,
+        ended: Callable[[str, str], None] | None = None,
+    ) -> None:
         super().__init__(
-            identity,
+            identity or RunIdentity(task.run, task.project, task.name, task.folder, task.attempt, task.seed),
             task.hyperparameters,
             sink,
             checkpoints=task.checkpoints,
             asked=lambda: requests().asked,
             pause_at=task.budget if task.budget != task.end_at else None,
+            ended=ended,
         )
         self._task = task
         self._suggestions: Suggestions | None = None
@@ -299,20 +251,17 @@ class TrialRun(Run):
         value = ask(suggestions)
         if is_new:
             self.config.update({name: value})
-            data = {"values": {name: value}, "distributions": self._described([name])}
+            data = {"values": {name: value}, "distributions": suggestions.described([name])}
             self._put(EventHappened(SUGGESTED, f"{name} = {value}", time.time(), data))
         return value
 
     def suggested(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return all values that the function has asked for, and their distributions as data, by name."""
-        if self._suggestions is None:
+        suggestions = self._suggestions
+        if suggestions is None:
             return {}, {}
-        names = list(self._suggestions.distributions)
-        return {name: self._suggestions.values[name] for name in names}, self._described(names)
-
-    def _described(self, names: Sequence[str]) -> dict[str, Any]:
-        distributions = {} if self._suggestions is None else self._suggestions.distributions
-        return {name: described_distribution(distributions[name]) for name in names}
+        names = list(suggestions.distributions)
+        return {name: suggestions.values[name] for name in names}, suggestions.described(names)
 
 
 def work_on(
@@ -339,7 +288,7 @@ def work_on(
     ended, cause, failure_class = "done", "", ""
     set_current_run(run)
     try:
-        _take_value(train(run, **task.hyperparameters), run, notes)
+        take_value(train(run, **task.hyperparameters), run, notes)
     except RunPaused:
         ended = "paused"
     except RunStopped:
@@ -359,7 +308,8 @@ def work_in_worker(train: Callable[..., Any], task: TrialTask) -> TrialOutcome:
     """Run the function of a search for one attempt in a process that an agent has started."""
     sink, words = pipe_here(task.trial)
     with keeping_output(task.folder, task.attempt):
-        return work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
+        outcome = work_on(train, task, sink, lambda: Request.in_word(words[REQUEST], task.token))
+    return replace(outcome, host=bootstrap.current.host if bootstrap.current else "")
 
 
 def pipe_here(trial: int) -> tuple[RecordSink, Sequence[int]]:
@@ -374,12 +324,6 @@ def pipe_here(trial: int) -> tuple[RecordSink, Sequence[int]]:
     return sink, context.page.words
 
 
-def last_line(cause: str) -> str:
-    """Return the line of a traceback that says what happened."""
-    lines = [line for line in cause.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
-
-
 def newest_step(folder: Path) -> float:
     """Return the step of the newest checkpoint of a run; 0 if it has none.
 
@@ -389,8 +333,13 @@ def newest_step(folder: Path) -> float:
     return max((saved.step for saved in CheckpointFolder(folder / "checkpoints").saved()), default=0.0)
 
 
-def _take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
-    """Take what the function returned: metrics, or a program to run.
+def take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
+    """Take what the function of a search has returned: metrics, or a program to run.
+
+    Args:
+        value: what it returned.
+        run: its run.
+        notes: what has noted the metrics of the run.
 
     Raises:
         TypeError: it is neither.
@@ -398,7 +347,7 @@ def _take_value(value: Any, run: TrialRun, notes: ObjectiveNotes) -> None:
     step = max(1.0, run.step, notes.step)
     if value is None:
         return
-    if isinstance(value, Program):
+    if isinstance(value, Launchable):
         with value.launch() as running:
             running.wait()
     elif isinstance(value, Mapping):

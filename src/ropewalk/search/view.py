@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from ropewalk.control.columns import finite, places
 from ropewalk.control.view import View
 from ropewalk.population.panels.schedules import shown
-from ropewalk.search.book import Line, Mode, TrialFacts, TrialState
+from ropewalk.search.book import Line, Mode
 from ropewalk.search.schedulers.scheduler import Scheduler
+from ropewalk.search.trial_facts import TrialFacts, TrialState
 
 if TYPE_CHECKING:
     from ropewalk.search.results import TrialResult

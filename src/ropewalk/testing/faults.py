@@ -21,7 +21,6 @@ variable (`ropewalk/injection.py`).
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import random
 import shutil
@@ -38,6 +37,7 @@ import psutil
 
 from ropewalk import injection
 from ropewalk.injection import POINTS, VARIABLE, Fault
+from ropewalk.near_names import instead_of
 from ropewalk.pool.pool import Pool
 
 _DEADLINE_S = 10.0
@@ -148,9 +148,7 @@ def at(
         ValueError: there is no such point, or its step cannot be dropped.
     """
     if point not in POINTS:
-        near = difflib.get_close_matches(point, POINTS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"there is no point {point!r}; points: {', '.join(POINTS)}.{hint}")
+        raise ValueError(f"there is no point {point!r}{instead_of(point, POINTS)}")
     if action.name == "drop" and point not in _CAN_DROP:
         raise ValueError(f"nothing can be dropped at {point}; points for drop: {', '.join(_CAN_DROP)}")
     fault = Fault(point, action.name, action.seconds, times, after, process, detail)

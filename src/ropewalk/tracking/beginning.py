@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +109,18 @@ def begin_run(
     sinks: Sequence[str | RunSink] = (),
     checkpoints: CheckpointPolicy | None = None,
     take: TakesRequest | None = None,
+    relaunch: Relaunch | None = None,
+    more_facts: Mapping[str, Any] | None = None,
+    make_run: MakeRun | None = None,
 ) -> Run:
     """Begin a run as `track` does, of any kind that `RunCreated` knows. A current run of this process stays that.
 
     `take` is asked about a request to pause or to stop, in the writer's thread, in place of `run.steps`; it returns
-    whether that can be done, and the answer. Without it, the run is that of a script.
+    whether that can be done, and the answer. Without it, the run is that of a script. `relaunch` is what the run
+    continues or forks; None: what the environment says. `more_facts` are kept with it. `make_run` makes its object.
     """
-    relaunch = take_relaunch(os.environ)
+    if relaunch is None:
+        relaunch = take_relaunch(os.environ)
     settings = relaunch.configure(config or {})
     opened = store if isinstance(store, RunStore) else open_store(store)
     made: list[RunSink] = []
@@ -133,7 +138,7 @@ def begin_run(
         if opened is not store:
             opened.close()
         raise
-    known = facts.collect(seed)
+    known = {**facts.collect(seed), **(more_facts or {})}
     detached = DetachedRun(identity, opened, made, take, owns_store=opened is not store)
     if earlier is None:
         detached.put(identity.id, _created(kind, identity, settings, known, labels, parent))
@@ -141,11 +146,21 @@ def begin_run(
         if not lost.outcome:
             cause = f"process {lost.pid} on {lost.host} ended without a word"
             detached.put(identity.id, AttemptEnded(lost.number, "lost", time.time(), cause))
-    run = Run(identity, settings, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
+    run = (make_run or _make_run)(identity, settings, detached, checkpoints)
     detached.start(run, system=system)
     _tell(run, known, earlier, settings, labels, notes)
     run.flush(_BEGIN_S)  # from here on, other terminals find it
     return run
+
+
+def _make_run(
+    identity: RunIdentity, config: Mapping[str, Any], detached: DetachedRun, checkpoints: CheckpointPolicy | None
+) -> Run:
+    return Run(identity, config, detached, checkpoints=checkpoints, asked=detached.asked, ended=detached.end)
+
+
+MakeRun = Callable[[RunIdentity, Mapping[str, Any], DetachedRun, CheckpointPolicy | None], Run]
+"""Makes the object of a run from its identity, its configuration, what takes its records, and its policy."""
 
 
 def _created(

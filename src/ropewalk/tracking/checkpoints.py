@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ropewalk.atomic_files import StagedFolder, remove_folder, remove_left, write_new_file
+from ropewalk.atomic_files import StagedFolder, open_new_file, remove_folder, remove_left, write_new_file
 from ropewalk.errors import CheckpointCorrupt
 from ropewalk.state_container import damaged
 from ropewalk.tensor_header import ITEM_BYTES, lay_out
@@ -32,6 +32,8 @@ from ropewalk.trusted_files import make_folder, open_own
 
 _log = logging.getLogger(__name__)
 _TENSORS, _MANIFEST = "state.safetensors", "checkpoint.json"
+_PIN = "pinned"
+"""A file beside the tensors of a checkpoint that is kept whatever the policy says."""
 _FORMAT = 1
 _FOLDER = re.compile(r"step-(\d+(?:\.\d+)?(?:e[+-]?\d+)?)")
 _MOST_MANIFEST_BYTES = 1 << 30
@@ -194,7 +196,7 @@ class CheckpointFolder:
         Args:
             policy: says which are kept.
             step: the step of the one that was written. Those of later steps are removed too: the run went back to an
-                earlier step, and what came after it is being done again.
+                earlier step, and what came after it is being done again. A pinned one of an earlier step is kept.
 
         Returns:
             The steps of those that were removed.
@@ -202,13 +204,31 @@ class CheckpointFolder:
         Raises:
             OSError: one cannot be removed.
         """
-        gone = {one.step for one in policy.to_remove(one for one in self.saved() if one.step <= step)}
+        gone = {one.step for one in policy.to_remove(one for one in self.saved() if one.step <= step)} - self.pinned()
         removed: list[float] = []
         for at, path in self._paths():
             if at > step or at in gone:
                 remove_folder(path, _staged_name(path, "old"))
                 removed.append(at)
         return removed
+
+    def pin(self, step: float) -> None:
+        """Keep a checkpoint whatever the policy says; only a return of the run to an earlier step removes it.
+
+        Raises:
+            LookupError: there is no checkpoint of `step`; lists the steps there are.
+            OSError: its folder cannot be written.
+        """
+        with contextlib.suppress(FileExistsError):
+            open_new_file(self._path(step) / _PIN).close()
+
+    def unpin(self, step: float) -> None:
+        """Leave it to the policy again whether a checkpoint is kept; raises as `pin`."""
+        (self._path(step) / _PIN).unlink(missing_ok=True)
+
+    def pinned(self) -> set[float]:
+        """Return the steps of the checkpoints that are pinned."""
+        return {step for step, path in self._paths() if os.path.lexists(path / _PIN)}
 
     def restore(self, step: float | None = None) -> Restored | None:
         """Read the newest checkpoint that is whole; a damaged one is skipped with a warning.
@@ -238,6 +258,12 @@ class CheckpointFolder:
         if first is not None:
             raise first
         return None
+
+    def _path(self, step: float) -> Path:
+        paths = dict(self._paths())
+        if step not in paths:
+            raise LookupError(_no_such_step(step, list(paths), self.folder))
+        return paths[step]
 
     def _paths(self) -> list[tuple[float, Path]]:
         with contextlib.suppress(FileNotFoundError):

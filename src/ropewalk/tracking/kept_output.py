@@ -35,14 +35,7 @@ def keeping_output(folder: Path, attempt: int) -> Generator[None]:
         folder: folder of the run.
         attempt: number of the attempt.
     """
-    path = folder / OUTPUT / f"{attempt}.txt"
-    try:
-        make_folder(path.parent)
-        kept = _OutputFile(open_to_append(path), path)
-    except OSError as error:
-        logger.warning("the output of this attempt is not kept in %s: %s", path, error)
-        yield
-        return
+    kept = _OutputFile(folder / OUTPUT / f"{attempt}.txt")
     before = sys.stdout, sys.stderr
     doubled = _DoubledStream(sys.stdout, kept), _DoubledStream(sys.stderr, kept)
     sys.stdout, sys.stderr = doubled  # type: ignore[assignment]  # they do whatever the streams do
@@ -70,28 +63,32 @@ def output_files(folder: str | Path) -> Iterator[tuple[int, Path]]:
 
 
 class _OutputFile:
-    """A file that is written at once, up to a bound."""
+    """A file that is made with the first text, and written at once, up to a bound."""
 
-    def __init__(self, fd: int, path: Path) -> None:
-        self._fd, self._path, self._left = fd, path, _MOST_BYTES
+    def __init__(self, path: Path) -> None:
+        self._fd, self._path, self._left, self._is_over = -1, path, _MOST_BYTES, False
 
     def write(self, text: str) -> None:
         data = text.encode(errors="backslashreplace")
-        if self._fd < 0:
+        if self._is_over or not data:
             return
         is_too_much = len(data) > self._left
         if is_too_much:
             data = data[: self._left] + f"\n[more than {_MOST_BYTES >> 20} MiB are not kept]\n".encode()
         self._left -= len(data)
         try:
+            if self._fd < 0:
+                make_folder(self._path.parent)
+                self._fd = open_to_append(self._path)
             os.write(self._fd, data)
         except OSError as error:
-            logger.warning("the output of this attempt is no longer kept in %s: %s", self._path, error)
-            is_too_much = True
+            self.close()  # before the warning, which is printed
+            logger.warning("the output of this attempt is not kept in %s: %s", self._path, error)
         if is_too_much:
             self.close()
 
     def close(self) -> None:
+        self._is_over = True
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

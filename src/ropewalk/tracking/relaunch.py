@@ -3,6 +3,9 @@
 ropewalk runs continue ID                        ROPEWALK_CONTINUE=ID
 ropewalk runs fork ID --set lr=1e-4 --from 40    ROPEWALK_FORK=ID  ROPEWALK_FORK_STEP=40  ROPEWALK_SET={"lr": 1e-4}
 ropewalk runs rerun ID                           ROPEWALK_SET={}
+
+With ROPEWALK_TRIAL=ID, they are meant for that trial of the search that the command runs, and not for a run of the
+script itself.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any, cast
 from ropewalk.errors import SettingsError
 
 CONTINUE, FORK, FORK_STEP, SET = "ROPEWALK_CONTINUE", "ROPEWALK_FORK", "ROPEWALK_FORK_STEP", "ROPEWALK_SET"
+TRIAL = "ROPEWALK_TRIAL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +30,14 @@ class Relaunch:
         forks: id of the run from whose checkpoint this one begins; empty if it begins by itself.
         fork_step: step of that checkpoint; None: the newest.
         settings: settings that replace those of the script; names of nested ones are joined by ".".
+        trial: id of the trial whose function is meant; empty if it is the script.
     """
 
     continues: str = ""
     forks: str = ""
     fork_step: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    trial: str = ""
 
     def to_environment(self) -> dict[str, str]:
         """Return the variables for the process of the script."""
@@ -42,6 +48,8 @@ class Relaunch:
             found[FORK] = self.forks
         if self.fork_step is not None:
             found[FORK_STEP] = repr(self.fork_step)
+        if self.trial:
+            found[TRIAL] = self.trial
         return found
 
     def configure(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,8 +65,9 @@ class Relaunch:
             for folder in folders:
                 place = cast("dict[str, Any]", place).get(folder) if isinstance(place, dict) else None
             if not isinstance(place, dict) or last not in place:
+                of = "trial" if self.trial else "script"
                 raise SettingsError(
-                    f"--set {name}: the configuration of the script has no {name!r}; it has {', '.join(result)}",
+                    f"--set {name}: the configuration of the {of} has no {name!r}; it has {', '.join(result)}",
                     name=name,
                     origin=SET,
                 )
@@ -66,22 +75,26 @@ class Relaunch:
         return result
 
 
-def take_relaunch(environ: MutableMapping[str, str]) -> Relaunch:
+def take_relaunch(environ: MutableMapping[str, str], *, of_search: bool = False) -> Relaunch:
     """Take the variables out of an environment, so that processes that the script starts do not find them too.
 
     Args:
         environ: the environment of this process.
+        of_search: take those for a trial of a search, and leave those for the script; else the other way round.
 
     Raises:
         SettingsError: a variable has an invalid value.
     """
-    continues, forks = environ.pop(CONTINUE, ""), environ.pop(FORK, "")
+    if of_search != (TRIAL in environ):
+        return Relaunch()
+    continues, forks, trial = environ.pop(CONTINUE, ""), environ.pop(FORK, ""), environ.pop(TRIAL, "")
     step, settings = environ.pop(FORK_STEP, ""), environ.pop(SET, "")
     try:
         decoded: Any = json.loads(settings) if settings else {}
         if not isinstance(decoded, dict):
             raise ValueError("it is no JSON object")
-        return Relaunch(continues, forks, float(step) if step else None, cast("dict[str, Any]", decoded))
+        at = float(step) if step else None
+        return Relaunch(continues, forks, at, cast("dict[str, Any]", decoded), trial)
     except ValueError as error:
         raise SettingsError(
             f"{FORK_STEP}={step!r} is a number and {SET}={settings!r:.80} a JSON object: {error}", name=SET, origin=SET
@@ -95,4 +108,4 @@ def _copied(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["CONTINUE", "FORK", "FORK_STEP", "SET", "Relaunch", "take_relaunch"]
+__all__ = ["CONTINUE", "FORK", "FORK_STEP", "SET", "TRIAL", "Relaunch", "take_relaunch"]

@@ -6,18 +6,22 @@ import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk.errors import RunUnsuitable
 from ropewalk.tracking.checkpoints import CheckpointFolder, shown_step
-from ropewalk.tracking.records import DONE, RUNNING
+from ropewalk.tracking.records import DONE, FAILED, RUNNING, STOPPED
 from ropewalk.tracking.relaunch import Relaunch
 from ropewalk.tracking.store.rows import RunRow
 
 if TYPE_CHECKING:  # stores need an extra, and `ropewalk --help` does not
     from ropewalk.tracking.store.store import RunStore
+
+
+TRIAL = "trial"
+"""Kind of the runs of trials; and the fact of a run that was forked from one, of whose search its function is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +32,38 @@ class RelaunchCommand:
         argv: the command and its arguments.
         folder: in which it is run.
         variables: variables of the environment, beside those of this process.
+        remark: what the user should know of it; "".
     """
 
     argv: list[str]
     folder: str
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    remark: str = ""
 
     def __str__(self) -> str:
         """The line that does the same in a shell."""
         shown = " ".join(f"{name}={shlex.quote(value)}" for name, value in self.variables.items())
         return f"cd {shlex.quote(self.folder)} && {shown} {shlex.join(self.argv)}"
+
+
+def goes_on_in_its_search(store: RunStore, row: RunRow) -> bool:
+    """Return whether a run is a trial whose search, which runs now, is to go on with it.
+
+    Raises:
+        RunUnsuitable: its search would go on with it, and does not run.
+    """
+    if row.kind != TRIAL or row.state in (RUNNING, DONE, STOPPED, FAILED):
+        return False  # its search never begins it again
+    search = store.run(row.parent)
+    if search.state in (DONE, FAILED):
+        return False
+    if search.state != RUNNING:
+        raise RunUnsuitable(
+            f"trial {row.name} ({row.id}) is {row.state}, and its search {search.name} ({search.id}), which goes on "
+            f"with it, is {search.state}: ropewalk runs continue {search.id}. Or, by itself: "
+            f"ropewalk runs fork {row.id}"
+        )
+    return True
 
 
 def to_continue(store: RunStore, row: RunRow, *, is_trusted: bool, where: str | None = None) -> RelaunchCommand:
@@ -74,11 +100,14 @@ def to_fork(
     relaunch = Relaunch(forks=row.id, fork_step=step, settings=settings)
     relaunch.configure(row.config)
     there = [one.step for one in CheckpointFolder(Path(row.folder) / "checkpoints").saved()]
-    if not there or (step is not None and step not in there):
+    begins_anew = row.kind == TRIAL and not there and step is None
+    if not begins_anew and (not there or (step is not None and step not in there)):
         known = ", ".join(map(shown_step, there)) or "none"
         asked = "" if step is None else f" of step {shown_step(step)}"
         raise RunUnsuitable(f"run {row.name} ({row.id}) has no checkpoint{asked}; it has {known}")
-    return _command(store, row, relaunch, is_trusted, where)
+    command = _command(store, row, relaunch, is_trusted, where)
+    remark = f"{row.name} has no checkpoint: its fork begins with the first step"
+    return replace(command, remark=remark) if begins_anew else command
 
 
 def to_rerun(
@@ -126,13 +155,20 @@ def _command(store: RunStore, row: RunRow, relaunch: Relaunch, is_trusted: bool,
             f"the command of a run is run from a file that only you can write. {store.where} is a database, and who "
             f"can write it would choose what runs here: look at it with --dry-run, and trust it with --trust-store"
         )
-    if row.kind == "trial":
-        raise RunUnsuitable(f"run {row.name} ({row.id}) is a trial of the search {row.parent}; run that again")
     facts = store.facts(row.id)
+    if row.kind == TRIAL:  # its function is in what runs the search
+        relaunch, facts = replace(relaunch, trial=row.id), store.facts(row.parent)
+    elif facts.get(TRIAL):
+        relaunch = replace(relaunch, trial=str(facts[TRIAL]))
     command = list(map(str, cast("list[object]", facts.get("argv") or [])))
     variables = relaunch.to_environment()
     if facts.get("is_notebook") or not command:
         names = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+        if relaunch.trial:
+            raise RunUnsuitable(
+                f"the search of {row.name} ({row.id}) was run in a notebook, which has no command, so the function of "
+                f"the trial is not found; start a kernel with {names}, and run the cells up to the search"
+            )
         raise RunUnsuitable(
             f"run {row.name} ({row.id}) is of a notebook, which has no command; start its kernel with {names}, and "
             f"run its cells"

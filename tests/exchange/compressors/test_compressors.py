@@ -64,9 +64,9 @@ def test_a_compressor_is_taken_as_it_is() -> None:
 
 
 def test_misspelt_names_and_options_are_answered_with_the_near_one() -> None:
-    with pytest.raises(ExchangeInvalid, match=r"there is no compressor 'topk'; did you mean 'top_k'\? there are none,"):
+    with pytest.raises(ExchangeInvalid, match=r"there is no compressor 'topk'; did you mean 'top_k'\? There are none,"):
         make_compressor("topk")
-    with pytest.raises(ExchangeInvalid, match=r"no option 'densty'; did you mean 'density'\? it has density, values"):
+    with pytest.raises(ExchangeInvalid, match=r"no option 'densty'; did you mean 'density'\? It has density, values"):
         make_compressor("top_k", densty=0.1)
     with pytest.raises(ExchangeInvalid, match=r"'none' has no option 'density'; it has none"):
         make_compressor("none", density=0.1)

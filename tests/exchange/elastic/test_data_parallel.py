@@ -81,6 +81,7 @@ def test_a_mistake_of_the_user_ends_the_program_with_its_traceback() -> None:
     assert "in loss_of" in str(caught.value) or "in loss_of" in str(caught.value.__cause__.__cause__)  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("shared_session")
 def test_who_is_killed_is_dropped_at_once_and_its_successor_joins_and_who_is_stopped_is_dropped(tmp_path: Path) -> None:
     mischief = (Mischief("workers.1#0", 5, signal.SIGKILL), Mischief("workers.1#1", 3, signal.SIGSTOP))
 

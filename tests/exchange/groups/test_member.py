@@ -37,6 +37,7 @@ class Adder(GroupMember):
         return buffer
 
 
+@pytest.mark.usefixtures("shared_session")
 def test_replicas_of_a_service_add_up_in_groups_that_follow_each_other() -> None:
     program = rw.Program("adders")
     adders = program.declare("adders")

@@ -111,6 +111,7 @@ def node(running: RunningProgram, name: str) -> NodeStatus:
     return next(node for node in running.status().nodes if node.name == name)
 
 
+@pytest.mark.usefixtures("shared_session")
 def test_a_worker_is_killed_in_mid_push_and_later_a_shard_and_the_weights_are_those_of_an_undisturbed_run() -> None:
     program = rw.Program("faults")
     shards = program.add(

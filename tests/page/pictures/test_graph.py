@@ -22,7 +22,7 @@ def data(*nodes: dict[str, Any], edges: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def test_callers_are_to_the_left_of_what_they_call():
     places = layered(["c", "b", "a"], [("a", "b"), ("b", "c"), ("a", "c")])
-    assert places == {"a": (0, 0), "b": (1, 0), "c": (2, 0)}
+    assert {name: column for name, (column, _) in places.items()} == {"a": 0, "b": 1, "c": 2}
 
 
 def test_nodes_that_call_each_other_in_a_cycle_have_places_too():
@@ -64,9 +64,16 @@ def test_an_edge_to_a_node_that_is_not_there_is_left_out():
     assert graph(data(node("a"), edges=("ab",)), Style())["series"][0]["links"] == []
 
 
-def test_an_edge_that_would_pass_through_a_node_is_bent():
-    links = graph(data(node("a"), node("b"), node("c"), edges=("ab", "bc", "ac", "cb")), Style())["series"][0]["links"]
-    assert [one["lineStyle"]["curveness"] > 0 for one in links] == [False, False, True, True]
+def test_a_column_that_an_edge_passes_has_a_free_row_for_it():
+    places = layered("abc", [("a", "b"), ("b", "c"), ("a", "c")])
+    assert places == {"a": (0, 0), "b": (1, 0.5), "c": (2, 0)}
+    links = graph(data(node("a"), node("b"), node("c"), edges=("ab", "bc", "ac")), Style())["series"][0]["links"]
+    assert [one["lineStyle"]["curveness"] for one in links] == [0, 0, 0]
+
+
+def test_an_edge_that_would_lie_on_another_one_is_bent():
+    links = graph(data(node("a"), node("b"), edges=("ab", "ba")), Style())["series"][0]["links"]
+    assert [one["lineStyle"]["curveness"] > 0 for one in links] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "{name|x}", "\x1b[31mred", "x" * 500])

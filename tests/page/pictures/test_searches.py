@@ -76,7 +76,7 @@ def test_who_was_promoted_is_seen_on_its_rung() -> None:
         {"bracket": 0, "budget": 3.0, "trials": [[0, 0.9, False]]},
     ]
     option = rungs({"metric": "acc", "rungs": found}, STYLE)
-    assert option["xAxis"]["data"] == ["step 1\n1 of 3 promoted", "step 3\n0 of 1 promoted"]
+    assert option["xAxis"]["data"] == ["step 1\n1 of 3", "step 3\n0 of 1"]
     assert [point["value"] for point in series(option, "promoted")] == [[0, 0.5, 0]]
     assert [point["value"] for point in series(option, "not promoted")] == [[0, 0.1, 1], [1, 0.9, 0]]
     assert option["series"][0]["data"] == [{"coords": [[0, 0.5], [1, 0.9]]}]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ropewalk.page.pictures.stream import DIED, FAILED, OTHERS, RUNNING, Stream, natural, stream
+from ropewalk.page.pictures.stream import DIED, FAILED, OTHERS, RUNNING, StreamWindow, natural, stream
 from ropewalk.page.style import Style
 
 
@@ -54,7 +54,7 @@ def test_what_runs_now_reaches_to_the_edge():
 
 
 def test_new_tasks_become_items_of_the_same_rows_and_series():
-    shown = Stream(70.0, 100.0)
+    shown = StreamWindow(70.0, 100.0)
     shown.option({"tasks": TASKS}, Style())
     items = shown.items(
         [["w.10", "f", 100.0, 101.0, 1, "ok"], ["w.2", "new", 100.0, 101.0, 1, "ok"], ["x", "f", 1, 2, 1, "ok"]]
@@ -64,7 +64,7 @@ def test_new_tasks_become_items_of_the_same_rows_and_series():
 
 
 def test_colours_stay_when_the_picture_is_made_anew():
-    shown = Stream(70.0, 100.0)
+    shown = StreamWindow(70.0, 100.0)
     shown.option({"tasks": [["w", "f", 80.0, 81.0, 1, "ok"], ["w", "g", 82.0, 83.0, 1, "ok"]]}, Style())
     shown.option({"tasks": [["w", "g", 80.0, 81.0, 1, "ok"], ["w", "f", 82.0, 83.0, 1, "ok"]]}, Style())
     assert shown.functions == ["f", "g"]
@@ -72,7 +72,7 @@ def test_colours_stay_when_the_picture_is_made_anew():
 
 def test_a_part_of_the_window_has_a_finer_resolution():
     tasks = [["w", "f", 70 + i / 1000, 70 + (i + 0.5) / 1000, 1, "ok"] for i in range(2000)]
-    shown = Stream(70.0, 100.0)
+    shown = StreamWindow(70.0, 100.0)
     whole = series(shown.option({"tasks": tasks}, Style()))["f"]
     part = shown.items_of(tasks, 70.0, 70.1)["f"]
     assert len([item for item in whole if item["coords"][0][0] < 70_100]) < 10

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ropewalk.page.runs.curve_data import CurveReader, CurveRun, CurveView, line, smoothed
+from ropewalk.page.runs.curve_data import CurveReader, CurveRun, CurveView, effective, line, smoothed
 from ropewalk.tracking.records import Metrics
 from tests.tracking.store.making import NOW, begin, new_store, of
 
@@ -46,6 +46,13 @@ def test_a_smoothed_part_is_smoothed_with_what_was_before_it() -> None:
     whole = line(steps, values, 0.9, None, 1000)["points"]
     part = line(steps, values, 0.9, (50.0, 60.0), 1000)
     assert part["points"] == whole[49:62] and part["raw"] is not None
+
+
+def test_steps_that_were_done_again_are_drawn_once() -> None:
+    steps = np.array([1.0, 2, 3, 4, 3, 4, 5, 5])
+    assert steps[effective(steps)].tolist() == [1, 2, 3, 4, 5, 5]
+    assert effective(steps).tolist() == [True, True, False, False, True, True, True, True]
+    assert effective(np.array([])).tolist() == []
 
 
 def test_a_part_without_points_is_empty() -> None:

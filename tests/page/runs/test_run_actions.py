@@ -18,6 +18,7 @@ from ropewalk.page.actions import ActionFailed
 from ropewalk.page.runs import run_actions
 from ropewalk.page.runs.run_actions import ACTIONS, RunAction, perform
 from ropewalk.tracking import run_requests
+from ropewalk.tracking.checkpoints import CheckpointFolder
 from ropewalk.tracking.records import StateIs
 from ropewalk.tracking.store.store import RunStore
 from tests.tracking.store.making import begin, new_store, own_process
@@ -100,5 +101,18 @@ def test_the_store_is_changed(store: RunStore) -> None:
     assert perform(store, RunAction("delete", "a")) and store.runs() == []
 
 
+def test_a_checkpoint_is_pinned(store: RunStore) -> None:
+    folder = store.folder / "a"
+    begin(store, "a", StateIs("done", 2.0), folder=str(folder))
+    CheckpointFolder(folder / "checkpoints").write(5, {})
+    assert (
+        perform(store, RunAction("pin", "a", step=5.0)) == "the checkpoint of step 5 is kept whatever the policy says"
+    )
+    assert CheckpointFolder(folder / "checkpoints").pinned() == {5}
+    assert perform(store, RunAction("unpin", "a", step=5.0))
+    with pytest.raises(ActionFailed, match="has no checkpoint of step 6; there are 5"):
+        perform(store, RunAction("pin", "a", step=6.0))
+
+
 def test_all_actions_are_known() -> None:
-    assert len(set(ACTIONS)) == 10
+    assert len(set(ACTIONS)) == 12

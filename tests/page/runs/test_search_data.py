@@ -10,6 +10,7 @@ from ropewalk.page.runs.search_data import (
     pareto_data,
     rungs_data,
     state_counts,
+    trial_columns,
     trial_rows,
 )
 from tests.search.test_results import results, trial
@@ -50,6 +51,15 @@ def test_rungs_tell_who_was_promoted_with_the_value_there() -> None:
 def test_keys_of_rows_begin_with_a_word_of_ours() -> None:
     (row,) = trial_rows(results(trial(0, math.nan, hyperparameters={":x": "(1)"}, values={":y": 1.0})))
     assert not any(key.startswith(":") for key in row) and row["best"] == "nan"
+
+
+def test_columns_of_numbers_are_right_aligned_and_the_best_trial_comes_first() -> None:
+    table = results(trial(0, 1.0, hyperparameters={":x": 1, "kind": "a"}), trial(1, 2.0, hyperparameters={":x": 2.5}))
+    columns = {column["field"]: column for column in trial_columns(table)}
+    assert columns["config.:x"]["type"] == "rightAligned" and "type" not in columns["config.kind"]
+    assert columns["best"]["sort"] == "desc" and columns["bracket"]["hide"]
+    programs = {value for column in columns.values() for key, value in column.items() if key.startswith(":")}
+    assert all(program.startswith("p => ropewalkTable.") for program in programs)
 
 
 def test_states_are_counted_in_their_order() -> None:

@@ -150,5 +150,5 @@ def test_a_registered_schedule_is_made_by_its_name_until_then_the_near_name_is_s
     assert make_schedule(own) is own
     with pytest.raises(ScheduleInvalid, match="configured already; it takes no norm"):
         make_schedule(own, norm=True)
-    with pytest.raises(ScheduleInvalid, match=r"no option 'chunk'; did you mean 'chunks'\? it has chunks"):
+    with pytest.raises(ScheduleInvalid, match=r"no option 'chunk'; did you mean 'chunks'\? It has chunks"):
         make_schedule("interleaved", chunk=2)

@@ -155,7 +155,7 @@ def test_another_limiter_frees_those_who_wait() -> None:
 
 def test_a_table_that_does_not_exist_is_named() -> None:
     server = ReplayServer([queue(1)])
-    with pytest.raises(ValueError, match=r"there is no table 'queu' \(did you mean 'queue'\?\)"):
+    with pytest.raises(ValueError, match=r"there is no table 'queu'; did you mean 'queue'\?"):
         server.sample("queu", 1)
     with pytest.raises(ValueError, match="there is no table 'other'"):
         server.insert(insertion(0, tables=["other"]))

@@ -338,7 +338,7 @@ def test_items_of_different_lengths_end_in_zeros_up_to_the_longest_of_the_batch(
     [
         (
             {"items": {"s": NewItems({"x": RowsOf("x", np.array([0]))})}},
-            r"no table 's' \(did you mean 't'\?\)|no table 's'",
+            r"no table 's'",
         ),
         ({"items": {"t": NewItems({"y": RowsOf("x", np.array([0]))})}}, r"columns \['y'\]; the first ones had \['x'\]"),
         (
@@ -415,9 +415,7 @@ def test_items_are_checked_against_the_signature_of_their_table() -> None:
 
 def test_unknown_tables_and_empty_batches_are_refused() -> None:
     replay = ReplayTables([table("steps"), table("runs")])
-    with pytest.raises(
-        ValueError, match=r"no table 'step' \(did you mean 'steps'\?\); the tables are \['runs', 'steps'\]"
-    ):
+    with pytest.raises(ValueError, match=r"no table 'step'; did you mean 'steps'\? There are runs, steps"):
         replay.sample("step", 1)
     with pytest.raises(ValueError, match="a batch of 0 items"):
         replay.sample("steps", 0)

@@ -12,7 +12,7 @@ from ropewalk.search.samplers import SAMPLERS
 
 
 def test_an_unknown_sampler_is_answered_with_the_near_one() -> None:
-    with pytest.raises(SearchInvalid, match=r"no sampler 'radnom'; did you mean 'random'\? there are random, grid"):
+    with pytest.raises(SearchInvalid, match=r"no sampler 'radnom'; did you mean 'random'\? There are random, grid"):
         SAMPLERS.make("radnom", {})
 
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,15 +17,22 @@ from tests.search.curves import NUM_CONFIGURATIONS, NUM_EPOCHS, accuracy
 NUM_PLACES = 8
 
 
-def in_a_thousand_orders(check: Callable[[int, int], None]) -> Callable[[], None]:
-    """Make a test of a check of one order, given by a seed and a number of places, from 1 to 8."""
+def in_many_orders(check: Callable[[int, int], None]) -> Callable[..., None]:
+    """Make a test of a check of one order, given by a seed and a number of places, from 1 to 8.
 
-    # Eight orders for each example, because an example costs hypothesis more than a search.
-    @settings(max_examples=1000 // NUM_PLACES, deadline=None, derandomize=True, database=None)
-    @given(seed=st.integers(0, 2**32))
-    def test(seed: int) -> None:
-        for places in range(1, NUM_PLACES + 1):
-            check(seed + places, places)
+    It runs in 200 orders; `make soak` repeats it in a thousand.
+    """
+
+    @pytest.mark.parametrize("num_orders", [200, pytest.param(1000, marks=pytest.mark.soak)])
+    def test(num_orders: int) -> None:
+        # Eight orders for each example, because an example costs hypothesis more than a search.
+        @settings(max_examples=num_orders // NUM_PLACES, deadline=None, derandomize=True, database=None)
+        @given(seed=st.integers(0, 2**32))
+        def check_eight(seed: int) -> None:
+            for places in range(1, NUM_PLACES + 1):
+                check(seed + places, places)
+
+        check_eight()
 
     test.__name__ = test.__qualname__ = check.__name__
     test.__module__ = check.__module__

@@ -7,7 +7,7 @@ import pytest
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.schedulers import AdaptiveASHA, StartTrial
 from ropewalk.search.schedulers.adaptive_asha import AdaptiveMode
-from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
+from tests.search.schedulers.orders import in_many_orders, recorded_search
 from tests.search.schedulers.test_asha import PaperASHA
 
 
@@ -49,7 +49,7 @@ def test_standard_is_the_default_and_brackets_use_about_the_same_budget() -> Non
     assert [bracket.num_started for bracket in scheduler.brackets] == [16, 6], "shares 16/3 and 4/2"
 
 
-@in_a_thousand_orders
+@in_many_orders
 def test_each_bracket_promotes_as_the_paper_says_and_the_first_goes_first(seed: int, places: int) -> None:
     search = recorded_search(
         AdaptiveASHA(R=27, eta=3, mode="conservative"), seed, places, steps=[1, 3, 9, 27, 28], num_trials=30

@@ -10,7 +10,7 @@ import pytest
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.schedulers import ASHA, FINISHED, GO_ON, WAIT, PromoteTrial, StartTrial
 from ropewalk.testing.simulated_search import SchedulerCall
-from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
+from tests.search.schedulers.orders import in_many_orders, recorded_search
 
 
 class PaperASHA:
@@ -76,7 +76,7 @@ def check_against_paper(paper: PaperASHA, calls: list[SchedulerCall]) -> None:
         paper.hear(call)
 
 
-@in_a_thousand_orders
+@in_many_orders
 def test_every_answer_is_that_of_the_paper(seed: int, places: int) -> None:
     R, eta, s = ((81, 3, 0), (64, 4, 0), (64, 2, 1))[seed % 3]
     unlucky = 0.02 * (seed % 2)

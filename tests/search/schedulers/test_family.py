@@ -28,7 +28,7 @@ def test_a_scheduler_is_made_from_its_name_and_options() -> None:
 
 
 def test_a_misspelt_name_or_option_is_answered_with_the_near_one() -> None:
-    with pytest.raises(SearchInvalid, match="no scheduler 'ahsa'; did you mean 'asha'\\? there are none, asha"):
+    with pytest.raises(SearchInvalid, match="no scheduler 'ahsa'; did you mean 'asha'\\? There are none, asha"):
         make_scheduler("ahsa")
     with pytest.raises(SearchInvalid, match="has no option 'graze'; did you mean 'grace'\\?"):
         make_scheduler("median_stopping", graze=3)

@@ -11,7 +11,7 @@ import pytest
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.schedulers import FINISHED, GO_ON, WAIT, Hyperband, PromoteTrial, StartTrial, Wait
 from tests.search.curves import NUM_CONFIGURATIONS, accuracy
-from tests.search.schedulers.orders import evaluations, in_a_thousand_orders, recorded_search
+from tests.search.schedulers.orders import evaluations, in_many_orders, recorded_search
 
 
 def test_the_table_for_81_and_3_is_that_of_the_paper() -> None:
@@ -59,7 +59,7 @@ def paper_hyperband(R: float, eta: int, first: int) -> set[tuple[int, float]]:
     return evaluated
 
 
-@in_a_thousand_orders
+@in_many_orders
 def test_every_trial_gets_the_budgets_of_the_paper(seed: int, places: int) -> None:
     R, eta = ((27, 3), (16, 4), (16, 2))[seed % 3]
     steps = [eta**k for k in range(5) if eta**k <= R]

@@ -10,7 +10,7 @@ import pytest
 
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, MedianStopping, StartTrial
-from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
+from tests.search.schedulers.orders import in_many_orders, recorded_search
 
 
 def should_stop(reports: dict[int, dict[float, float]], failed: set[int], trial: int, t: float, grace: float) -> bool:
@@ -26,7 +26,7 @@ def should_stop(reports: dict[int, dict[float, float]], failed: set[int], trial:
     return t >= grace and len(means) >= 3 and best < statistics.median(means)
 
 
-@in_a_thousand_orders
+@in_many_orders
 def test_the_same_trials_are_stopped_as_by_the_definition(seed: int, places: int) -> None:
     grace = seed % 4
     failure_rate = 0.02 * (seed % 2)

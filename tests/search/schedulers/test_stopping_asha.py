@@ -10,7 +10,7 @@ import pytest
 from ropewalk.errors import SearchInvalid
 from ropewalk.search.schedulers import FINISHED, GO_ON, STOP, StartTrial, StoppingASHA
 from ropewalk.testing.simulated_search import SchedulerCall
-from tests.search.schedulers.orders import in_a_thousand_orders, recorded_search
+from tests.search.schedulers.orders import in_many_orders, recorded_search
 
 
 class ReferenceStopping:
@@ -48,7 +48,7 @@ class ReferenceStopping:
         return len(better) < max(1, len(self.seen[budget]) // self.eta)
 
 
-@in_a_thousand_orders
+@in_many_orders
 def test_the_same_trials_are_stopped_as_by_the_definition(seed: int, places: int) -> None:
     R, eta, s = ((27, 3, 0), (16, 4, 0), (16, 2, 1))[seed % 3]
     search = recorded_search(

@@ -214,6 +214,29 @@ class Records:
             AttemptRow(2, "", 0, NOW + 10, 0.0, "lost", NOW + 10, "killed by signal 9", "", 0.0),
         ]
 
+    def test_a_batch_leaves_what_its_records_leave_one_by_one(self, store: RunStore) -> None:
+        records = [
+            *(LabelsAre(["a", "b"]), LabelsAre(["c"], ["a"]), LabelsAre([], ["b"]), LabelsAre(["b"])),
+            *(ConfigIs({"lr": 1, "n": 1}), ConfigIs({"lr": 2})),
+            *(StateIs("running", NOW), StateIs("paused", NOW + 1, "asked"), StateIs("running", NOW + 2)),
+            *(CheckpointKept(1.0, "/c/1", 10, NOW), CheckpointKept(2.0, "/c/2", 10, NOW)),
+            *(CheckpointRemoved(1.0), CheckpointRemoved(2.0), CheckpointKept(1.0, "/c/new", 11, NOW)),
+            *(AttemptBegan(1, "h", 7, NOW), AttemptEnded(1, "paused", NOW + 1), AttemptBegan(2, "h", 8, NOW + 2)),
+            *(EventHappened("one", "", NOW), NoteAdded("one", NOW), EventHappened("two", "", NOW)),
+        ]
+        begin(store, "whole")
+        begin(store, "parts")
+        store.apply(of("whole", *records))
+        for record in records:
+            store.apply(of("parts", record))
+        whole, parts = store.run("whole"), store.run("parts")
+        assert (whole.labels, whole.config, whole.state, whole.changed, whole.why) == (
+            *(parts.labels, parts.config, parts.state, parts.changed, parts.why),
+        )
+        assert (whole.labels, whole.config, whole.state) == (("b", "c"), {"lr": 2, "n": 1}, "running")
+        for rows in (store.checkpoints, store.attempts, store.events, store.notes):
+            assert rows("whole") == rows("parts") != []
+
     def test_records_of_a_run_that_is_not_there_are_dropped(
         self, store: RunStore, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -35,10 +35,13 @@ def test_bytes_that_are_no_block_are_refused(block: bytes) -> None:
         unpack([block])
 
 
-def test_what_comes_at_once_is_cut_into_full_blocks() -> None:
-    found = list(pieces(points_of([0.0] * (2 * FULL + 1))))
-    assert [len(piece) for piece in found] == [FULL, FULL, 1]
-    assert found[2].steps.tolist() == [2 * FULL]
+@pytest.mark.parametrize(
+    ("num", "sizes"), [(0, []), (1, [1]), (2 * FULL, [2 * FULL]), (2 * FULL + 1, [FULL, FULL + 1])]
+)
+def test_what_comes_at_once_is_cut_into_blocks_that_are_full_if_there_is_enough(num: int, sizes: list[int]) -> None:
+    found = list(pieces(points_of([0.0] * num)))
+    assert [len(piece) for piece in found] == sizes
+    assert [step for piece in found for step in piece.steps.tolist()] == list(range(num))
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,12 @@ window.ropewalk = (function () {
     return tiles;
   }
 
+  function leaveHost(store, tiles) {
+    if (tiles.childNodes.length) return;
+    for (const [host, those] of store.hosts) if (those === tiles) store.hosts.delete(host);
+    tiles.parentNode.remove();
+  }
+
   function processes(gridId, mapId, changes) {
     const grid = getElement(gridId), map = mapId && getHtmlElement(mapId);
     if (!grid || !grid.api || (mapId && !map)) return void setTimeout(() => processes(gridId, mapId, changes), 50);
@@ -135,13 +141,21 @@ window.ropewalk = (function () {
         store.tiles.set(row.name, tile);
       }
       const tiles = tilesOf(map, store, whole.host);
-      if (tile.parentNode !== tiles) tiles.append(tile);
+      if (tile.parentNode !== tiles) {
+        const before = tile.parentNode;
+        tiles.append(tile);
+        if (before) leaveHost(store, before);
+      }
       paint(tile, whole);
     }
     for (const name of changes.gone) {
       const row = store.rows.get(name), tile = store.tiles.get(name);
       if (row) remove.push(row);
-      if (tile) tile.remove();
+      if (tile) {
+        const tiles = tile.parentNode;
+        tile.remove();
+        leaveHost(store, tiles);
+      }
       store.rows.delete(name);
       store.tiles.delete(name);
     }

@@ -31,6 +31,8 @@ def curves(data: Mapping[str, Any], style: Style) -> Option:
         series.append(_line(line, line["points"], style, log_x, log_y, is_faint=False))
     limits = data.get("range")
     ends = {} if limits is None or log_x else {"min": limits[0], "max": limits[1]}
+    is_whole = all(float(end).is_integer() for end in limits or ())
+    label = {"color": style.muted, "hideOverlap": True, "showMinLabel": is_whole, "showMaxLabel": is_whole}
     has_legend = len(lines) > 1 and data.get("legend", True)
     return {
         **style.base(),
@@ -38,7 +40,12 @@ def curves(data: Mapping[str, Any], style: Style) -> Option:
         "legend": style.legend(data=[escaped(line["name"]) for line in lines], show=has_legend, right=56, left=8),
         "tooltip": {**style.base()["tooltip"], "trigger": "axis", "order": "valueDesc"},
         "xAxis": style.axis(
-            escaped(data.get("x", "")), type="log" if log_x else "value", scale=True, nameGap=22, **ends
+            escaped(data.get("x", "")),
+            type="log" if log_x else "value",
+            scale=True,
+            nameGap=22,
+            axisLabel=label,
+            **ends,
         ),
         "yAxis": {**style.axis("", type="log" if log_y else "value", scale=True)},
         "dataZoom": [{"type": "inside", "filterMode": "none", "zoomOnMouseWheel": False, "moveOnMouseWheel": False,

@@ -18,7 +18,7 @@ from ropewalk.page.picture import Picture
 from ropewalk.page.style import Option, Style
 from ropewalk.quantities import shown_duration
 
-_TOP_PX = 36
+_TOP_PX = 64
 _BOTTOM_PX = 96
 _ROW_PX = 118
 _LONGEST_NAME = 26
@@ -35,7 +35,7 @@ def graph(data: Mapping[str, Any], style: Style) -> Option:
         return {}
     names = [str(node.get("name", "")) for node in nodes]
     pairs = [(str(edge.get("from", "")), str(edge.get("to", ""))) for edge in data.get("edges", ())]
-    edges = [pair for pair in dict.fromkeys(pairs) if pair[0] in names and pair[1] in names]
+    edges = [pair for pair in dict.fromkeys(pairs) if pair[0] in names and pair[1] in names and pair[0] != pair[1]]
     places = layered(names, edges)
     kinds = list(dict.fromkeys(str(node.get("kind", "")) for node in nodes))
     width = max(x for x, _ in places.values())
@@ -53,13 +53,13 @@ def graph(data: Mapping[str, Any], style: Style) -> Option:
         "links": _links(edges, nodes, places),
     }  # fmt: skip
     hidden = {"type": "value", "show": False}
-    tall = max(Counter(x for x, _ in places.values()).values())
+    rows = [row for _, row in places.values()]
     return {
         **style.base(),
         "grid": {"left": 110, "right": 110, "top": _TOP_PX, "bottom": _BOTTOM_PX},
         "tooltip": {**style.base()["tooltip"], "formatter": "{b}"},
         "xAxis": {**hidden, "min": 0 if width else -1, "max": width or 1},
-        "yAxis": {**hidden, "min": -(tall - 1) / 2 - 0.01, "max": (tall - 1) / 2 + 0.01, "inverse": True},
+        "yAxis": {**hidden, "min": min(rows) - 0.01, "max": max(rows) + 0.01, "inverse": True},
         "series": [series],
     }
 
@@ -68,7 +68,8 @@ def layered(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
     """Return a place for each node: the column, from callers to what is called, and the row, around 0.
 
     The column of a node is the longest way to it from a node that nothing calls; edges that would close a cycle do not
-    count. Nodes of a column are in the order of the mean row of their callers (Sugiyama et al. 1981, barycenters).
+    count. A column that an edge passes keeps a row free for it. Nodes of a column are in the order of the mean row of
+    their callers (Sugiyama et al. 1981, dummy vertices and barycenters).
     """
     columns = _columns(names, edges)
     callers: dict[str, list[str]] = defaultdict(list)
@@ -76,15 +77,18 @@ def layered(names: Sequence[str], edges: Sequence[tuple[str, str]]) -> dict[str,
         callers[called].append(caller)
     places: dict[str, tuple[float, float]] = {}
     for column in range(max(columns.values(), default=0) + 1):
-        mine = [name for name in names if columns[name] == column]
+        passing = {called: sources for called, sources in callers.items() if columns[called] > column}
+        free = [called for called, sources in passing.items() if any(columns[one] < column for one in sources)]
+        mine = [(name, False) for name in free] + [(name, True) for name in names if columns[name] == column]
 
-        def center(name: str) -> float:
-            rows = [places[caller][1] for caller in callers[name] if caller in places]
+        def center(entry: tuple[str, bool]) -> float:
+            rows = [places[caller][1] for caller in callers[entry[0]] if caller in places]
             return sum(rows) / len(rows) if rows else 0.0
 
         mine.sort(key=center)
-        for row, name in enumerate(mine):
-            places[name] = (float(column), row - (len(mine) - 1) / 2)
+        for row, (name, is_node) in enumerate(mine):
+            if is_node:
+                places[name] = (float(column), row - (len(mine) - 1) / 2)
     return places
 
 
@@ -170,16 +174,18 @@ def _links(
     numbers = {str(node.get("name", "")): index for index, node in enumerate(nodes)}
     rates = {str(node.get("name", "")): float(node.get("calls_per_s", 0.0)) for node in nodes}
     num_callers = Counter(target for _, target in edges)
+    width = max(x for x, _ in places.values())
     links: list[dict[str, Any]] = []
     for source, target in edges:
         rate = rates[target] if num_callers[target] == 1 else 0.0
-        column, _ = places[source]
-        bent = places[target][0] <= column or _passes_a_node(places[source], places[target], places.values())
+        span = places[target][0] - places[source][0]
+        bent = span <= 0 or _passes_a_node(places[source], places[target], places.values())
+        curveness = min(0.3, 0.08 * (width or 1) / (abs(span) or 1)) if bent else 0.0  # all rise by the same pixels
         links.append(
             {
                 "source": numbers[source],
                 "target": numbers[target],
-                "lineStyle": {"width": 1.5 + min(4.0, math.log10(1 + rate)), "curveness": 0.2 if bent else 0.0},
+                "lineStyle": {"width": 1.5 + min(4.0, math.log10(1 + rate)), "curveness": curveness},
                 "label": {"show": rate > 0, "formatter": f"{shown_number(rate)}/s"},
             }
         )
@@ -208,8 +214,8 @@ def graph_height(data: Mapping[str, Any]) -> int:
     names = [str(node.get("name", "")) for node in data.get("nodes", ())]
     pairs = {(str(edge.get("from", "")), str(edge.get("to", ""))) for edge in data.get("edges", ())}
     places = layered(names, sorted(pair for pair in pairs if pair[0] in names and pair[1] in names))
-    tall = max(Counter(column for column, _ in places.values()).values(), default=1)
-    return _TOP_PX + _BOTTOM_PX + (_ROW_PX if len(names) <= _MOST_LABELLED else 40) * (tall - 1) + 40
+    rows = [row for _, row in places.values()] or [0.0]
+    return _TOP_PX + _BOTTOM_PX + round((_ROW_PX if len(names) <= _MOST_LABELLED else 40) * (max(rows) - min(rows)))
 
 
 PICTURE = Picture(

@@ -33,8 +33,9 @@ def rungs(data: Mapping[str, Any], style: Style) -> Option:
         "grid": {"left": 64, "right": 20, "top": 34, "bottom": 64},
         "legend": style.legend(data=["promoted", "not promoted"], right=56, left=8),
         "tooltip": {**style.base()["tooltip"], "trigger": "item"},
-        "xAxis": {**style.axis("rung", type="category", data=labels, nameGap=44), "splitLine": {"show": False},
-                  "axisLabel": {"color": style.muted, "interval": 0, "lineHeight": 15}},
+        "xAxis": style.axis("rung, and how many of its trials were promoted", type="category", data=labels, nameGap=44,
+                            splitLine={"show": False},
+                            axisLabel={"color": style.muted, "interval": 0, "lineHeight": 15}),
         "yAxis": style.axis(escaped(data["metric"]), scale=True, nameGap=46),
         "series": [
             {"type": "lines", "coordinateSystem": "cartesian2d", "polyline": True, "silent": True, "z": 1,
@@ -51,7 +52,7 @@ def _label(rung: Mapping[str, Any], several: bool) -> str:
     num = len(rung["trials"])
     num_promoted = sum(bool(was_promoted) for _, _, was_promoted in rung["trials"])
     bracket = f"bracket {rung['bracket']}, " if several else ""
-    return f"{bracket}step {rung['budget']:g}\n{num_promoted} of {num} promoted"
+    return f"{bracket}step {rung['budget']:g}\n{num_promoted} of {num}"
 
 
 def _paths(found: Sequence[Mapping[str, Any]]) -> list[list[list[float]]]:

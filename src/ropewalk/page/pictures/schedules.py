@@ -17,7 +17,8 @@ from ropewalk.page.picture import Picture
 from ropewalk.page.pictures.bands import rows_of_grids
 from ropewalk.page.style import Option, Style
 
-_HEIGHT, _GAP, _MOST_ROWS = 96, 34, 4
+_SPACE, _GAP, _MOST_ROWS = 440, 34, 4
+"""Pixels of all rows with the gaps between them, and of a gap."""
 _LOG_FROM = 20.0
 """Positive values whose range exceeds this factor get a logarithmic axis."""
 Span = Mapping[str, Any]
@@ -36,11 +37,12 @@ def schedules(data: Mapping[str, Any], style: Style) -> Option:
     for row, name in enumerate(rows):
         series += _row(row, name, spans, best, style)
     last = len(rows) - 1
+    height = (_SPACE - _GAP * last) // len(rows)
     axis = {"min": 0, "max": "dataMax", "splitLine": {"show": False}}
     return {
         **style.base(),
         "legend": style.legend(data=["all members", "way of the best state", "copied another member"]),
-        "grid": rows_of_grids(len(rows), height=_HEIGHT, gap=_GAP, left=88),
+        "grid": rows_of_grids(len(rows), height=height, gap=_GAP, left=88),
         "xAxis": [
             style.axis("steps" if row == last else "", gridIndex=row, nameGap=26, **axis) for row in range(len(rows))
         ],
@@ -159,7 +161,7 @@ PICTURE = Picture(
     "schedules",
     "Schedules",
     schedules,
-    height=44 + _MOST_ROWS * _HEIGHT + (_MOST_ROWS - 1) * _GAP + 52,
+    height=44 + _SPACE + 52,
     help="How hyperparameters change while the members train; the way of the best state is the schedule to use again.",
     wide=True,
 )

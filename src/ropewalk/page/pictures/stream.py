@@ -6,6 +6,7 @@ function, begin], ...]}`, with Unix times in seconds; "running" may be missing.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ _MOST_RUNNING = 2000
 
 
 @dataclass(slots=True)
-class Stream:
+class StreamWindow:
     """What is drawn of a task stream: window, rows and colours, which stay while a page shows it.
 
     Attributes:
@@ -84,7 +85,8 @@ class Stream:
             "yAxis": style.axis(
                 type="category", data=[escaped(worker) for worker in self.workers], inverse=True,
                 axisTick={"show": False}, splitLine={"show": False},
-                axisLabel={"color": style.muted, "fontSize": 10, "width": 110, "overflow": "truncate"},
+                axisLabel={"color": style.muted, "fontSize": 10, "width": 110, "overflow": "truncate",
+                           "interval": math.ceil(12 * len(self.workers) / (self.height - _AROUND_PX)) - 1},
             ),
             "dataZoom": [
                 {"type": "slider", "height": 16, "bottom": 6, "filterMode": "none", "brushSelect": False,
@@ -156,7 +158,7 @@ def stream(data: Mapping[str, Any], style: Style) -> Option:
     if not tasks and not data.get("running"):
         return {}
     now = float(data.get("now") or max(float(task[3]) for task in tasks))
-    return Stream(now - WINDOW_S, now).option(data, style)
+    return StreamWindow(now - WINDOW_S, now).option(data, style)
 
 
 def natural(name: str) -> tuple[tuple[int, str], ...]:

@@ -180,7 +180,26 @@ def smoothed(values: NDArray[np.float64], weight: float) -> NDArray[np.float64]:
 
 
 def _positions(points: Points, run: CurveRun, view: CurveView) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    return (points.times - run.started if view.x == "time" else points.steps), points.values
+    if view.x == "time":
+        return points.times - run.started, points.values
+    kept = effective(points.steps)
+    return points.steps[kept], points.values[kept]
+
+
+def effective(steps: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Choose the points that count: those that were not done again from an earlier step after a death or a return.
+
+    Args:
+        steps: in the order in which they were logged, shape (n,).
+
+    Returns:
+        Whether each point counts, shape (n,); the steps of those that do never decrease.
+    """
+    returns = np.flatnonzero(np.diff(steps) < 0) + 1  # where a later attempt begins, with its least step
+    if not len(returns):
+        return np.ones(len(steps), bool)
+    least = np.append(np.minimum.accumulate(steps[returns][::-1])[::-1], np.inf)
+    return steps < least[np.searchsorted(returns, np.arange(len(steps)), side="right")]
 
 
 def _drawn(x: NDArray[np.float64], values: NDArray[np.float64], max_points: int) -> list[list[float]]:
@@ -192,4 +211,4 @@ def _unit(span_s: float) -> tuple[float, str]:
     return next((unit, word) for least, unit, word in _UNITS if span_s >= least)
 
 
-__all__ = ["CurveReader", "CurveRun", "CurveView", "SeriesName", "line", "smoothed"]
+__all__ = ["CurveReader", "CurveRun", "CurveView", "SeriesName", "effective", "line", "smoothed"]

@@ -99,7 +99,7 @@ class CurvePanels:
         self._view = view or CurveView()
         self._charts: dict[SeriesName, _MetricChart] = {}
         self._sections: dict[str, ui.element] = {}
-        self._is_sectioned = False
+        self._is_sectioned = self._has_groups = False
         self._controls()
         self._nothing = ui.label("No metric was logged yet.").classes("muted")
         self._area = ui.column().classes("w-full q-gutter-y-sm")
@@ -157,6 +157,7 @@ class CurvePanels:
                     by_key.setdefault((one.group, one.name), []).append((run, one))
         if not self._charts:
             self._is_sectioned = len(by_key) > _SECTIONS_FROM
+            self._has_groups = len({group for group, _ in by_key}) > 1
         for key in sorted(by_key, key=lambda key: (key[0] == _SYSTEM, key[0] != "", key)):
             if key not in self._charts and len(self._charts) < _MOST_CHARTS:
                 self._charts[key] = self._make(key)
@@ -182,7 +183,7 @@ class CurvePanels:
         card = ui.card().classes("panel q-pa-sm curve-card").props("flat").style("min-width: 0; gap: 0")
         with card:
             with ui.row().classes("items-baseline no-wrap w-full q-gutter-x-sm").style("padding-right: 76px"):
-                words = key[1] if self._is_sectioned or not key[0] else f"{key[0]}/{key[1]}"
+                words = key[1] if self._is_sectioned or not (key[0] and self._has_groups) else f"{key[0]}/{key[1]}"
                 ui.label(escaped(words)).classes("text-bold ellipsis").props["title"] = escaped(words)
                 note = ui.label("").classes("text-caption muted ellipsis")
             if height == _HEIGHT:

@@ -133,7 +133,8 @@ class LogView:
                 ui.label(shown(group)).classes("mono").style(f"color: {self._color(level)}; overflow-wrap: anywhere")
         num = len(scan.lines)
         is_part = scan.num_found > num or not scan.is_whole
-        self._count.set_text(f"the last {num:,} lines" if is_part else f"{num:,} lines")
+        nothing = "no line is like that" if self._text.value or self._level.value != "debug" else "nothing was printed"
+        self._count.set_text(f"the last {num:,} lines" if is_part else f"{num:,} lines" if num else nothing)
         self._earlier.set_visibility(is_part and self._num_lines < _MOST_LINES)
         if self._follow.value:
             self._area.scroll_to(percent=1.0)

@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from ropewalk.errors import RunNotFound, RunStillRunning, RunUnsuitable, SettingsError
 from ropewalk.page.actions import ActionFailed
 from ropewalk.quantities import counted
+from ropewalk.tracking.checkpoints import CheckpointFolder, shown_step
 from ropewalk.tracking.records import NoteAdded, RunRecord
 from ropewalk.tracking.relaunch_commands import RelaunchCommand, to_continue, to_fork, to_rerun
 from ropewalk.tracking.run_requests import answer_to, answer_words, check_can_be_asked, kill_run
+from ropewalk.tracking.store.rows import RunRow
 from ropewalk.trusted_files import make_private_folder
 
 if TYPE_CHECKING:  # stores need an extra
@@ -43,7 +45,7 @@ class RunAction:
         name: one of `ACTIONS`.
         run: id of the run.
         settings: settings to replace, for "fork" and "rerun".
-        step: step of the checkpoint, for "fork"; None: the newest.
+        step: step of the checkpoint, for "pin", "unpin" and "fork"; None: the newest, for "fork".
         text: the note, for "note".
     """
 
@@ -54,7 +56,20 @@ class RunAction:
     text: str = ""
 
 
-ACTIONS = ("pause", "stop", "kill", "continue", "fork", "rerun", "archive", "unarchive", "delete", "note")
+ACTIONS = (
+    "pause",
+    "stop",
+    "kill",
+    "continue",
+    "fork",
+    "rerun",
+    "archive",
+    "unarchive",
+    "delete",
+    "note",
+    "pin",
+    "unpin",
+)
 """All that can be done with a run."""
 
 
@@ -91,6 +106,8 @@ def _perform(store: RunStore, action: RunAction) -> str:
             return f"{row.name} is in lists again"
         case "delete":
             return f"{counted(len(store.delete(row.id)), 'run')} deleted, {row.name} among them"
+        case "pin" | "unpin":
+            return _pin(store, row, action)
         case "note":
             store.apply([RunRecord(row.id, NoteAdded(action.text, time.time()))])
             return "the note is kept"
@@ -111,6 +128,19 @@ def _ask(store: RunStore, action: RunAction) -> str:
     if answered is None or not answered.ok:
         raise ActionFailed(words if action.name == "kill" else f"{words}. Kill ends its process at once")
     return words
+
+
+def _pin(store: RunStore, row: RunRow, action: RunAction) -> str:
+    step, folder = action.step or 0.0, Path(row.folder) / "checkpoints"
+    if "://" in store.where and not folder.resolve().is_relative_to(store.folder.resolve()):
+        raise ActionFailed(f"{folder} is not in the folder of runs {store.folder}, and a database names it")
+    checkpoints = CheckpointFolder(folder)
+    try:
+        (checkpoints.pin if action.name == "pin" else checkpoints.unpin)(step)
+    except (LookupError, OSError) as error:
+        raise ActionFailed(str(error)) from error
+    kept = "kept whatever the policy says" if action.name == "pin" else "kept as long as the policy says"
+    return f"the checkpoint of step {shown_step(step)} is {kept}"
 
 
 def started(command: RelaunchCommand, folder: Path, run: str) -> str:

@@ -40,15 +40,38 @@ def elapsed(run: RunRow, now: float) -> str:
     return shown_duration(round(max(0.0, end - run.created), 1))
 
 
-def draw_header(report: RunReport, visit: Visit, act: Act) -> None:
-    """Draw the header of a run.
+class RunHeader:
+    """The header of a run's page. Make it where it stands, and call `show` when the run may have changed.
 
     Args:
-        report: all that is known of it.
+        report: all that is known of the run.
         visit: for its colours, and whether the visitor may act.
         act: carries out an action.
     """
-    run, now = report.run, time.time()
+
+    def __init__(self, report: RunReport, visit: Visit, act: Act) -> None:
+        self._report, self._visit, self._act = report, visit, act
+        self._drawn: object = None
+        self._elapsed: ui.label | None = None
+        self._place = ui.column().classes("w-full").style("gap: 2px")
+        self.show(report)
+
+    def show(self, report: RunReport) -> None:
+        """Show a report; what has not changed stays, so that a click is not lost while a run goes on."""
+        self._report, run = report, report.run
+        shown = (run.state, run.why, run.labels, run.archived, run.owner, run.changed, len(report.attempts))
+        if shown != self._drawn:
+            self._drawn = shown
+            self._place.clear()
+            with self._place:
+                self._elapsed = _draw(report, self._visit, lambda: self._report, self._act)
+        if self._elapsed is not None:
+            self._elapsed.set_text(f"started {moment(run.created)} · {elapsed(run, time.time())}")
+
+
+def _draw(report: RunReport, visit: Visit, current: Callable[[], RunReport], act: Act) -> ui.label:
+    """Draw the header, and return the label of the elapsed time."""
+    run = report.run
     color = state_color(run.state, visit.style)
     with ui.row().classes("items-center w-full q-gutter-x-sm"):
         ui.icon("circle", size="12px").style(f"color:{color}")
@@ -59,10 +82,10 @@ def draw_header(report: RunReport, visit: Visit, act: Act) -> None:
         ui.space()
         if visit.may_act:
             with ui.row().classes("no-wrap tools").style("gap: 4px"):
-                _buttons(report, act)
+                _buttons(run, current, act)
     with ui.row().classes("w-full muted q-gutter-x-md").style("row-gap: 0"):
         ui.label(f"{escaped(run.project)} · {escaped(run.kind)} · {escaped(run.id)}")
-        ui.label(f"started {moment(run.created)} · {elapsed(run, now)}")
+        times = ui.label()
         if run.owner:
             ui.label(f"process {run.owner.pid} on {escaped(run.owner.host)}")
         ui.label(counted(max(1, len(report.attempts)), "attempt"))
@@ -78,6 +101,7 @@ def draw_header(report: RunReport, visit: Visit, act: Act) -> None:
         ui.label(escaped_lines(run.why.strip())).classes("mono panel q-px-sm q-py-xs w-full why").style(
             f"color:{color}"
         )
+    return times
 
 
 def _code(report: RunReport) -> None:
@@ -98,9 +122,7 @@ def _code(report: RunReport) -> None:
 # --- actions ----------------------------------------------------------------------------------------------------------
 
 
-def _buttons(report: RunReport, act: Act) -> None:
-    run = report.run
-
+def _buttons(run: RunRow, current: Callable[[], RunReport], act: Act) -> None:
     def button(words: str, icon: str, call: Callable[[], Any], hint: str) -> None:
         ui.button(words, icon=icon, on_click=call).props(f'{_WORDS} title="{hint}"')
 
@@ -113,8 +135,8 @@ def _buttons(report: RunReport, act: Act) -> None:
     if run.state not in ("running", "done"):
         words = "goes on from its checkpoint, as a process of its own"
         button("Continue", "play_arrow", lambda: act(RunAction("continue", run.id)), words)
-    button("Fork", "call_split", lambda: ask_settings(report, "fork", None, act), "a new run from a checkpoint")
-    button("Rerun", "replay", lambda: ask_settings(report, "rerun", None, act), "a new run from the beginning")
+    button("Fork", "call_split", lambda: ask_settings(current(), "fork", None, act), "a new run from a checkpoint")
+    button("Rerun", "replay", lambda: ask_settings(current(), "rerun", None, act), "a new run from the beginning")
     name = "unarchive" if run.archived else "archive"
     button(name.capitalize(), name, lambda: act(RunAction(name, run.id)), "in or out of lists; nothing is deleted")
     if run.state != "running":
@@ -175,4 +197,4 @@ def ask_settings(report: RunReport, name: str, step: float | None, act: Act) -> 
             ui.button(name.capitalize(), on_click=do).props("dense no-caps")
 
 
-__all__ = ["Act", "ask_settings", "draw_header", "elapsed", "moment"]
+__all__ = ["Act", "RunHeader", "ask_settings", "elapsed", "moment"]

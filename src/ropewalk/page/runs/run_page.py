@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from urllib.parse import quote
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nicegui import ui
 from starlette.requests import Request
@@ -16,10 +18,15 @@ from ropewalk.page.runs.curve_panels import CurvePanels, remember, remember_entr
 from ropewalk.page.runs.log_view import LogView
 from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
-from ropewalk.page.runs.run_header import draw_header
+from ropewalk.page.runs.run_header import RunHeader
 from ropewalk.page.runs.run_table import RunTable
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
+from ropewalk.tracking.checkpoints import CheckpointFolder
 from ropewalk.tracking.run_reports import RunReport
+from ropewalk.tracking.store.rows import RunRow
+
+if TYPE_CHECKING:  # stores need an extra
+    from ropewalk.tracking.store.store import RunStore
 
 _REFRESH_S = 2.0
 _SYSTEM = "system"
@@ -39,13 +46,13 @@ def add_run_page(reader: StoreReader, table: RunTable, points: CurveReader, acti
     @ui.page("/runs/{id}", response_timeout=RESPONSE_S)
     async def run(request: Request, id: str) -> None:  # pyright: ignore[reportUnusedFunction]
         try:
-            report = await reader.read(lambda store: RunReport.of(store, store.run(id)))
+            found = await reader.read(lambda store: _read(store, store.run(id)))
         except StoreUnreadable as error:
             with runs_frame(request, "Run"):
                 show_unreadable(error)
             return
-        with runs_frame(request, report.run.name) as visit:
-            view = _RunView(reader, table, points, actions, visit, report, request)
+        with runs_frame(request, found[0].run.name) as visit:
+            view = _RunView(reader, table, points, actions, visit, found, request)
             await view.show(request.query_params.get("tab", ""))
             visit.every(view.refresh, _REFRESH_S)
 
@@ -60,22 +67,22 @@ class _RunView:
         points: CurveReader,
         actions: NumberedActions,
         visit: Visit,
-        report: RunReport,
+        found: tuple[RunReport, set[float]],
         request: Request,
     ) -> None:
         self._reader, self._table, self._points, self._visit = reader, table, points, visit
-        self._actions, self._report = actions, report
+        self._actions = actions
+        self._report, self._pinned = found
         self._given = request.query_params
         self._drawn: set[str] = set()
         self._refreshers: dict[str, Callable[[], Awaitable[None]]] = {}
-        self._header = ui.column().classes("w-full").style("gap: 2px")
-        self._draw_header()
+        self._header = RunHeader(self._report, visit, self._act)
         self._tabs = ui.tabs(on_change=lambda e: self.show(str(e.value))).props(
             "dense no-caps align=left inline-label outside-arrows mobile-arrows"
         )
         with self._tabs.classes("w-full"):
             self._names = {name: ui.tab(name, label=self._label(name)) for name in _TABS}
-        self._names["Runs"].set_visibility(bool(report.children))
+        self._names["Runs"].set_visibility(bool(self._report.children))
         self._places = {name: ui.column().classes("w-full") for name in self._names}
         for place in self._places.values():
             place.set_visibility(False)
@@ -120,7 +127,7 @@ class _RunView:
                 case "Time line":
                     run_panels.draw_time_line(report, visit)
                 case "Checkpoints":
-                    run_panels.draw_checkpoints(report, visit, self._reader, self._act)
+                    run_panels.draw_checkpoints(report, self._pinned, visit, self._reader, self._act)
                 case "Artifacts":
                     run_panels.draw_artifacts(report)
                 case "Notes":
@@ -129,18 +136,15 @@ class _RunView:
                     run_panels.draw_children(report, visit)
 
     def _curves(self, *, is_system: bool) -> CurvePanels:
-        run = self._report.run
+        run, view = self._report.run, view_of(self._given)
+        if is_system and "x" not in self._given:  # its steps begin again with each attempt
+            view = replace(view, x="time")
         return CurvePanels(
             self._reader, self._points, self._visit, [CurveRun(run.id, run.name, run.created, 0)],
-            shows=lambda group: (group == _SYSTEM) == is_system, changed=remember, view=view_of(self._given),
+            shows=lambda group: (group == _SYSTEM) == is_system, changed=remember, view=view,
         )  # fmt: skip
 
     # --- what changes -------------------------------------------------------------------------------------------------
-
-    def _draw_header(self) -> None:
-        self._header.clear()
-        with self._header:
-            draw_header(self._report, self._visit, self._act)
 
     async def refresh(self) -> None:
         """Read what has changed, and draw it."""
@@ -150,19 +154,19 @@ class _RunView:
             if run == before.run and run.state != "running":
                 await self._refresh_log()
                 return
-            report = await self._reader.read(lambda store: RunReport.of(store, run))
+            report, pinned = await self._reader.read(lambda store: _read(store, run))
         except StoreUnreadable:
             return  # what is shown stays, and the next refresh tries again
-        self._report = report
-        self._draw_header()
         changed = {
             "Settings": report.run.config != before.run.config,
             "Time line": (report.attempts, report.events) != (before.attempts, before.events),
-            "Checkpoints": report.checkpoints != before.checkpoints,
+            "Checkpoints": (report.checkpoints, pinned) != (before.checkpoints, self._pinned),
             "Artifacts": report.artifacts != before.artifacts,
             "Notes": report.notes != before.notes,
             "Runs": report.children != before.children,
         }
+        self._report, self._pinned = report, pinned
+        self._header.show(self._report)
         for name, has_changed in changed.items():
             if has_changed:
                 self._names["Runs"].set_visibility(bool(report.children))
@@ -187,19 +191,21 @@ class _RunView:
     async def _show_change(self) -> None:
         id = self._report.run.id
         try:
-            self._report = await self._reader.read(lambda store: RunReport.of(store, store.run(id)))
+            self._report, self._pinned = await self._reader.read(lambda store: _read(store, store.run(id)))
             await self._reader.read(self._table.refresh)
         except StoreUnreadable:
             return
-        self._draw_header()
-        for name in ("Notes", "Time line", "Runs"):
+        self._header.show(self._report)
+        for name in ("Notes", "Time line", "Checkpoints", "Runs"):
             if name in self._drawn:
                 self._draw(name)
 
 
-def address_of(run: str) -> str:
-    """Return the address of the page of a run."""
-    return f"/runs/{quote(run, safe='')}"
+def _read(store: RunStore, run: RunRow) -> tuple[RunReport, set[float]]:
+    """Return all that is known of a run, and the steps of its pinned checkpoints."""
+    return RunReport.of(store, run), CheckpointFolder(
+        Path(run.folder) / "checkpoints"
+    ).pinned() if run.folder else set()
 
 
-__all__ = ["add_run_page", "address_of"]
+__all__ = ["add_run_page"]

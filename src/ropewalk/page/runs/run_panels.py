@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import quote
@@ -24,7 +24,7 @@ from ropewalk.page.style import state_color
 from ropewalk.quantities import shown_duration, shown_size
 from ropewalk.tracking.checkpoints import read_checkpoint, shown_step
 from ropewalk.tracking.run_reports import RunReport, flattened
-from ropewalk.tracking.store.rows import ArtifactRow
+from ropewalk.tracking.store.rows import ArtifactRow, CheckpointRow
 
 _MOST_EVENTS = 200
 _MOST_IMAGES = 24
@@ -93,8 +93,16 @@ def draw_time_line(report: RunReport, visit: Visit) -> None:
             ui.label(f"{len(events) - _MOST_EVENTS} earlier ones: ropewalk runs show --json").classes("muted")
 
 
-def draw_checkpoints(report: RunReport, visit: Visit, reader: StoreReader, act: Act) -> None:
-    """Draw the checkpoints of a run, which can be verified and forked from."""
+def draw_checkpoints(report: RunReport, pinned: Collection[float], visit: Visit, reader: StoreReader, act: Act) -> None:
+    """Draw the checkpoints of a run, which can be verified, pinned and forked from.
+
+    Args:
+        report: of the run.
+        pinned: steps of those that are pinned.
+        visit: whether the visitor may act.
+        reader: reads them, to verify them.
+        act: carries out an action.
+    """
     if not report.checkpoints:
         ui.label("The run has no checkpoint: `run.checkpoint(state)` writes one.").classes("muted")
         return
@@ -103,7 +111,7 @@ def draw_checkpoints(report: RunReport, visit: Visit, reader: StoreReader, act: 
     for one in reversed(report.checkpoints):
         score = "" if one.score is None else f"{one.score:.6g}"
         rows.append((shown_step(one.step), shown_size(one.size_bytes), score, moment(one.time), one.path,
-                     _checkpoint_tools(report, one.step, one.path, visit, reader, act)))  # fmt: skip
+                     _checkpoint_tools(report, one, one.step in pinned, visit, reader, act)))  # fmt: skip
     with panel(
         "Checkpoints", help=f"{len(rows)} kept" + (f", scores {min(scores):.5g} to {max(scores):.5g}" if scores else "")
     ):
@@ -111,8 +119,10 @@ def draw_checkpoints(report: RunReport, visit: Visit, reader: StoreReader, act: 
 
 
 def _checkpoint_tools(
-    report: RunReport, step: float, path: str, visit: Visit, reader: StoreReader, act: Act
+    report: RunReport, one: CheckpointRow, is_pinned: bool, visit: Visit, reader: StoreReader, act: Act
 ) -> Callable[[], None]:
+    step, path = one.step, one.path
+
     async def verify() -> None:
         button.props("loading")
         try:
@@ -127,7 +137,12 @@ def _checkpoint_tools(
         nonlocal button
         with ui.row().classes("no-wrap q-gutter-x-xs"):
             button = ui.button("verify", on_click=verify).props("flat dense no-caps size=12px")
+            if is_pinned and not visit.may_act:
+                ui.label("pinned").classes("text-caption muted")
             if visit.may_act:
+                name = "unpin" if is_pinned else "pin"
+                pin = ui.button(name, on_click=lambda: act(RunAction(name, report.run.id, step=step)))
+                pin.props(f"flat dense no-caps size=12px {'icon=push_pin' if is_pinned else ''}")
                 fork = ui.button("fork from here", on_click=lambda: ask_settings(report, "fork", step, act))
                 fork.props("flat dense no-caps size=12px")
 

@@ -26,6 +26,8 @@ _USUAL = 4
 """How many columns of metrics, and of settings, are shown unless the user chose."""
 _FEW = 100
 """A metric that this factor fewer runs have than another one is not shown unless the user chose it."""
+_TRIALS = 1000
+"""A run counts as much as this number of trials, which the table hides unless the user chose, for usual columns."""
 _UNDER_WAY = ("running", "queued", LOST)
 
 
@@ -178,7 +180,7 @@ def columns_of(rows: Iterable[Row]) -> tuple[RunColumn, ...]:
     for row in rows:
         for name, value in row.items():
             if name.startswith((METRIC, CONFIG)):
-                counts[name] += 1
+                counts[name] += 1 if row["kind"] == "trial" else _TRIALS
                 is_number = isinstance(value, int | float) and not isinstance(value, bool)
                 numeric[name] = numeric.get(name, True) and is_number
                 if values.setdefault(name, value) != value:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ropewalk.escaping import escaped
+from ropewalk.page.runs.row_selection import is_number
 from ropewalk.search.book import Line
 from ropewalk.search.results import SearchResults, TrialResult
 
@@ -91,6 +93,32 @@ def _value_at(trial: TrialResult | None, budget: float, sign: int) -> float | No
     return None if trial is None or not steps else sign * trial.scores[max(steps)]
 
 
+def trial_columns(results: SearchResults) -> list[dict[str, Any]]:
+    """Return the columns of the table of `trial_rows`, as AG Grid has them; the best trial comes first."""
+    names = list(dict.fromkeys(name for trial in results for name in trial.hyperparameters))
+    numeric = {name for name in names if all(is_number(trial.hyperparameters.get(name, 0)) for trial in results)}
+    best = _number("best", f"best {escaped(results.metrics[0])}", 150)
+    columns = [
+        {"field": "number", "headerName": "trial", "width": 90, "pinned": "left",
+         ":cellRenderer": "p => ropewalkTable.trial(p)"},
+        {"field": "state", "headerName": "state", "width": 110, ":cellRenderer": "p => ropewalkTable.state(p)"},
+        {**best, "sort": "desc" if results.modes[0] == "max" else "asc"},
+        *(_number(f"metric.{name}", f"last {escaped(name)}", 140) for name in results.metrics),
+        _number("step", "step", 90),
+        _number("attempts", "attempts", 100),
+        {**_number("bracket", "bracket", 100), "hide": not any(trial.bracket for trial in results)},
+        *(_number(f"config.{name}", escaped(name), 110) if name in numeric
+          else {"field": f"config.{name}", "headerName": escaped(name), "width": 110} for name in names),
+        {"field": "why", "headerName": "why it ended", "width": 260},
+    ]  # fmt: skip
+    return [{"filter": True, "cellDataType": False, **column} for column in columns]
+
+
+def _number(field: str, name: str, width: int) -> dict[str, Any]:
+    return {"field": field, "headerName": name, "width": width, "type": "rightAligned",
+            ":valueFormatter": "p => ropewalkTable.number(p)"}  # fmt: skip
+
+
 def trial_rows(results: SearchResults) -> list[dict[str, Any]]:
     """Return a row for each trial for a table; names of hyperparameters and metrics begin with a word of ours."""
     return [
@@ -126,4 +154,4 @@ def state_counts(states: Sequence[str]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in order if state in counts)
 
 
-__all__ = ["history_data", "parallel_data", "pareto_data", "rungs_data", "state_counts", "trial_rows"]
+__all__ = ["history_data", "parallel_data", "pareto_data", "rungs_data", "state_counts", "trial_columns", "trial_rows"]

@@ -28,13 +28,14 @@ from ropewalk.page.pictures.rungs import rungs
 from ropewalk.page.runs.layout import plain_table, tiles
 from ropewalk.page.runs.notices import carry_out, runs_frame, show_unreadable
 from ropewalk.page.runs.run_actions import RunAction, perform
-from ropewalk.page.runs.run_header import draw_header, elapsed, moment
+from ropewalk.page.runs.run_header import RunHeader, elapsed, moment
 from ropewalk.page.runs.search_data import (
     history_data,
     parallel_data,
     pareto_data,
     rungs_data,
     state_counts,
+    trial_columns,
     trial_rows,
 )
 from ropewalk.page.runs.store_reader import RESPONSE_S, StoreReader, StoreUnreadable
@@ -251,7 +252,9 @@ class _SearchView:
         self._pulse: tuple[Any, ...] = ()
         self._numbers: list[int] = []
         self._brushed: set[int] | None = None
-        self._header = ui.column().classes("w-full").style("gap: 2px")
+        run = read.report.run
+        self._header = RunHeader(read.report, visit, self._act)
+        ui.link("log, settings and events", f"/runs/{quote(run.id, safe='')}?tab=Settings").style("margin-top: -10px")
         self._summary = ui.label().classes("text-subtitle2")
         with tiles(400):
             with panel("History", help="each trial, and the best so far"):
@@ -275,26 +278,9 @@ class _SearchView:
         self._draw()
 
     def _table(self) -> ui.aggrid:
-        results = self._read.results
-        names = list(dict.fromkeys(name for trial in results for name in trial.hyperparameters))
-        number = {":valueFormatter": "p => ropewalkTable.number(p)", "type": "rightAligned", "width": 110}
-        link = "p => ropewalkTable.trial(p)"
-        columns: list[dict[str, Any]] = [
-            {"field": "number", "headerName": "trial", "width": 90, "pinned": "left", ":cellRenderer": link},
-            {"field": "state", "width": 110, ":cellRenderer": "p => ropewalkTable.state(p)"},
-            {"field": "best", "headerName": f"best {escaped(results.metrics[0])}", **number, "width": 150,
-             "sort": "desc" if results.modes[0] == "max" else "asc"},
-            *({"field": f"metric.{name}", "headerName": f"last {escaped(name)}", **number, "width": 140}
-              for name in results.metrics),
-            {"field": "step", **number, "width": 90},
-            {"field": "attempts", **number, "width": 100},
-            {"field": "bracket", **number, "width": 100, "hide": not any(trial.bracket for trial in results)},
-            *({"field": f"config.{name}", "headerName": escaped(name), **number} for name in names),
-            {"field": "why", "headerName": "why it ended", "width": 260},
-        ]  # fmt: skip
         options: dict[str, Any] = {
-            "columnDefs": [{"filter": True, "cellDataType": False, **column} for column in columns],
-            "rowData": trial_rows(results),
+            "columnDefs": trial_columns(self._read.results),
+            "rowData": trial_rows(self._read.results),
             "suppressFieldDotNotation": True,
             "rowHeight": 28,
             "headerHeight": 32,
@@ -329,11 +315,7 @@ class _SearchView:
 
     def _draw(self) -> None:
         read = self._read
-        self._header.clear()
-        with self._header:
-            draw_header(read.report, self._visit, self._act)
-            with ui.row().classes("q-gutter-x-md"):
-                ui.link("log, settings and events", f"/runs/{quote(read.report.run.id, safe='')}?tab=Settings")
+        self._header.show(read.report)
         counts = state_counts([trial.state for trial in read.results])
         with contextlib.suppress(SearchFailed):
             best = read.results.best

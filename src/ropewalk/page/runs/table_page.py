@@ -79,7 +79,7 @@ class _TableView:
         visit.every(self._refresh, _REFRESH_S)
 
     def _tools(self, given: Mapping[str, str], visit: Visit) -> None:
-        with ui.row().classes("items-center w-full no-wrap tools").style("gap: 12px"):
+        with ui.row().classes("items-center w-full no-wrap tools table-tools").style("gap: 12px"):
             filter_box = ui.input(placeholder="Filter: words in name, config, labels, cause   ( / )")
             filter_box.props('dense outlined clearable debounce=250 type=search aria-label="filter"')
             filter_box.classes("filter").style("flex: 0 1 340px; min-width: 150px").value = given.get("q", "")

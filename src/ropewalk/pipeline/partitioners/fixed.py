@@ -10,11 +10,11 @@ without a stage belongs to the first stage that reads it.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ropewalk.errors import PlanInvalid
+from ropewalk.near_names import did_you_mean
 from ropewalk.pipeline.down_sets import BitGraph
 from ropewalk.pipeline.partitioners.exact import plan_within
 from ropewalk.pipeline.partitioners.partitioner import Partition, PlanRequest
@@ -74,11 +74,8 @@ def stages_of(profile: Profile, cuts: tuple[str, ...] | Mapping[str, int]) -> di
     """
     for id in cuts:
         if id not in profile.by_id:
-            near = difflib.get_close_matches(id, profile.by_id, n=1)
-            raise PlanInvalid(
-                f"a cut names {id!r}, which is no operator of the profile"
-                + (f"; did you mean {near[0]!r}?" if near else "")
-            )
+            hint = did_you_mean(id, profile.by_id)
+            raise PlanInvalid(f"a cut names {id!r}, which is no operator of the profile{hint}")
     if isinstance(cuts, Mapping):
         found = dict(cuts)
         if missing := [id for id in profile.order if id not in found and not profile.by_id[id].is_input]:

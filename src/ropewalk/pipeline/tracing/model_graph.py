@@ -8,7 +8,6 @@ gradients, buffers, in training with dropout too.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from ropewalk.errors import NotTraceable
+from ropewalk.near_names import did_you_mean
 from ropewalk.pipeline.profiles import Operator, Profile
 from ropewalk.pipeline.tracing.captured import Captured
 from ropewalk.pipeline.tracing.model_inputs import ModelInputs
@@ -235,8 +235,7 @@ class ModelGraph:
         return tuple(map(tuple, found))
 
     def _near(self, id: str) -> str:
-        near = difflib.get_close_matches(id, list(self.by_id), n=1)
-        return f"; did you mean {near[0]!r}?" if near else ""
+        return did_you_mean(id, self.by_id)
 
 
 def size_bytes(tensor: Tensor) -> int:

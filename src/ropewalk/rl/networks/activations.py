@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 
 from torch import nn
+
+from ropewalk.near_names import instead_of
 
 ACTIVATIONS: Mapping[str, Callable[[], nn.Module]] = {
     "elu": nn.ELU,
@@ -25,9 +26,7 @@ def activation(name: str) -> nn.Module:
     """
     if name in ACTIVATIONS:
         return ACTIVATIONS[name]()
-    near = difflib.get_close_matches(name, ACTIVATIONS, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise ValueError(f"there is no activation {name!r}{hint} There are {', '.join(ACTIVATIONS)}")
+    raise ValueError(f"there is no activation {name!r}{instead_of(name, ACTIVATIONS)}")
 
 
 __all__ = ["ACTIVATIONS", "activation"]

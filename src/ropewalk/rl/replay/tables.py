@@ -6,12 +6,12 @@ sample(table, batch_size)   one selector's draw, one gather per column
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ropewalk.near_names import instead_of
 from ropewalk.rl.environments.spec import Array
 from ropewalk.rl.replay.batch import Batch
 from ropewalk.rl.replay.checking import check_items, check_priorities, check_signature
@@ -229,9 +229,7 @@ class ReplayTables:
     def _table(self, name: str) -> ItemTable:
         if name in self._tables:
             return self._tables[name]
-        near = difflib.get_close_matches(name, self._tables, 1)
-        guess = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"there is no table {name!r}{guess}; the tables are {sorted(self._tables)}")
+        raise ValueError(f"there is no table {name!r}{instead_of(name, sorted(self._tables))}")
 
     def _counts_and_limiters(self) -> dict[str, Array]:
         state: dict[str, Array] = {}

@@ -23,9 +23,9 @@ from functools import partial
 from typing import Any
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.near_names import instead_of
 from ropewalk.population.hyperparameters import Distribution
 from ropewalk.search.name_streams import NameStreams, derived_seed
-from ropewalk.search.near_names import instead_of
 from ropewalk.search.samplers.sampler import Observed, Sampler
 from ropewalk.search.space import SearchSpace
 

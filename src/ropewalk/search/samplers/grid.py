@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ropewalk.errors import SearchInvalid
+from ropewalk.near_names import instead_of
 from ropewalk.population.hyperparameters import Integers, LogUniform, Uniform
 from ropewalk.search.conditions import Hyperparameter
-from ropewalk.search.near_names import instead_of
 from ropewalk.search.products import all_values, product
 from ropewalk.search.samplers.sequence import SequenceSampler
 from ropewalk.search.space import SearchSpace

@@ -18,8 +18,10 @@ from ropewalk.errors import StoreCorrupt
 
 FAN = 8
 """How many blocks of about one size are merged."""
-FULL = 2048
-"""A block with this many points, 48 KiB, is not merged any more: a larger one is not read faster."""
+FULL = 1024
+"""A block with this many points, 24 KiB, is not merged any more: larger ones are hardly read faster, and a series that
+is logged a thousand times a second gets blocks of this size at once, of which merging would copy every point again."""
+_MOST = 2 * FULL
 _COLUMNS = 3
 _POINT_BYTES = 8 * _COLUMNS
 _FORMAT = b"\x01"
@@ -86,9 +88,13 @@ def _columns(block: bytes) -> NDArray[np.float64]:
 
 
 def pieces(points: Points) -> Iterator[Points]:
-    """Yield the points in pieces that are no larger than a full block."""
-    for start in range(0, len(points), FULL):
-        yield points[start : start + FULL]
+    """Yield the points in pieces for one block each: as few as their most points allow, of about one size.
+
+    So that no piece is small if there are enough points for full ones.
+    """
+    num = -(-len(points) // _MOST)
+    for number in range(num):
+        yield points[len(points) * number // num : len(points) * (number + 1) // num]
 
 
 def num_to_merge(counts: Sequence[int]) -> int:

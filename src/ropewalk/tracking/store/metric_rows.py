@@ -88,15 +88,16 @@ def transposed(records: Iterable[tuple[str, Metrics]]) -> dict[SeriesKey, Points
         ValueError, TypeError: a record has values that are no numbers, or not as many as names.
     """
     groups: dict[tuple[str, str, tuple[str, ...]], list[tuple[int, Metrics]]] = {}
+    same: dict[tuple[str, str, int], list[tuple[int, Metrics]]] = {}  # by list of names, which records of a run share
     for position, (run, record) in enumerate(records):
-        key = (run, record.group, tuple(record.names))
-        if (group := groups.get(key)) is None:
-            group = groups[key] = []
+        if (group := same.get((run, record.group, id(record.names)))) is None:
+            group = groups.setdefault((run, record.group, tuple(record.names)), [])
+            same[run, record.group, id(record.names)] = group
         group.append((position, record))
     parts: dict[SeriesKey, list[tuple[Points, list[int]]]] = {}
     for (run, group_name, names), group in groups.items():
         found = [record for _, record in group]
-        if any(len(record.values) != len(names) for record in found):
+        if {len(record.values) for record in found} != {len(names)}:
             raise ValueError(f"metrics {', '.join(names[:5])}... have another number of values than their {len(names)}")
         flat = chain.from_iterable([record.values for record in found])
         table = np.fromiter(flat, np.float64, len(found) * len(names)).reshape(len(found), len(names))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, exists, func, or_, select
 
 from ropewalk.errors import RunNotFound
+from ropewalk.near_names import near_names
 from ropewalk.tracking.records import RUNNING, STATES, OwnerIs
 from ropewalk.tracking.store.blocks import Points, unpack
 from ropewalk.tracking.store.column_values import from_json, from_number
@@ -146,7 +146,7 @@ def find_run(connection: Connection, ref: str) -> Any:
 def _missing(connection: Connection, ref: str) -> Any:
     query = select(RUNS.c.id, RUNS.c.name).order_by(RUNS.c.created.desc()).limit(1000)
     names = {text: row.id for row in connection.execute(query) for text in (row.id, row.name)}
-    near = difflib.get_close_matches(ref, names, n=3, cutoff=0.5)
+    near = near_names(ref, names, most=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "`ropewalk runs list` shows all"
     if not names:
         hint = "the store has no runs"

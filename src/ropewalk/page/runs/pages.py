@@ -1,0 +1,38 @@
+"""Pages of the store: runs, comparisons, searches, and the doctor."""
+
+from __future__ import annotations
+
+from ropewalk.page.actions import NumberedActions
+from ropewalk.page.runs.compare_page import add_compare_page
+from ropewalk.page.runs.curve_data import CurveReader
+from ropewalk.page.runs.doctor_page import add_doctor_page
+from ropewalk.page.runs.run_files import add_file_routes
+from ropewalk.page.runs.run_page import add_run_page
+from ropewalk.page.runs.run_table import RunTable
+from ropewalk.page.runs.search_page import add_search_pages
+from ropewalk.page.runs.store_reader import StoreOpener, StoreReader
+from ropewalk.page.runs.table_data import add_table_routes
+from ropewalk.page.runs.table_page import add_table_page
+
+
+def add_runs_pages(opener: StoreOpener) -> StoreReader:
+    """Serve the pages of a store of runs.
+
+    Args:
+        opener: opens the store; called at first use, in a thread.
+
+    Returns:
+        What reads the store; close it at the end.
+    """
+    reader, table, points, actions = StoreReader(opener), RunTable(), CurveReader(), NumberedActions()
+    add_table_routes(reader, table)
+    add_table_page(reader, table, actions)
+    add_file_routes(reader)
+    add_run_page(reader, table, points, actions)
+    add_compare_page(reader, points)
+    add_search_pages(reader, actions)
+    add_doctor_page()
+    return reader
+
+
+__all__ = ["add_runs_pages"]

@@ -1,0 +1,33 @@
+"""How a search ends: in which state, and with which words."""
+
+from __future__ import annotations
+
+from ropewalk.errors import SearchFailed
+from ropewalk.quantities import counted
+from ropewalk.search.book import SearchBook
+from ropewalk.tracking import records
+
+
+def state_after(error: BaseException, interrupted: str) -> tuple[str, str]:
+    """Return the state of a search that an exception has ended, and the cause.
+
+    Args:
+        error: the exception.
+        interrupted: the cause if it is a KeyboardInterrupt.
+    """
+    if isinstance(error, SearchFailed):
+        return records.FAILED, str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return records.PAUSED, interrupted
+    return records.PAUSED, f"{type(error).__name__}: {error}"  # no fault of the search: it can go on
+
+
+def words_at_the_end(book: SearchBook, state: str, why: str) -> str:
+    """Return what is said when a search ends."""
+    if state == records.PAUSED:
+        num_left = sum(not trial.state.is_final for trial in book.trials)
+        return f"paused ({why}); {counted(num_left, 'trial')} left: run the same command to go on"
+    return f"ended: {why}" if why else f"complete: {counted(len(book.trials), 'trial')}"
+
+
+__all__ = ["state_after", "words_at_the_end"]

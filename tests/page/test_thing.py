@@ -1,0 +1,94 @@
+"""The page of one thing, in a real browser, of a pool that works, loses a worker and is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+import ropewalk as rw
+from tests.lab.browser import Browser, ServedPage
+
+LOUD = "<img src=x onerror=alert(1)> \x1b[31mred"
+
+
+def say(text: str) -> int:
+    print(text, flush=True)
+    return os.getpid()
+
+
+def wait_for(file: str) -> None:
+    while not Path(file).exists():
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def pool() -> Iterator[rw.Pool]:
+    with rw.Pool(2, name=LOUD[:28]) as pool:
+        yield pool
+
+
+def shown_rows(browser: Browser) -> dict[str, dict[str, str]]:
+    """The rows of the table of processes, by name of the process, as a person reads them."""
+    code = """
+        const rows = {};
+        for (const cell of document.querySelectorAll('.rw-grid .ag-cell')) {
+            const row = rows[cell.parentNode.getAttribute('row-id')] ||= {};
+            row[cell.getAttribute('col-id')] = cell.innerText.trim();
+        }
+        return Object.values(rows);"""
+    return {row["name"]: row for row in browser.script(code)}
+
+
+def open_thing(browser: Browser, url: str, process: str = "") -> None:
+    """Open the page of the only thing that runs, and perhaps one of its processes."""
+    browser.open(url)
+    link = browser.until(lambda: browser.driver.find_elements("css selector", "a.rw-name"), "a thing that runs")[0]
+    address = str(link.get_attribute("href"))
+    browser.open(f"{address}#{quote(process)}" if process else address)
+    browser.wait_for("Processes", "Task stream")
+
+
+def test_page_of_a_pool_tells_the_truth_about_its_workers(
+    browser: Browser, served: ServedPage, pool: rw.Pool, tmp_path: Path
+):
+    pids = {pool.apply(say, ("hello",)) for _ in range(8)}
+    waiting = pool.apply_async(wait_for, (str(tmp_path / "go"),))
+    open_thing(browser, served.url)
+    rows = browser.until(
+        lambda: (rows := shown_rows(browser)) and any(row["doing"] for row in rows.values()) and rows, "a task"
+    )
+    known = {one.name: (one.pid, one.state, one.num_done) for one in pool.status().workers}
+    assert {name: (int(row["pid"]), row["state"], int(row["done"])) for name, row in rows.items()} == known
+    assert "wait_for" in next(row["doing"] for row in rows.values() if row["doing"])
+    (tmp_path / "go").touch()
+    waiting.get()
+    browser.until(lambda: sum(int(row["done"]) for row in shown_rows(browser).values()) == 9, "the ninth task")
+    os.kill(min(pids), signal.SIGKILL)
+    browser.wait_for("Last failure:", "killed by SIGKILL", "death")
+
+
+def test_text_of_users_and_processes_stays_text(browser: Browser, served: ServedPage, pool: rw.Pool):
+    pid = pool.apply(say, (f"{LOUD}\nquiet",))
+    open_thing(browser, served.url, next(one.name for one in pool.status().workers if one.pid == pid))
+    browser.wait_for("<img src=x onerror=alert(1)> red", "quiet")  # the colour is left out
+    browser.driver.find_element("css selector", "[aria-label=search]").send_keys("QUIET")
+    browser.wait_for("1 line found")
+    assert browser.script("return document.images.length") == 0
+
+
+def test_owner_stops_a_pool_and_is_told(browser: Browser, served: ServedPage, pool: rw.Pool):
+    open_thing(browser, served.reader_url)
+    browser.wait_for("read only")
+    assert "Stop" not in browser.text
+    browser.forget_cookies()
+    open_thing(browser, served.url)
+    browser.click("stop\nStop", "button")  # an icon, and the word
+    browser.wait_for("Stop the whole of it?")
+    browser.click("Stop", ".q-dialog button")
+    browser.wait_for("Action 1:", "ended", "last state kept")

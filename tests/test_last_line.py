@@ -1,0 +1,15 @@
+"""The line that says what happened."""
+
+from __future__ import annotations
+
+import pytest
+
+from ropewalk.last_line import last_line
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", ""), (" \n\n", ""), ("one", "one"), ("Traceback:\n  at f\nValueError: no\n\n  \n", "ValueError: no")],
+)
+def test_the_last_line_that_is_not_blank(text: str, expected: str) -> None:
+    assert last_line(text) == expected
