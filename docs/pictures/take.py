@@ -84,7 +84,8 @@ program = rw.Program("agents")
 replay = program.add(rw.Service(Replay), name="replay")
 learner = program.add(rw.Service(Learner, replay), name="learner")
 program.add(rw.Worker(Actor, learner, replay), name="actor", replicas=4, restart=rw.Restart(max_restarts=1000))
-rw.launch(program)
+with program.launch() as running:
+    running.wait()
 """
 
 
@@ -136,9 +137,9 @@ def example(name: str, *arguments: str) -> None:
 
 
 SCENES = (
-    Scene("program", here, ("-c", PROGRAM), "agents", 25.0, 1240),
-    Scene("pool", here, ("-c", POOL), "evolution", 32.0, 1240),
-    Scene("now", lambda _: "/", ("-c", POOL), "evolution", 8.0, 620),
+    Scene("program", here, ("agents.py",), "agents", 25.0, 1240),
+    Scene("pool", here, ("evolution.py",), "evolution", 32.0, 1240),
+    Scene("now", lambda _: "/", ("evolution.py",), "evolution", 8.0, 620),
     Scene("trainer", here, (str(EXAMPLES / "train_gpt.py"), "--steps", "100000"), "trainer", 30.0, 1500),
     Scene("population", here, (str(EXAMPLES / "map_elites.py"), "--generations", "100000"), "population", 20.0, 1300),
     Scene(
@@ -165,6 +166,8 @@ def main(names: Sequence[str]) -> None:
         os.environ["ROPEWALK_STORE"] = str(Path(folder, "runs.db"))
         os.environ["ROPEWALK_RUN_FOLDER"] = folder
         os.chdir(folder)
+        Path("agents.py").write_text(PROGRAM)
+        Path("evolution.py").write_text(POOL)
         with rw.page() as page, _browser(Path(folder)) as driver:
             driver.get(page.url)
             for scene in SCENES:

@@ -179,12 +179,17 @@ def test_stop_ends_all_nodes_and_the_script_goes_on(tmp_path: Path, mode: str) -
 
 def test_lines_of_nodes_that_talk_at_once_are_never_mixed_and_are_kept_in_files(tmp_path: Path) -> None:
     logs = tmp_path / "kept"
+    early = b""
     with walk(tmp_path, "--", "loud", ROPEWALK_LOGS=str(logs)) as program:
+        assert program.process.stdout
+        while min(early.count(b"[talker 0@"), early.count(b"[talker 1@")) < 30:
+            block = program.process.stdout.read(65536)
+            assert block, early.decode()
+            early += block
         program.command("stop", "walk", "--grace", "1")
         _, output = program.end()
-    said = [line for line in output.splitlines() if "talker" in line]
-    # The first line of `output` may have begun in front of what was read as "ready".
-    assert len(said) > 50
+    said = [line for line in (early.decode() + output).splitlines() if "talker" in line]
+    # The first line may have begun in front of what was read as "ready".
     prefixed = re.compile(r"\[talker [01]@[^ ]+\] (\d+ x{500}|half a line, (and its other half)?)")
     assert [line[:80] for line in said[1:] if not prefixed.fullmatch(line)] == []
     assert {file.name for file in logs.iterdir()} >= {"talker.0.log", "talker.1.log", "sleeper.0.log"}

@@ -10,7 +10,8 @@ from ropewalk.page.watcher import LookResult, Seen, Watcher
 
 def view(*processes: ProcessView, at: float = 100.0, **more: Any) -> View:
     fields: dict[str, Any] = {"kind": "pool", "name": "es", "id": "es", "pid": 7, "state": "running", "started": 0.0}
-    return View(**{**fields, "at": at, "processes": processes, **more})
+    fields.update(at=at, processes=processes, **more)
+    return View(**fields)
 
 
 def seen_of(*views: View) -> Seen:

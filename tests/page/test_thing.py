@@ -60,9 +60,8 @@ def test_page_of_a_pool_tells_the_truth_about_its_workers(
     pids = {pool.apply(say, ("hello",)) for _ in range(8)}
     waiting = pool.apply_async(wait_for, (str(tmp_path / "go"),))
     open_thing(browser, served.url)
-    rows = browser.until(
-        lambda: (rows := shown_rows(browser)) and any(row["doing"] for row in rows.values()) and rows, "a task"
-    )
+    browser.until(lambda: any(row["doing"] for row in shown_rows(browser).values()), "a task")
+    rows = shown_rows(browser)
     known = {one.name: (one.pid, one.state, one.num_done) for one in pool.status().workers}
     assert {name: (int(row["pid"]), row["state"], int(row["done"])) for name, row in rows.items()} == known
     assert "wait_for" in next(row["doing"] for row in rows.values() if row["doing"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 
@@ -19,10 +18,8 @@ PANELS = {"returns": 0, "throughput": 0, "replay": 0, "staleness": 0}
 CARTPOLE = rl.Gymnasium("CartPole-v1")
 
 
-def small_dqn(**options: Any) -> rl.DQN:
-    return rl.DQN(
-        **{"envs": 4, "unroll": 8, "batch_size": 8, "learning_starts": 64, "samples_per_insert": 1.0, **options}
-    )
+def small_dqn() -> rl.DQN:
+    return rl.DQN(envs=4, unroll=8, batch_size=8, learning_starts=64, samples_per_insert=1.0)
 
 
 class Looking:

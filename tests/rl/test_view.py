@@ -46,6 +46,7 @@ def test_points_are_half_a_second_apart_at_least() -> None:
     assert [each.seconds for each in spaced(rows, None)] == [0.0, 0.5, 1.0, 1.5, 2.0]
     assert [each.seconds for each in spaced(rows[6:], rows[5])] == [1.0, 1.5, 2.0]
     assert spaced(rows[6:8], rows[5]) == []
+    assert [each.seconds for each in spaced(rows, None, least_s=1.0)] == [0.0, 1.0, 2.0]
 
 
 def test_the_last_point_of_a_run_that_is_over_is_there_anyway() -> None:

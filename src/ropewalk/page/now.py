@@ -244,7 +244,7 @@ def _empty() -> ui.element:
             "of their start. For example:"
         )
         _code(_EXAMPLE)
-        ui.label("or a program in a file of yours, and its page:")
+        ui.label("or, from a terminal, a program in a file of yours:")
         _code("ropewalk run my_program.py")
         with ui.row().classes("items-center q-gutter-x-xs"):
             ui.label("Runs that have ended are kept under")

@@ -200,8 +200,10 @@ class ProcessDialog:
             ui.label(f"{action.capitalize()} this process?").classes("text-bold")
             what = ui.label()
             with ui.row().classes("w-full justify-end"):
-                ui.button("Cancel", on_click=sure.close).props("flat")
-                ui.button(action.capitalize(), on_click=lambda: sure.submit(True)).props("color=negative")
+                ui.button("Cancel", on_click=sure.close).props("flat no-caps")
+                ui.button(action.capitalize(), on_click=lambda: sure.submit(True)).props(
+                    "no-caps unelevated color=negative"
+                )
 
         async def ask() -> None:
             process, id, name = self._process, self._seen.view.id, self._seen.view.name

@@ -29,7 +29,6 @@ class ProcessPanel:
 
     def __init__(self, seen: Seen) -> None:
         self._rows: dict[str, Row] = {}
-        self._map: ui.element | None = None
         with panel("Processes") as self._card:
             with ui.row().classes("items-center w-full"):
                 self._counts = ui.label().classes("rw-small")
@@ -40,13 +39,16 @@ class ProcessPanel:
                 ui.button(icon="table_view", on_click=self._save).props(
                     'flat round dense size="sm" title="save as CSV" aria-label="save as CSV"'
                 )
-            if len(seen.view.processes) > 1:
+            with ui.element("div").classes("w-full") as self._overview:
                 self._map = ui.element("div").classes("rw-map")
                 with ui.element("div").classes("rw-keys"):
                     _key()
-            height = _ROW_PX * (2 + min(_MOST_ROWS, max(1, len(seen.view.processes))))
-            self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
-            self._grid.style(f"height:{height}px").classes("rw-grid w-full")
+            # A grid that is updated as an element loses its rows: what changes is the height of its frame.
+            with ui.element("div").classes("w-full") as self._frame:
+                self._grid = ui.aggrid(_options(seen), theme="balham", auto_size_columns=False)
+                self._grid.classes("rw-grid w-full").style("height:100%")
+        self._num_shown = -1
+        self._fit(len(seen.view.processes))
 
     def show(self, seen: Seen) -> None:
         """Show what is known."""
@@ -54,9 +56,19 @@ class ProcessPanel:
         found, gone = changes(self._rows, rows)
         if found or gone:
             change = {"all": not self._rows, "rows": found, "gone": gone}
-            call_browser("processes", self._grid.id, self._map.id if self._map else None, change)
+            call_browser("processes", self._grid.id, self._map.id, change)
+            self._fit(len(rows))
         self._rows = rows
         self._counts.set_text(_counts(rows))
+
+    def _fit(self, num_processes: int) -> None:
+        """Show the map only of several processes, and as many rows of the table as there are."""
+        num_shown = min(_MOST_ROWS, max(1, num_processes))
+        if num_shown == self._num_shown:
+            return
+        self._num_shown = num_shown
+        self._overview.set_visibility(num_processes > 1)
+        self._frame.style(replace=f"height:{_ROW_PX * (2 + num_shown)}px")
 
     def _filter(self, text: str) -> None:
         call_browser("filter", self._grid.id, text)
@@ -92,12 +104,11 @@ def _key() -> None:
 
 
 def _options(seen: Seen) -> dict[str, Any]:
-    groups = {process.group for process in seen.view.processes}
     done = _DONE.get(seen.view.kind, "done")
     columns = [
         {"headerName": "name", "field": "name", "width": 112, "pinned": "left", "cellClass": "text-bold"},
         {"headerName": "host", "field": "host", "width": 96},
-        {"headerName": "group", "field": "group", "width": 110, "hide": len(groups) < 2},
+        {"headerName": "group", "field": "group", "width": 110, "hide": True},
         {"headerName": "state", "field": "state", "width": 116, ":cellRenderer": "ropewalk.cells.state"},
         {"headerName": "doing", "field": "doing", "minWidth": 100, "flex": 1},
         _number("for", "doing_s", 66, formatter="duration"),
@@ -110,7 +121,7 @@ def _options(seen: Seen) -> dict[str, Any]:
         _number("waiting", "waiting", 74, formatter="count", hide=seen.view.kind != "program"),
         _number(done, "done", 80, formatter="count"),
         _number(f"{done}/s", "rate", 76, formatter="rate"),
-        _number("pid", "pid", 76, hide=len(groups) > 1),
+        _number("pid", "pid", 76),
     ]  # fmt: skip
     return {
         "columnDefs": columns,

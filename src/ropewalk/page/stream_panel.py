@@ -47,7 +47,7 @@ class StreamPanel:
         self._num_bars = 0
         self._last: Task | None = None
         self._seen = seen
-        height = max(_LEAST_PX, min(_MOST_PX, 100 + _ROW_PX * len(seen.view.processes)))
+        height = _height(seen)
         self._stream = StreamWindow(0.0, 0.0, height, live=True)
         with panel(PICTURE.title, help=PICTURE.help):
             with ui.row().classes("items-center q-gutter-x-sm"):
@@ -94,10 +94,11 @@ class StreamPanel:
 
     def _draw(self, data: Mapping[str, Any], running: Sequence[Task], now: float) -> None:
         self._stream.begin, self._stream.end = now - self._window_s, now
+        self._stream.height = _height(self._seen)
         option = self._stream.option({**data, "running": running}, self._style)
         self._drawn_at, self._num_bars = now, 0
         self._chart.keep(option)
-        self._send({"option": option})
+        self._send({"option": option, "height": self._stream.height})
 
     def _choose(self, window_s: float) -> None:
         self._window_s = float(window_s)
@@ -128,6 +129,10 @@ class StreamPanel:
 
     def _send(self, change: Mapping[str, Any]) -> None:
         call_browser("stream", self._chart.element.id, change)
+
+
+def _height(seen: Seen) -> int:
+    return max(_LEAST_PX, min(_MOST_PX, 100 + _ROW_PX * len(seen.view.processes)))
 
 
 def after(tasks: Sequence[Task], last: Task | None) -> Sequence[Task]:

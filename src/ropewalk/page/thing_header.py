@@ -86,8 +86,10 @@ class ThingHeader:
             ui.label(f"{action.capitalize()} the whole of it?").classes("text-bold")
             ui.label("All of its processes are told to end." if action == "stop" else "It can be continued later.")
             with ui.row().classes("w-full justify-end"):
-                ui.button("Cancel", on_click=dialog.close).props("flat")
-                ui.button(action.capitalize(), on_click=lambda: dialog.submit(True)).props("color=negative")
+                ui.button("Cancel", on_click=dialog.close).props("flat no-caps")
+                ui.button(action.capitalize(), on_click=lambda: dialog.submit(True)).props(
+                    "no-caps unelevated color=negative"
+                )
 
         async def ask() -> None:
             if not await dialog:

@@ -63,6 +63,8 @@ class RunningEvaluation(ControlTarget):
         self._panels = all_panels(loop.rows, algorithm.panels())
         self._over = threading.Event()
         self._last_failure = ""
+        self._pool = ""
+        """Name of the pool that evaluates, in whose view the workers are; "" if it is none of Ropewalk."""
 
     @property
     def name(self) -> str:
@@ -78,8 +80,11 @@ class RunningEvaluation(ControlTarget):
             whole: the run of what this is a part of, which shows it; None: it shows itself.
         """
         with contextlib.ExitStack() as stack:
+            session = None
+            if isinstance(pool, Pool):
+                self._pool, session = pool.name, pool.session
             if whole is None:
-                stack.enter_context(announced(self, pool.session if isinstance(pool, Pool) else None))
+                stack.enter_context(announced(self, session))
             else:
                 whole.part = self
             self._algorithm.happened = self.happened
@@ -87,6 +92,8 @@ class RunningEvaluation(ControlTarget):
                 yield
             except BaseException as error:
                 self._state = "failed" if isinstance(error, Exception) else "stopped"
+                if self._state == "failed":
+                    self._last_failure = f"{type(error).__name__}: {error}"
                 raise
             else:
                 self._state = "completed"
@@ -147,6 +154,9 @@ class RunningEvaluation(ControlTarget):
             loop.num_workers,
             loop.seconds,
         )
+        facts = facts_of(rows, counts, self._generations, self._fitness)
+        if self._pool:
+            facts["pool"] = self._pool
         progress = progress_of(self._algorithm, rows, self._generations)
         return View(
             kind=self.kind,
@@ -159,7 +169,7 @@ class RunningEvaluation(ControlTarget):
             run=self._run,
             progress=progress,
             left_s=time_left(progress, loop.seconds),
-            facts=facts_of(rows, counts, self._generations, self._fitness),
+            facts=facts,
             last_failure=self._last_failure,
             events=tuple(self._events),
             panels=wanted(self._panels, panels),

@@ -18,6 +18,7 @@ from ropewalk.rl.saved_policies import save_policy
 from ropewalk.rl.seeds import derived_seed
 from ropewalk.rl.variables import Variables
 from ropewalk.rl.view import (
+    RATES_S,
     NumberedEvaluation,
     NumberedRow,
     environment_name,
@@ -178,7 +179,9 @@ class ExperimentResult:
             "returns": partial(
                 returns_panel, chosen, evaluations, 0, {"total_steps": experiment.steps, "stop_at": stop_at}
             ),
-            "throughput": partial(throughput_panel, chosen, None, 0, self.assembly.batch_size),
+            "throughput": partial(
+                throughput_panel, spaced(rows, None, least_s=RATES_S), None, 0, self.assembly.batch_size
+            ),
         }
         settings: dict[str, float | int | str] = {"environment": environment_name(experiment.environment)}
         now = time.time()

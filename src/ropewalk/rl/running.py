@@ -27,6 +27,7 @@ from ropewalk.control.view import EventView, Kind, View
 from ropewalk.rl.deliveries import ActorFacts
 from ropewalk.rl.replay.table_info import TableInfo
 from ropewalk.rl.view import (
+    RATES_S,
     NumberedRow,
     environment_name,
     facts_of,
@@ -199,10 +200,10 @@ class RunningExperiment(ControlTarget):
         if name == "staleness":
             last = log.newest(1) or [{}]
             return staleness_panel(self._actors, self._lags, last[-1], self._unit)
-        base = log.row_before(cursor)
-        chosen = spaced(log.rows_from(cursor), base, is_over=self._over.is_set())
+        base, rows = log.row_before(cursor), log.rows_from(cursor)
         if name == "throughput":
-            return throughput_panel(chosen, base, cursor, self._items_per_update)
+            return throughput_panel(spaced(rows, base, least_s=RATES_S), base, cursor, self._items_per_update)
+        chosen = spaced(rows, base, is_over=self._over.is_set())
         evaluation = self._experiment.evaluation
         settings = {"total_steps": self._experiment.steps, "stop_at": evaluation.stop_at if evaluation else None}
         return returns_panel(chosen, log.numbered_evaluations, cursor, settings)

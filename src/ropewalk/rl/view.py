@@ -26,6 +26,8 @@ _MOST_CHARACTERS = 80
 """Of the name of an environment."""
 _LEAST_S = 0.5
 """Seconds between two points of a curve, at least."""
+RATES_S = 2.0
+"""The same for rates: in less, blocks and batches come one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +61,20 @@ class NumberedEvaluation:
     scores: EvaluationScores
 
 
-def spaced(rows: Sequence[NumberedRow], base: NumberedRow | None, *, is_over: bool = False) -> list[NumberedRow]:
-    """Return rows that are far enough apart in time for a curve of about 2000 points: half a second, or more later.
+def spaced(
+    rows: Sequence[NumberedRow], base: NumberedRow | None, *, least_s: float = _LEAST_S, is_over: bool = False
+) -> list[NumberedRow]:
+    """Return rows that are far enough apart in time for a curve of about 2000 points.
 
     Args:
         rows: those after `base`, in order.
         base: the last one that was chosen before; None for none.
+        least_s: seconds between two of them, at least; in a long run there are more.
         is_over: whether the last row is chosen anyway.
     """
     if not rows:
         return []
-    distance = max(_LEAST_S, rows[-1].seconds / MOST_POINTS)
+    distance = max(least_s, rows[-1].seconds / MOST_POINTS)
     due = base.seconds + distance if base else 0.0
     chosen: list[NumberedRow] = []
     for row in rows:
@@ -297,6 +302,7 @@ _COUNTS = {"env_steps": "steps", "return": "score", "episodes": "episodes", "upd
 
 
 __all__ = [
+    "RATES_S",
     "NumberedEvaluation",
     "NumberedRow",
     "environment_name",

@@ -27,6 +27,7 @@ from ropewalk.tracking import records
 _MOST_EVENTS = 1000
 _OF_POPULATION = ("generation", "evaluations", "evaluations_per_s")
 """Facts of every population that a search shows too, besides those of the algorithm."""
+_OTHERS = RESERVED | {"fitness", "under_way", "env_steps"}
 
 
 class RunningSearch(ControlTarget):
@@ -149,7 +150,7 @@ def with_part(whole: View, part: View) -> View:
 
     The fitness of a population is the metric to be maximised: the facts are those of the search, where both have one.
     """
-    facts = {name: value for name, value in part.facts.items() if name in _OF_POPULATION or name not in RESERVED}
+    facts = {name: value for name, value in part.facts.items() if name in _OF_POPULATION or name not in _OTHERS}
     return replace(
         whole,
         progress=part.progress,

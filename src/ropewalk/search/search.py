@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,16 +25,16 @@ from typing import Any, Literal
 from ropewalk.control.announcing import announced
 from ropewalk.control.view import Observable, View
 from ropewalk.engines.resources import Resources
-from ropewalk.errors import RopewalkError, SearchFailed, SearchInvalid
+from ropewalk.errors import RopewalkError, SearchFailed
 from ropewalk.html_table import html_box, html_headline, html_table
 from ropewalk.processes.session import Session
 from ropewalk.processes.shared_sessions import leased
 from ropewalk.search.arguments import objectives, places_here, sampler_of
-from ropewalk.search.book import Line, Mode, SearchBook
+from ropewalk.search.book import Mode, SearchBook
+from ropewalk.search.claimed_search import begun_book, claimed_search
 from ropewalk.search.endings import state_after, words_at_the_end
 from ropewalk.search.instructions import Begin
 from ropewalk.search.lone_trial import run_alone
-from ropewalk.search.member_run import TrainMember
 from ropewalk.search.places import Places, PoolPlaces, ThreadPlaces, Train
 from ropewalk.search.population_search import MemberPlaces, PopulationSearch
 from ropewalk.search.progress import SearchProgress
@@ -44,18 +43,16 @@ from ropewalk.search.running import RunningSearch
 from ropewalk.search.samplers.sampler import Sampler
 from ropewalk.search.schedulers import NoScheduler, PopulationTraining, make_scheduler
 from ropewalk.search.schedulers.scheduler import Scheduler
-from ropewalk.search.search_claim import SearchClaim
 from ropewalk.search.search_run import SearchLimits, SearchRun
 from ropewalk.search.search_settings import SearchSettings
 from ropewalk.search.space import SearchSpace
-from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
+from ropewalk.search.store_keeper import StoreKeeper
 from ropewalk.search.trial_facts import TrialFacts, TrialState
 from ropewalk.search.trial_pool import TrialWorkers
 from ropewalk.search.trial_task import TrialTask
 from ropewalk.search.view import Objective
 from ropewalk.tracking import records
 from ropewalk.tracking.checkpoints import CheckpointPolicy
-from ropewalk.tracking.facts import collect
 from ropewalk.tracking.journal import RecordJournal
 from ropewalk.tracking.log_policies import LogPolicy
 from ropewalk.tracking.relaunch import take_relaunch
@@ -65,8 +62,6 @@ from ropewalk.tracking.store.store import RunStore
 from ropewalk.tracking.writer import StoreWriter
 
 _HEARTBEAT_S = 20.0
-_MAY_CHANGE = ("trials", "max_restarts", "max_concurrent")
-"""Settings that may differ when a search goes on."""
 
 
 class Search:
@@ -232,10 +227,12 @@ class Search:
             store = stack.enter_context(open_store(self._store))
             writer = StoreWriter(store, store.where, journal=RecordJournal(store))
             stack.callback(writer.close)
-            keeper, earlier, changed = stack.enter_context(self._claimed(store, writer))
+            keeper, earlier, changed = stack.enter_context(
+                claimed_search(self._settings, store, writer, self._folder, self._resume)
+            )
             if self._settings.population is not None:
                 return self._run_population(self._settings.population, store, writer, keeper, earlier, changed)
-            book = self._begun(store, keeper, earlier, changed)
+            book = begun_book(self._settings, store, keeper, earlier, changed)
             running = self._running(keeper, self._settings.trials, lambda: book.trials, book.scheduler)
             keeper.told = running.line
             stack.enter_context(self._shown(running))
@@ -294,17 +291,7 @@ class Search:
     ) -> SearchResults:
         """Carry the search out by population based training."""
         keeper.begin()
-        train = TrainMember(
-            self._settings.train,
-            keeper.run,
-            self.metrics[0],
-            1 if self.modes[0] == "max" else -1,
-            self.name,
-            self.project,
-            keeper.folder,
-            settings.steps,
-            self._settings.checkpoints,
-        )
+        train = self._settings.member(settings, keeper.run, keeper.folder)
         running = PopulationSearch(
             settings,
             self.space,
@@ -397,53 +384,6 @@ class Search:
         return self.results().plot(path)
 
     # --- smaller steps ------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _claimed(self, store: RunStore, writer: StoreWriter) -> Generator[tuple[StoreKeeper, RunRow | None, list[str]]]:
-        """Find the search in the store, or create it there, and keep other launchers from it.
-
-        Yields:
-            Its keeper; the search as it was, if it goes on; and which settings have changed since.
-        """
-        config = self._settings.config()
-        found = unfinished_search(store, self.project, self.name) if self._resume else None
-        earlier, claim = found or (None, None)
-        try:
-            changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)
-            folder = self._folder or store.folder
-            if earlier is not None:  # where its checkpoints are
-                folder = Path(earlier.folder).parent
-            run = earlier.id if earlier else secrets.token_hex(8)
-            keeper = StoreKeeper(store, writer, run, self.project, self.name, folder)
-            if earlier is None:
-                claim = SearchClaim.on(folder / run)
-                keeper.create(config, collect(self._settings.seed))
-            yield keeper, earlier, changed
-        finally:
-            writer.flush()  # so that the next one sees how it ended
-            if claim is not None:
-                claim.close()
-
-    def _begun(self, store: RunStore, keeper: StoreKeeper, earlier: RunRow | None, changed: list[str]) -> SearchBook:
-        """Return the book of the search, as far as it has come."""
-        book = self._settings.book(keeper.line)
-        if earlier is not None:
-            self._replay(book, lines_of(store, keeper.run), earlier.name, keeper.run)
-        keeper.begin()
-        if earlier is not None:
-            keeper.event("continued", "; ".join(["the search goes on", *changed]))
-            book.suspended()
-            keeper.go_on(book.trials)
-        return book
-
-    def _replay(self, book: SearchBook, lines: Sequence[Line], name: str, run: str) -> None:
-        try:
-            book.replay(lines)
-        except ValueError as error:
-            raise SearchInvalid(
-                f"search {name!r} ({run}) cannot go on: {error}. Its scheduler has other settings now; restore them, "
-                "or begin anew with resume=False"
-            ) from error
 
     def _places(self, writer: StoreWriter, run: str) -> Places:
         if self._trials_in == "threads":

@@ -17,6 +17,7 @@ from ropewalk.errors import SearchInvalid
 from ropewalk.search.arguments import check_parameters, described, fresh
 from ropewalk.search.book import Line, Mode, SearchBook
 from ropewalk.search.instructions import Begin
+from ropewalk.search.member_run import TrainMember
 from ropewalk.search.places import Train
 from ropewalk.search.population_search import algorithm_of
 from ropewalk.search.results import run_of_trial
@@ -201,6 +202,26 @@ class SearchSettings:
             reported_step=facts.step,
             suggesting=suggesting,
             excluded_hosts=tuple(facts.excluded_hosts),
+        )
+
+    def member(self, population: PopulationTraining, search: str, folder: Path) -> TrainMember:
+        """Return what trains the members of a population.
+
+        Args:
+            population: how they are trained.
+            search: id of the search's run.
+            folder: folder of all its runs.
+        """
+        return TrainMember(
+            self.train,
+            search,
+            self.metrics[0],
+            1 if self.modes[0] == "max" else -1,
+            self.name,
+            self.project,
+            folder,
+            population.steps,
+            self.checkpoints,
         )
 
 

@@ -45,6 +45,8 @@ def test_each_function_has_a_colour_and_rare_ones_share_one():
     assert len(set(colors)) == len(colors) == 7
     assert Style().bad not in colors
     assert len(series(option)[OTHERS]) == 2
+    assert OTHERS in option["legend"]["data"]
+    assert OTHERS not in stream({"now": 100.0, "tasks": tasks[:6]}, Style())["legend"]["data"]
 
 
 def test_what_runs_now_reaches_to_the_edge():

@@ -56,3 +56,9 @@ def test_agents_move_from_row_to_row() -> None:
 def test_of_many_environments_rows_are_numbered() -> None:
     option = tree({**DATA, "transfers": [], "environments": [node(number, None, 0) for number in range(40)]}, LIGHT)
     assert option["yAxis"]["data"][:2] == ["0", "1"] and not option["yAxis"]["axisLabel"]["show"]
+
+
+def test_descendants_of_the_youngest_sibling_come_before_its_elders() -> None:
+    nodes = [node(0, None, 0), node(1, 0, 2), node(2, 0, 4), node(3, 2, 5)]
+    option = tree({**DATA, "transfers": [], "environments": nodes}, LIGHT)
+    assert option["yAxis"]["data"] == ["env 0", "env 2", "env 3", "env 1"]

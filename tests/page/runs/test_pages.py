@@ -74,11 +74,16 @@ def test_texts_of_runs_stay_texts(browser: Browser, served: ServedPage, tmp_path
     browser.open(served.url)
     browser.open(f"{served.base}/runs?columns=name,labels,config.%3Ax,metric.%3Aloss")
     browser.wait_for("1 run", BAD[:12])
+    assert browser.script("return window.acted") is None
     for tab in TABS:
         browser.open(f"{served.base}/runs/bad?tab={tab}")
         browser.wait_for(BAD, tab)
+        assert browser.script("return window.acted") is None
         if tab == "Logs":
             browser.wait_for(f"red \\x1b[2J{BAD}")
+            with open(tmp_path / "runs" / "bad" / "output" / "1.txt", "a") as log:
+                log.write("added later\n")
+            browser.wait_for("added later")
     assert browser.script("return window.acted") is None
     assert browser.script("const a = {}; a['__proto__'] = 1; return Object.keys(a)") == ["__proto__"]
     for query in ("", "?inline=1"):
@@ -107,6 +112,8 @@ def test_an_owner_acts_and_a_reader_does_not(browser: Browser, served: ServedPag
         browser.wait_for("settings, one a line")
         browser.click("Rerun", ".q-dialog .q-btn .block")
         browser.wait_for("ended with exit code 1")
+        store.delete("a")
+        browser.wait_for("This run was deleted", "brisk")
 
 
 @pytest.fixture

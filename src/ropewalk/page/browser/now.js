@@ -120,12 +120,12 @@ window.ropewalk = (function () {
   }
 
   function processes(gridId, mapId, changes) {
-    const grid = getElement(gridId), map = mapId && getHtmlElement(mapId);
-    if (!grid || !grid.api || (mapId && !map)) return void setTimeout(() => processes(gridId, mapId, changes), 50);
+    const grid = getElement(gridId), map = getHtmlElement(mapId);
+    if (!grid || !grid.api || !map) return void setTimeout(() => processes(gridId, mapId, changes), 50);
     let store = stores[gridId];
     if (!store || changes.all) {
       store = stores[gridId] = { rows: new Map(), hosts: new Map(), tiles: new Map() };
-      if (map) map.textContent = "";
+      map.textContent = "";
     }
     const add = [], update = [], remove = [], context = grid.api.getGridOption("context");
     for (const row of changes.rows) {
@@ -133,7 +133,6 @@ window.ropewalk = (function () {
       const whole = old ? Object.assign(old, row) : row;
       (old ? update : add).push(whole);
       store.rows.set(row.name, whole);
-      if (!map) continue;
       let tile = store.tiles.get(row.name);
       if (!tile) {
         tile = make("button");
@@ -160,6 +159,12 @@ window.ropewalk = (function () {
       store.tiles.delete(name);
     }
     context.most = Math.max(1, ...[...store.rows.values()].map((row) => row.memory || 0));
+    const severalGroups = new Set([...store.rows.values()].map((row) => row.group)).size > 1;
+    if (severalGroups !== store.severalGroups) {
+      store.severalGroups = severalGroups;
+      grid.api.setColumnsVisible(["group"], severalGroups);
+      grid.api.setColumnsVisible(["pid"], !severalGroups);
+    }
     if (changes.all) grid.api.setGridOption("rowData", [...store.rows.values()]);
     else grid.api.applyTransaction({ add, update, remove });
   }
@@ -226,6 +231,7 @@ window.ropewalk = (function () {
       store.watch.observe(element.$el);
     }
     if (change.option) {
+      element.$el.style.height = `${change.height}px`; // the chart follows
       store.series = change.option.series;
       store.pending = { option: change.option };
     } else {

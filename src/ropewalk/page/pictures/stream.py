@@ -72,10 +72,11 @@ class StreamWindow:
         chosen = main_functions(tasks, _MOST_FUNCTIONS)
         self.functions = [*(name for name in self.functions if name in chosen), *(
             name for name in chosen if name not in self.functions)]  # fmt: skip
+        others = [OTHERS] if any(str(task[1]) not in self.functions for task in tasks) else []
         found, self.narrow_s = fitting_bars(tasks, (self.end - self.begin) / _WIDTH_PX)
         return {
             **style.base(),
-            "legend": style.legend(data=[*self.functions, OTHERS, RUNNING, FAILED, DIED], right=70),
+            "legend": style.legend(data=[*self.functions, *others, RUNNING, FAILED, DIED], right=70),
             "tooltip": {**style.base()["tooltip"], "formatter": "{b}", "show": not self.live},
             "grid": {"left": 8, "right": 16, "top": 36, "bottom": 52, "containLabel": True},
             "xAxis": style.axis(

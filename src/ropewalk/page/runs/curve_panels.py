@@ -235,6 +235,8 @@ class CurvePanels:
         except StoreUnreadable:
             one.drawn = None
             return
+        if one.drawn != wanted:  # something else was asked for in the meantime, and may have been drawn
+            return
         one.chart.show(option)
         one.note.set_text(_note(one.runs))
 

@@ -67,7 +67,7 @@ def examined(command: Sequence[str] = _COMMAND) -> DoctorReport:
 def add_doctor_page() -> None:
     """Serve `/doctor`."""
     kept: list[DoctorReport] = []
-    one_at_a_time = asyncio.Lock()  # each starts a pool, and readers may ask too
+    one_at_a_time = asyncio.Lock()
 
     @ui.page("/doctor")
     async def doctor(request: Request) -> None:  # pyright: ignore[reportUnusedFunction]
@@ -75,20 +75,19 @@ def add_doctor_page() -> None:
             with ui.row().classes("items-center"):
                 words = ui.label().classes("muted")
                 again = ui.button("Examine again", icon="refresh").props("flat dense no-caps")
+                again.set_visibility(visit.may_act)
             place = ui.column().classes("w-full")
 
             async def show(*, is_new: bool) -> None:
-                asked_at = time.time()
-                if is_new or not kept or time.time() - kept[-1].at > _KEPT_S:
-                    words.set_text("This host is being examined; that takes some seconds.")
-                    again.disable()
-                    async with one_at_a_time:
-                        if not kept or kept[-1].at < asked_at:
-                            report = await run.io_bound(examined)
-                            if report is None:  # the page is ending
-                                return
-                            kept[:] = [report]
-                    again.enable()
+                words.set_text("This host is being examined; that takes some seconds.")
+                again.disable()
+                async with one_at_a_time:
+                    if (is_new and visit.may_act) or not kept or time.time() - kept[-1].at > _KEPT_S:
+                        report = await run.io_bound(examined)
+                        if report is None:  # the page is ending
+                            return
+                        kept[:] = [report]
+                again.enable()
                 words.set_text(f"Examined at {time.strftime('%H:%M:%S', time.localtime(kept[-1].at))}.")
                 place.clear()
                 with place:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 from starlette.requests import Request
 
+from ropewalk.errors import RunNotFound
 from ropewalk.page.actions import NumberedActions
 from ropewalk.page.frame import Visit
 from ropewalk.page.runs import run_panels
@@ -76,6 +77,8 @@ class _RunView:
         self._given = request.query_params
         self._drawn: set[str] = set()
         self._refreshers: dict[str, Callable[[], Awaitable[None]]] = {}
+        self._gone = ui.label("This run was deleted; what is shown is what it was.").classes("text-negative text-bold")
+        self._gone.set_visibility(False)
         self._header = RunHeader(self._report, visit, self._act)
         self._tabs = ui.tabs(on_change=lambda e: self.show(str(e.value))).props(
             "dense no-caps align=left inline-label outside-arrows mobile-arrows"
@@ -155,8 +158,9 @@ class _RunView:
                 await self._refresh_log()
                 return
             report, pinned = await self._reader.read(lambda store: _read(store, run))
-        except StoreUnreadable:
-            return  # what is shown stays, and the next refresh tries again
+        except StoreUnreadable as error:  # what is shown stays, and the next refresh tries again
+            self._gone.set_visibility(isinstance(error.__cause__, RunNotFound))
+            return
         changed = {
             "Settings": report.run.config != before.run.config,
             "Time line": (report.attempts, report.events) != (before.attempts, before.events),

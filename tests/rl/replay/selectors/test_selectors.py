@@ -91,7 +91,7 @@ def change(state: SelectorState, model: PlainList, kind: str, num: int, seed: in
 
 
 @pytest.mark.parametrize("name", ORDERED)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(CHANGES)
 def test_ordered_selectors_choose_as_a_sorted_list(name: str, changes: list[tuple[str, int, int]]) -> None:
     selector, rank = ORDERED[name]
@@ -108,7 +108,7 @@ def test_ordered_selectors_choose_as_a_sorted_list(name: str, changes: list[tupl
 
 
 @pytest.mark.parametrize("name", RANDOM)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CHANGES)
 def test_random_selectors_choose_keys_that_are_there_with_their_probability(
     name: str, changes: list[tuple[str, int, int]]

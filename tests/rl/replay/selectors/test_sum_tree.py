@@ -43,7 +43,7 @@ def test_without_numba_numpy_serves_large_trees(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("size", [FEW, pytest.param(MANY, marks=needs_numba)])
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CHANGES)
 def test_after_any_changes_the_tree_is_the_one_built_from_its_leaves(
     size: int, changes: list[list[tuple[int, float]]]
@@ -62,7 +62,7 @@ def test_after_any_changes_the_tree_is_the_one_built_from_its_leaves(
 
 
 @pytest.mark.parametrize("size", [FEW, pytest.param(MANY, marks=needs_numba)])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(VALUES, min_size=1, max_size=300), st.integers(0, 1 << 30))
 def test_targets_find_the_leaf_of_the_running_sum(size: int, values: list[float], seed: int) -> None:
     leaves = np.array([*values, 1.0])
@@ -102,7 +102,7 @@ def test_no_target_finds_an_empty_leaf_even_at_the_very_end(tree: SumTree) -> No
 
 
 @needs_numba
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.integers(1, 3000), st.integers(0, 1 << 30))
 def test_both_implementations_have_the_same_bits(size: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -1,0 +1,85 @@
+"""How a launcher comes to its search: it finds an unfinished one in the store, or creates it, and claims it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from ropewalk.errors import SearchInvalid
+from ropewalk.search.book import Line, SearchBook
+from ropewalk.search.search_claim import SearchClaim
+from ropewalk.search.search_settings import SearchSettings
+from ropewalk.search.store_keeper import StoreKeeper, check_same, lines_of, unfinished_search
+from ropewalk.tracking.facts import collect
+from ropewalk.tracking.store.rows import RunRow
+from ropewalk.tracking.store.store import RunStore
+from ropewalk.tracking.writer import StoreWriter
+
+_MAY_CHANGE = ("trials", "max_restarts", "max_concurrent")
+"""Settings that may differ when a search goes on."""
+
+
+@contextlib.contextmanager
+def claimed_search(
+    settings: SearchSettings, store: RunStore, writer: StoreWriter, folder: Path | None, resume: bool
+) -> Generator[tuple[StoreKeeper, RunRow | None, list[str]]]:
+    """Find the search in the store, or create it there, and keep other launchers from it.
+
+    Args:
+        settings: its settings.
+        store: the store.
+        writer: writes to it.
+        folder: folder of its runs; None: beside the store, or where an earlier launcher has put them.
+        resume: whether it goes on with an unfinished search of this name.
+
+    Yields:
+        Its keeper; the search as it was, if it goes on; and which settings have changed since.
+    """
+    config = settings.config()
+    found = unfinished_search(store, settings.project, settings.name) if resume else None
+    earlier, claim = found or (None, None)
+    try:
+        changed = [] if earlier is None else check_same(earlier, config, _MAY_CHANGE)
+        where = folder or store.folder
+        if earlier is not None:  # where its checkpoints are
+            where = Path(earlier.folder).parent
+        run = earlier.id if earlier else secrets.token_hex(8)
+        keeper = StoreKeeper(store, writer, run, settings.project, settings.name, where)
+        if earlier is None:
+            claim = SearchClaim.on(where / run)
+            keeper.create(config, collect(settings.seed))
+        yield keeper, earlier, changed
+    finally:
+        writer.flush()  # so that the next one sees how it ended
+        if claim is not None:
+            claim.close()
+
+
+def begun_book(
+    settings: SearchSettings, store: RunStore, keeper: StoreKeeper, earlier: RunRow | None, changed: Sequence[str]
+) -> SearchBook:
+    """Return the book of the search, as far as it has come."""
+    book = settings.book(keeper.line)
+    if earlier is not None:
+        _replay(book, lines_of(store, keeper.run), earlier.name, keeper.run)
+    keeper.begin()
+    if earlier is not None:
+        keeper.event("continued", "; ".join(["the search goes on", *changed]))
+        book.suspended()
+        keeper.go_on(book.trials)
+    return book
+
+
+def _replay(book: SearchBook, lines: Sequence[Line], name: str, run: str) -> None:
+    try:
+        book.replay(lines)
+    except ValueError as error:
+        raise SearchInvalid(
+            f"search {name!r} ({run}) cannot go on: {error}. Its scheduler has other settings now; restore them, "
+            "or begin anew with resume=False"
+        ) from error
+
+
+__all__ = ["begun_book", "claimed_search"]
