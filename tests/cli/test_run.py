@@ -350,6 +350,7 @@ def test_page_is_there_while_the_script_runs(tmp_path: Path) -> None:
     )
     ran = ropewalk_alone("run", "--page", "look.py", folder=tmp_path)
     assert "the page is at http://127.0.0.1:" in ran.stderr
+    assert "token" not in ran.stderr.partition("; its address")[0]
     number, pid = ran.stdout.split()
     assert number == "1"
     with contextlib.suppress(psutil.NoSuchProcess):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ropewalk.page.gate import ROLE, Access, Admitted, Denied, Enters, Gate, Scope
+from ropewalk.page.gate import ROLE, Access, Admitted, ComesAgain, Denied, Enters, Gate, Scope, place_of
 
 ACCESS = Access({"own": "owner", "read": "reader"}, frozenset({"127.0.0.1", "localhost"}), "rw_1")
 HOST = (b"host", b"127.0.0.1:8470")
@@ -14,13 +14,37 @@ ORIGIN = (b"origin", b"http://127.0.0.1:8470")
 OWNER = (b"cookie", b"other=1; rw_1=own")
 
 
-def decide(*headers: tuple[bytes, bytes], kind: str = "http", method: str = "GET", path: str = "/", query: str = ""):
-    return ACCESS.decide(kind, method, path, query, headers)
+OURS, READERS = place_of("own"), place_of("read")
+
+
+def decide(
+    *headers: tuple[bytes, bytes],
+    kind: str = "http",
+    method: str = "GET",
+    path: str = "/",
+    query: str = "",
+    place: str = OURS,
+):
+    return ACCESS.decide(kind, method, place + path, query, headers)
 
 
 def test_cookie_says_the_role():
-    assert decide(HOST, OWNER) == Admitted("owner")
-    assert decide(HOST, (b"cookie", b"rw_1=read")) == Admitted("reader")
+    assert decide(HOST, OWNER) == Admitted("owner", OURS)
+    assert decide(HOST, (b"cookie", b"rw_1=read"), place=READERS) == Admitted("reader", READERS)
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [
+        b'theirs={"a": 1}; rw_1=own',
+        b"a b[]=1; rw_1=own",
+        b"rw_1=wrong; rw_1=own",
+        b"rw_1=own; rw_1=wrong",
+        b"=;rw_1=own",
+    ],
+)
+def test_cookies_of_other_ports_shut_nobody_out(cookie: bytes):
+    assert decide(HOST, (b"cookie", cookie)) == Admitted("owner", OURS)
 
 
 @pytest.mark.parametrize("cookie", [b"", b"rw_1=", b"rw_1=wrong", b"rw_2=own", b"rw_1=own2", b"rw_1=\xff", b"own"])
@@ -31,16 +55,19 @@ def test_without_a_token_nobody_enters(cookie: bytes):
 
 
 def test_token_of_the_address_becomes_a_cookie_and_leaves_the_address():
-    assert decide(HOST, query="token=own") == Enters("own", "/")
-    assert decide(HOST, path="/runs", query="a=1&token=read&b=%2F") == Enters("read", "/runs?a=1&b=%2F")
+    for place in ("", OURS, READERS):
+        assert decide(HOST, query="token=own", place=place) == Enters("own", f"{OURS}/")
+    assert decide(HOST, path="/runs", query="a=1&token=read&b=%2F", place="") == Enters(
+        "read", f"{READERS}/runs?a=1&b=%2F"
+    )
     assert isinstance(decide(HOST, OWNER, query="token=wrong"), Denied)
 
 
 @pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example", "/\r\nset-cookie: a=b", "///evil.example"])
 def test_redirects_stay_here(path: str):
-    verdict = decide(HOST, path=path, query="token=own")
+    verdict = decide(HOST, path=path, query="token=own", place="")
     assert isinstance(verdict, Enters)
-    assert verdict.location[1:2] not in ("/", "\\")
+    assert verdict.location.startswith(f"{OURS}/")
     assert verdict.location.isprintable()
 
 
@@ -63,7 +90,7 @@ def test_no_host_or_two_of_them_are_refused():
 
 
 def test_forwarded_port_may_be_another_one():
-    assert decide((b"host", b"localhost:9000"), (b"origin", b"http://localhost:9000"), OWNER) == Admitted("owner")
+    assert decide((b"host", b"localhost:9000"), (b"origin", b"http://localhost:9000"), OWNER) == Admitted("owner", OURS)
 
 
 @pytest.mark.parametrize(
@@ -85,30 +112,52 @@ def test_requests_of_other_sites_are_refused_though_they_bring_the_cookie(origin
 def test_what_changes_something_says_from_which_page_it_comes():
     assert isinstance(decide(HOST, OWNER, method="POST"), Denied)
     assert isinstance(decide(HOST, OWNER, kind="websocket"), Denied)
-    assert decide(HOST, OWNER, ORIGIN, method="POST") == Admitted("owner")
-    assert decide(HOST, OWNER, ORIGIN, kind="websocket") == Admitted("owner")
+    assert decide(HOST, OWNER, ORIGIN, method="POST") == Admitted("owner", OURS)
+    assert decide(HOST, OWNER, ORIGIN, kind="websocket") == Admitted("owner", OURS)
 
 
 def test_polling_by_another_site_is_refused():
     site = (b"sec-fetch-site", b"cross-site")
     assert isinstance(decide(HOST, OWNER, site, path="/_nicegui_ws/socket.io"), Denied)
-    assert decide(HOST, OWNER, (b"sec-fetch-site", b"same-origin"), path="/_nicegui_ws/socket.io") == Admitted("owner")
+    assert decide(HOST, OWNER, (b"sec-fetch-site", b"same-origin"), path="/_nicegui_ws/socket.io") == Admitted(
+        "owner", OURS
+    )
 
 
-def test_cookie_is_kept_from_scripts_and_other_sites():
+def test_cookie_is_worth_nothing_below_the_path_of_another_token():
+    for place in ("", READERS, "/other"):
+        assert isinstance(decide(HOST, OWNER, place=place), Denied)
+    assert OURS != READERS
+    assert len(OURS) > 20 and "own" not in OURS
+
+
+def test_browser_that_followed_a_link_of_another_site_comes_again_with_its_cookie():
+    cross, document = (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-dest", b"document")
+    assert decide(HOST, cross, document) == ComesAgain()
+    assert isinstance(decide(HOST, (b"sec-fetch-site", b"same-origin"), document), Denied)
+    assert isinstance(decide(HOST, cross, (b"sec-fetch-dest", b"iframe")), Denied)
+    assert isinstance(decide(HOST, cross, document, place=""), Denied)
+    assert isinstance(decide(HOST, ORIGIN, cross, document, method="POST"), Denied)
+
+
+def test_cookie_is_kept_from_scripts_and_other_sites_and_ports():
     sent = asyncio.run(_request({"query_string": b"token=own", "headers": [HOST]}))
     headers = dict(sent[0]["headers"])
     assert sent[0]["status"] == 303
-    assert headers[b"location"] == b"/"
-    assert headers[b"set-cookie"] == b"rw_1=own; HttpOnly; SameSite=Strict; Path=/"
+    assert headers[b"location"] == f"{OURS}/".encode()
+    assert headers[b"set-cookie"] == f"rw_1=own; HttpOnly; SameSite=Strict; Path={OURS}/".encode()
 
 
 def test_refused_requests_do_not_reach_the_page_and_admitted_ones_bring_their_role():
     refused = asyncio.run(_request({"query_string": b"", "headers": [HOST]}))
     assert refused[0]["status"] == 403
-    passed = asyncio.run(_request({"query_string": b"", "headers": [HOST, (b"cookie", b"rw_1=read")]}))
+    assert dict(refused[0]["headers"])[b"connection"] == b"close"
+    cookie = (b"cookie", b"rw_1=read")
+    passed = asyncio.run(_request({"path": f"{READERS}/", "query_string": b"", "headers": [HOST, cookie]}))
     assert passed[-1]["body"] == b"reader"
-    assert dict(passed[0]["headers"])[b"x-frame-options"] == b"SAMEORIGIN"
+    headers = dict(passed[0]["headers"])
+    assert headers[b"x-frame-options"] == b"SAMEORIGIN"
+    assert headers[b"content-security-policy"].startswith(b"default-src 'self' data: blob: ")
 
 
 def test_refused_websocket_is_closed_before_it_opens():
@@ -120,6 +169,7 @@ async def _request(scope: dict[str, Any]) -> list[MutableMapping[str, Any]]:
     sent: list[MutableMapping[str, Any]] = []
 
     async def page(scope: Scope, receive: Any, send: Any) -> None:
+        assert scope["root_path"] == READERS
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": scope[ROLE].encode()})
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import http.server
+import importlib.resources
+import io
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,6 +25,7 @@ import pytest
 
 import ropewalk as rw
 from ropewalk.control.launchers import find_launchers, usual_parents
+from ropewalk.page.server import escape_record
 from tests.lab.browser import Browser, ServedPage, served_page
 
 
@@ -63,7 +70,9 @@ def request(page: ServedPage, path: str = "/", method: str = "GET", **headers: s
     place = urlparse(page.base)
     connection = HTTPConnection(place.hostname or "", place.port or 0, timeout=30.0)
     try:
-        connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        connection.request(
+            method, place.path + path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
         return connection.getresponse().status
     finally:
         connection.close()
@@ -82,6 +91,9 @@ def test_strangers_are_refused(served: ServedPage):
     assert request(served, "/_nicegui_ws/socket.io/?EIO=4&transport=polling", "POST", Cookie=cookie) == 403
     for path in ("/runs", "/docs", "/openapi.json", "/_nicegui_ws/socket.io/?EIO=4&transport=polling", "/favicon.ico"):
         assert request(served, path) == 403
+    for place in ("", urlparse(served.reader_url).path.rstrip("/")):  # at which other ports could have got the cookie
+        served.url = f"http://127.0.0.1:{port}{place}/?token={token}"
+        assert request(served, Cookie=cookie) == 403
 
 
 def test_a_page_of_another_site_cannot_open_a_socket(browser: Browser, served: ServedPage):
@@ -95,6 +107,58 @@ def test_a_page_of_another_site_cannot_open_a_socket(browser: Browser, served: S
     address = served.base.replace("http", "ws") + "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
     assert browser.driver.execute_async_script(code, address) == "refused"
     assert browser.problems()
+
+
+@contextlib.contextmanager
+def other_port(content: str) -> Iterator[tuple[int, list[str]]]:
+    """Serve a page at another port of this host, as any user of it can; yields the port, and the cookies that come."""
+    came: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            came.append(self.headers.get("Cookie", ""))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port, came
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_token_is_not_sent_to_other_ports_of_this_host(browser: Browser, served: ServedPage):
+    browser.open(served.url)
+    browser.wait_for("Now")
+    with other_port("<p>a page of another user") as (port, came):
+        browser.open(f"http://127.0.0.1:{port}/runs")
+        browser.wait_for("a page of another user")
+    assert came
+    assert all(served.url.partition("token=")[2] not in cookies for cookies in came)
+
+
+def test_link_of_another_site_opens_the_page(browser: Browser, served: ServedPage):
+    with other_port(f'<a href="{served.url}">the page</a>') as (port, _):
+        browser.open(f"http://localhost:{port}/")
+        browser.click("the page")
+        browser.wait_for("Now", "Runs")
+    assert "token" not in browser.driver.current_url
+
+
+def test_scripts_name_no_path_without_the_place_of_the_token():
+    scripts = list(importlib.resources.files("ropewalk.page.browser").iterdir())
+    texts = {script.name: script.read_text("utf-8") for script in scripts if script.name.endswith(".js")}
+    assert len(texts) > 1
+    wrong = [(name, *re.findall(r'(?:(?:href|src) = |fetch\()["\']/.*', text)) for name, text in texts.items()]
+    assert [one for one in wrong if one[1:]] == []
 
 
 def test_killed_page_leaves_the_program_alone(program: rw.RunningProgram):
@@ -132,6 +196,21 @@ def test_page_opened_by_a_script_answers_and_closes():
         assert page.url not in repr(page)
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(page.url)
+
+
+def test_visitors_do_not_control_the_terminal():
+    logger = logging.Logger("of the page")
+    said = io.StringIO()
+    logger.addHandler(logging.StreamHandler(said))
+    logger.addFilter(escape_record)
+    logger.warning("http://127.0.0.1/%s not found", "\x1b]0;owned\x07\nforged")
+    try:
+        raise ValueError("\x1b[31mred")
+    except ValueError as error:
+        logger.exception(error)
+    assert "\x1b" not in said.getvalue()
+    assert said.getvalue().splitlines()[0] == r"http://127.0.0.1/\x1b]0;owned\x07\nforged not found"
+    assert r"ValueError: \x1b[31mred" in said.getvalue()
 
 
 def wait_for_end(pid: int) -> None:

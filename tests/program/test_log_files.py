@@ -74,3 +74,28 @@ def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(tmp_path: Path) -> None:
     log_files.append_to(tmp_path / "a.log", "said\n")
     log_files.append_to(tmp_path / "b.log", "said\n")
     assert os.listdir(tmp_path) == ["a.log"], "nor is a file made that was not there"
+
+
+def test_file_without_line_ends_is_read_in_parts_and_not_as_a_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_files, "_MOST_LINE_BYTES", 100)
+    monkeypatch.setattr(log_files, "_MOST_TAIL_BYTES", 1000)
+    monkeypatch.setattr(log_files, "_BLOCK_BYTES", 50)
+    path = tmp_path / "a.log"
+    path.write_text("x" * 5000)
+    with LogFile(path) as log, path.open("a") as file:
+        [line] = log.tail(1)
+        assert 1000 <= len(line) < 1100
+        file.write("y" * 90)
+        file.flush()
+        assert log.read_new() == []
+        file.write("z" * 90)
+        file.flush()
+        assert log.read_new() == ["y" * 90 + "z" * 90]
+
+
+def test_pipe_in_place_of_the_file_blocks_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.log")
+    with LogFile(tmp_path / "a.log") as log:
+        assert log.tail(5) == []

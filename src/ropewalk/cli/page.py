@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import json
 import os
 import signal
 import sys
 import threading
+import urllib.parse
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ropewalk import settings
+from ropewalk.atomic_files import write_new_file
+from ropewalk.control.left_folders import claimed_folder
 from ropewalk.errors import SettingsError
 from ropewalk.escaping import escaped_lines
 from ropewalk.page.server import PageAddress
@@ -67,12 +72,13 @@ def page(
     )  # fmt: skip
 
     def opened(address: PageAddress) -> None:
-        _tell(address, as_json)
+        file = _kept_address(address.url, folder) if with_parent else ""
+        _tell(address, as_json, file)
         if browser:
-            webbrowser.open(address.url)
+            webbrowser.open(_private_link(address.url, folder))
 
     try:
-        with Launchers() as launchers:
+        with claimed_folder(settings.current().run_folder) as folder, Launchers() as launchers:
             serve(options, launchers, opened, launchers)
     except ModuleNotFoundError as error:
         raise _failed(_NOT_INSTALLED if error.name in ("nicegui", "uvicorn") else str(error), as_json) from None
@@ -80,9 +86,10 @@ def page(
         raise _failed(f"the page cannot be served at {options.host}: {error}", as_json) from None
 
 
-def _tell(address: PageAddress, as_json: bool) -> None:
+def _tell(address: PageAddress, as_json: bool, file: str) -> None:
     if as_json:
-        typer.echo(json.dumps({"url": address.url, "reader_url": address.reader_url}))
+        found = {"url": address.url, "reader_url": address.reader_url, "fingerprint": address.fingerprint, "file": file}
+        typer.echo(json.dumps({name: value for name, value in found.items() if value}))
     else:
         typer.echo(f"the page:      {address.url}")
         typer.echo(f"to look only:  {address.reader_url}")
@@ -92,6 +99,26 @@ def _tell(address: PageAddress, as_json: bool) -> None:
             )
         typer.echo("Ctrl-C ends it; what runs goes on")
     sys.stdout.flush()
+
+
+def _kept_address(url: str, folder: Path) -> str:
+    """Keep an address with a token in a file that only this user can read; returns its path."""
+    file = folder / "address.txt"
+    write_new_file(file, [f"{url}\n".encode()], durable=False)
+    return str(file)
+
+
+def _private_link(url: str, folder: Path) -> str:
+    """Return the address of a file that leads to another address: all users see the arguments of a browser.
+
+    Args:
+        url: with a token.
+        folder: that only this user can enter.
+    """
+    file = folder / "page.html"
+    words = f'<!doctype html><meta http-equiv="refresh" content="0;url={html.escape(url)}">'
+    write_new_file(file, [words.encode()], durable=False)
+    return f"file://{urllib.parse.quote(str(file))}"
 
 
 def _failed(message: str, as_json: bool, code: int = 1) -> typer.Exit:

@@ -24,6 +24,7 @@ _REFRESH_S = 1.0
 
 _HEAD = """
 <script>
+delete Object.prototype.__proto__;  // ECharts keeps texts as keys of objects: one that is called so would change all
 (function () {
   if (document.cookie.indexOf("ropewalk_theme=") < 0) {
     var dark = window.matchMedia && matchMedia("(prefers-color-scheme: dark)").matches;
@@ -107,7 +108,7 @@ def page_frame(request: Request, title: str) -> Generator[Visit]:
     ui.add_head_html(_HEAD)
     style = visit.style
     ui.colors(primary=style.colors[0], positive=style.good, negative=style.bad, warning=style.warn)
-    here = request.url.path
+    here = request.url.path.removeprefix(request.scope.get("root_path", ""))
     with (
         ui.header(elevated=False)
         .classes("items-center q-py-xs")
@@ -161,7 +162,7 @@ def _listen_to_keys() -> None:
     var t = e.target;
     if (e.ctrlKey || e.metaKey || e.altKey || /INPUT|TEXTAREA|SELECT/.test(t.tagName) || t.isContentEditable) return;
     var places = {n: "/", r: "/runs", s: "/searches", d: "/doctor"};
-    if (before === "g" && places[e.key]) { location.href = places[e.key]; }
+    if (before === "g" && places[e.key]) { location.href = window.path_prefix + places[e.key]; }
     else if (e.key === "t") { ropewalkTheme(); }
     else if (e.key === "?") { var b = document.querySelector('[aria-label="keys"]'); if (b) b.click(); }
     else if (e.key === "/") {

@@ -1,7 +1,10 @@
 """Who may see the page: decides for each request, before anything else sees it.
 
-    browser ── GET /?token=... ──▶ cookie, and a redirect to the same address without the token
-            ── everything else ──▶ Host is ours? Origin is ours? cookie holds a token? ──▶ the page, as owner or reader
+    browser ── GET /...?token=... ──▶ cookie, and a redirect to /PLACE/... without the token
+            ── GET /PLACE/... ──────▶ Host is ours? Origin is ours? cookie holds its token? ──▶ page, as owner or reader
+
+Browsers send a cookie to all ports of a host (RFC 6265, section 8.5), at which other users of it may listen. So it is
+only sent below a path that is another one for each token, and that a page on another port cannot guess.
 
 A page of another site could send requests of a person's browser here (cross-site requests, DNS rebinding): `Host` must
 be an address that was opened, and `Origin`, which browsers send with each WebSocket and POST, must be the same.
@@ -10,11 +13,11 @@ Source: OWASP, Cross-Site Request Forgery Prevention Cheat Sheet, "Verifying ori
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Literal
 
 Role = Literal["owner", "reader"]
@@ -26,7 +29,14 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 ROLE = "ropewalk.role"
 """The entry of a scope that holds the role of its sender."""
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_AGAIN = b"<!doctype html><title>Ropewalk</title><script>location.replace(location.href)</script>"
+_POLICY = (
+    b"default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "  # NiceGUI makes functions of texts
+    b"object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'self'"
+)
+"""Nothing is loaded from other hosts, or sent to them, even if a text were taken for HTML."""
 _HEADERS = (
+    (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"SAMEORIGIN"),
     (b"referrer-policy", b"no-referrer"),
@@ -37,9 +47,15 @@ _HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The request may pass."""
+    """The request may pass.
+
+    Attributes:
+        role: of its sender.
+        place: how its path begins; the rest is the path within the page.
+    """
 
     role: Role
+    place: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,11 @@ class Enters:
 
     token: str
     location: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComesAgain:
+    """The browser followed a link of another site, and keeps the cookie back; if our own page sends it, it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +98,7 @@ class Access:
 
     def decide(
         self, kind: str, method: str, path: str, query: str, headers: Iterable[tuple[bytes, bytes]]
-    ) -> Admitted | Enters | Denied:
+    ) -> Admitted | Enters | ComesAgain | Denied:
         """Decide about a request.
 
         Args:
@@ -90,7 +111,11 @@ class Access:
         found: dict[str, list[str]] = {}
         for name, value in headers:
             found.setdefault(name.decode("latin-1"), []).append(value.decode("latin-1"))
-        return self._of_elsewhere(kind, method, path, found) or self._by_token(kind, method, path, query, found)
+        place = next((place for place in map(place_of, self.tokens) if path.startswith(f"{place}/")), "")
+        inner = path.removeprefix(place)
+        return self._of_elsewhere(kind, method, inner, found) or self._by_token(
+            kind, method, place, inner, query, found
+        )
 
     def _of_elsewhere(self, kind: str, method: str, path: str, found: Mapping[str, list[str]]) -> Denied | None:
         hosts = [host.lower() for host in found.get("host", [])]
@@ -108,21 +133,26 @@ class Access:
         return None
 
     def _by_token(
-        self, kind: str, method: str, path: str, query: str, found: Mapping[str, list[str]]
-    ) -> Admitted | Enters | Denied:
+        self, kind: str, method: str, place: str, path: str, query: str, found: Mapping[str, list[str]]
+    ) -> Admitted | Enters | ComesAgain | Denied:
         pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
         given = [value for name, value in pairs if name == "token"]
-        if given and kind == "http" and method in _SAFE_METHODS:
+        is_safe = kind == "http" and method in _SAFE_METHODS
+        if given and is_safe:
             if self._role(given[0]) is None:
                 return Denied(403, "the token is not that of this page, perhaps of one that ran before")
             rest = urllib.parse.urlencode([pair for pair in pairs if pair[0] != "token"])
-            # A location that begins with two slashes, or what browsers take for them, would be another host.
-            place = "/" + urllib.parse.quote(path.lstrip("/"))
-            return Enters(given[0], f"{place}{f'?{rest}' if rest else ''}")
-        role = self._role(_cookie(found.get("cookie", []), self.cookie))
-        if role is None:
-            return Denied(403, "this page needs the token of the address that was printed where it was started")
-        return Admitted(role)
+            location = f"{place_of(given[0])}/{urllib.parse.quote(path.lstrip('/'))}{f'?{rest}' if rest else ''}"
+            return Enters(given[0], location)
+        # Pages on other ports of this host can add cookies of the same name, and other cookies in any form.
+        for token in _cookies(found.get("cookie", []), self.cookie):
+            role = self._role(token)
+            if role and place == place_of(token):
+                return Admitted(role, place)
+        sent_by = [found.get(f"sec-fetch-{name}", [""])[0] for name in ("site", "dest")]
+        if place and is_safe and sent_by in (["cross-site", "document"], ["same-site", "document"]):
+            return ComesAgain()
+        return Denied(403, "this page needs the token of the address that was printed where it was started")
 
     def _role(self, token: str) -> Role | None:
         found: Role | None = None
@@ -157,13 +187,15 @@ class Gate:
             scope["headers"],
         )
         match verdict:
-            case Admitted(role):
-                scope[ROLE] = role
+            case Admitted(role, place):
+                scope[ROLE], scope["root_path"] = role, place
                 await self.app(scope, receive, _with_headers(send))
             case Enters(token, location):
-                flags = "HttpOnly; SameSite=Strict; Path=/" + ("; Secure" if self._access.secure else "")
+                flags = f"HttpOnly; SameSite=Strict; Path={place_of(token)}/{'; Secure' if self._access.secure else ''}"
                 cookie = f"{self._access.cookie}={token}; {flags}".encode("latin-1")
                 await _answer(send, 303, b"", [(b"set-cookie", cookie), (b"location", location.encode("latin-1"))])
+            case ComesAgain():
+                await _answer(send, 200, _AGAIN, [(b"content-type", b"text/html; charset=utf-8")])
             case Denied(status, why):
                 if scope["type"] == "websocket":
                     await receive()
@@ -172,24 +204,27 @@ class Gate:
                     await _answer(send, status, f"Refused: {why}.\n".encode(), [])
 
 
+def place_of(token: str) -> str:
+    """Return how the paths begin that a browser with a token is sent to."""
+    return f"/{hashlib.sha256(f'place {token}'.encode('utf-8', 'surrogateescape')).hexdigest()[:24]}"
+
+
 def _without_port(host: str) -> str:
     return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and host[-1:] != "]" else host
 
 
-def _cookie(headers: list[str], name: str) -> str:
-    for header in headers:
-        try:
-            jar = SimpleCookie(header)
-        except CookieError:
-            continue
-        if name in jar:
-            return jar[name].value
-    return ""
+def _cookies(headers: list[str], name: str) -> list[str]:
+    pairs = [pair.strip().partition("=") for header in headers for pair in header.split(";")]
+    return [value.strip('"') for key, _, value in pairs if key == name]
 
 
 async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    plain = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store"), *_HEADERS]
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, *plain]})
+    # Strangers keep no connection open.
+    closing = (b"connection", b"close")
+    if not any(name == b"content-type" for name, _ in headers):
+        headers = [*headers, (b"content-type", b"text/plain; charset=utf-8")]
+    common = [(b"cache-control", b"no-store"), closing, *_HEADERS]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, *common]})
     await send({"type": "http.response.body", "body": body})
 
 

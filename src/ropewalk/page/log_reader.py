@@ -46,7 +46,7 @@ class LogReader:
         Raises:
             OSError: the file cannot be read any more.
         """
-        with open(self._path, "rb") as file:
+        with open(self._path, "rb", opener=_not_waiting) as file:
             size = os.fstat(file.fileno()).st_size
             start = max(0, size - _SEARCHED_BYTES)
             file.seek(start)
@@ -56,6 +56,10 @@ class LogReader:
             shown for line in data.decode(errors="replace").split("\n") if wanted in (shown := _shown(line)).lower()
         ]
         return found[-_MOST_FOUND:], start == 0 and len(found) <= _MOST_FOUND
+
+
+def _not_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its writer
 
 
 def _shown(line: str) -> str:

@@ -59,6 +59,9 @@ class OpenPage:
 def page(*, port: int = 0, store: str | None = None) -> OpenPage:
     """Open the page of all that this user runs on this machine, and of the runs of a store; print its address.
 
+    If standard error is no terminal, such as in a job of a cluster, whose log others may read, the address is printed
+    without the token, and with the path of a file that holds it for this user alone.
+
     Args:
         port: to listen on, at 127.0.0.1; 0 for any that is free.
         store: of runs, as for the setting `store`.
@@ -70,9 +73,9 @@ def page(*, port: int = 0, store: str | None = None) -> OpenPage:
         PageFailed: it cannot be served, such as because the extra `page` is not installed, or the port is taken.
     """
     command = module_command(sys.executable, "ropewalk", "page", "--json", "--with-parent", "--port", str(port))
-    if store:
-        command += ["--store", store]
     environment = {**os.environ, **import_environment()}
+    if store:  # not as an argument, which all users see, and a URL may hold a password
+        environment["ROPEWALK_STORE"] = store
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True, env=environment
     )
@@ -88,5 +91,16 @@ def page(*, port: int = 0, store: str | None = None) -> OpenPage:
         OpenPage(process, "", "").close()
         raise PageFailed(urls.get("problem") or f"the page ended at once, with exit code {process.returncode}")
     opened = OpenPage(process, urls["url"], urls["reader_url"])
-    print(f"ropewalk: the page is at {opened.url}", file=sys.stderr)
+    print(f"ropewalk: the page is at {shown_address(opened.url, urls['file'], sys.stderr.isatty())}", file=sys.stderr)
     return opened
+
+
+def shown_address(url: str, file: str, is_terminal: bool) -> str:
+    """Return the address as it is printed: with the token only on a terminal, since others may read the log of a job.
+
+    Args:
+        url: with a token.
+        file: that holds it, for this user alone.
+        is_terminal: whether it is printed on a terminal.
+    """
+    return url if is_terminal else f"{url.partition('?')[0]}; its address with the token is in {file}"

@@ -10,6 +10,7 @@ from ropewalk.page.style import Style
 REPORT_SCRIPT = r"""
 (function () {
   "use strict";
+  delete Object.prototype.__proto__;  // ECharts keeps texts as keys of objects: one that is called so would change all
   var root = document.documentElement;
   var system = window.matchMedia("(prefers-color-scheme: dark)");
   var options = JSON.parse(document.getElementById("charts").textContent);

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from ropewalk import settings, tracking
 from ropewalk.control.left_folders import claimed_folder
+from ropewalk.escaping import escaped, escaped_lines
 from ropewalk.page.actions import Actor
-from ropewalk.page.gate import Access, Gate, Role
+from ropewalk.page.gate import Access, Gate, Role, place_of
 from ropewalk.page.watcher import Source, Watcher
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 USUAL_PORT = 8470
+
+
+_LOGGERS = ("nicegui", "uvicorn.error", "asyncio")
+"""Loggers that log what browsers send, which may be a reader's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +114,13 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     from fastapi import FastAPI
     from nicegui import ui
 
+    from ropewalk.page.bounded_http import BoundedHttp
     from ropewalk.page.now import add_now_page
     from ropewalk.page.runs.pages import add_runs_pages
     from ropewalk.page.thing import add_thing_page
 
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(escape_record)
     watcher = Watcher(source)
     add_now_page(watcher)
     add_thing_page(watcher, actor)
@@ -126,7 +134,7 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     config = uvicorn.Config(
         app, options.host, port, log_level="warning", lifespan="on", ws_max_size=1 << 20,
         ssl_certfile=options.certificate or None, ssl_keyfile=options.key or None, server_header=False,
-        timeout_graceful_shutdown=2,
+        timeout_graceful_shutdown=2, http=BoundedHttp, proxy_headers=False,
     )  # fmt: skip
     listener = _bound(config, or_any=options.port is None)
     port = listener.getsockname()[1]
@@ -134,13 +142,14 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     tokens: dict[str, Role] = {options.owner: "owner", options.reader: "reader"}
     access = Access(tokens, names, f"ropewalk_{port}", secure)
     config.app = Gate(app, access)
-    base = f"{'https' if secure else 'http'}://{options.host}:{port}/?token="
+    base = f"{'https' if secure else 'http'}://{options.host}:{port}"
+    owner_url, reader_url = (f"{base}{place_of(token)}/?token={token}" for token in (options.owner, options.reader))
 
     class PageServer(uvicorn.Server):
         async def startup(self, sockets: list[Any] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                opened(PageAddress(f"{base}{options.owner}", f"{base}{options.reader}", options.fingerprint))
+                opened(PageAddress(owner_url, reader_url, options.fingerprint))
 
     watcher.start()
     try:
@@ -148,6 +157,14 @@ def _serve(options: PageOptions, source: Source, opened: Callable[[PageAddress],
     finally:
         watcher.close()
         reader.close()
+
+
+def escape_record(record: logging.LogRecord) -> bool:
+    """Escape the texts of a record, so that no visitor controls the terminal of the page; a filter of a logger."""
+    record.msg, record.args = escaped(record.getMessage()), ()
+    if record.exc_info:
+        record.exc_text = escaped_lines(logging.Formatter().formatException(record.exc_info))
+    return True
 
 
 def _bound(config: uvicorn.Config, *, or_any: bool) -> Any:

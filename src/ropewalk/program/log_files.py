@@ -9,6 +9,10 @@ from pathlib import Path
 from ropewalk.trusted_files import open_to_append
 
 _BLOCK_BYTES = 64 * 1024
+_MOST_LINE_BYTES = 1 << 20
+"""A longer line is read in parts."""
+_MOST_TAIL_BYTES = 16 << 20
+"""The last lines are searched for in this part of the file, so that one without line ends is not read as a whole."""
 
 
 class LogFile:
@@ -19,7 +23,7 @@ class LogFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for its writer
         self._position = 0
         self._partial = b""
 
@@ -38,8 +42,8 @@ class LogFile:
     def tail(self, num_lines: int) -> list[str]:
         """The last lines; `read_new` continues after them. Reads only as much of the file's end as is needed."""
         end = position = os.fstat(self._fd).st_size
-        data = b""
-        while position > 0 and data.count(b"\n") <= num_lines:
+        data, most = b"", max(_MOST_TAIL_BYTES, 256 * num_lines)
+        while position > 0 and len(data) < most and data.count(b"\n") <= num_lines:
             start = max(0, position - _BLOCK_BYTES)
             data = os.pread(self._fd, position - start, start) + data
             position = start
@@ -54,11 +58,14 @@ class LogFile:
         """
         if os.fstat(self._fd).st_size < self._position:  # the file was truncated
             self._position, self._partial = 0, b""
-        data = self._partial
+        blocks = [self._partial]
         while block := os.pread(self._fd, _BLOCK_BYTES, self._position):
             self._position += len(block)
-            data += block
-        end = len(data) if everything else data.rfind(b"\n") + 1
+            blocks.append(block)
+        data = b"".join(blocks)
+        end = data.rfind(b"\n") + 1
+        if everything or len(data) - end > _MOST_LINE_BYTES:
+            end = len(data)
         self._partial = data[end:]
         return _lines(data[:end])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,3 +84,22 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 def test_nothing_in_a_line_acts() -> None:
     lines = [LogLine("\x1b[31mred\x1b[0m \x1b[2J<b>\x07", "info"), LogLine("next", "info")]
     assert shown(lines) == "red \\x1b[2J<b>\\x07\nnext"
+
+
+def test_line_without_end_is_kept_in_part(tmp_path: Path, scans: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_scan, "_CHUNK_BYTES", 100)
+    path = tmp_path / "1.txt"
+    path.write_bytes(b"begin\n" + b"x" * 10_000)
+    scan = scans(path, "x")
+    scan.read()
+    assert len(scan._partial) <= 100
+    with path.open("ab") as file:
+        file.write(b"\nx end\n")
+    scan.read()
+    assert [line.text for line in scan.lines][1:] == ["x end"]
+
+
+def test_pipe_in_place_of_a_log_blocks_nothing(tmp_path: Path, scans: Any) -> None:
+    os.mkfifo(tmp_path / "1.txt")
+    with pytest.raises(OSError, match="seek"):
+        scans(tmp_path / "1.txt")

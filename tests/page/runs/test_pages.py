@@ -85,9 +85,10 @@ def test_texts_of_runs_stay_texts(browser: Browser, served: ServedPage, tmp_path
                 log.write("added later\n")
             browser.wait_for("added later")
     assert browser.script("return window.acted") is None
+    assert browser.script("const a = {}; a['__proto__'] = 1; return Object.keys(a)") == ["__proto__"]
     for query in ("", "?inline=1"):
         found = browser.script(
-            f"return fetch('/files/bad/0{query}').then(r => [r.headers.get('content-type'),"
+            f"return fetch(window.path_prefix + '/files/bad/0{query}').then(r => [r.headers.get('content-type'),"
             " r.headers.get('content-disposition'), r.headers.get('content-security-policy')])"
         )
         assert found[0] == "application/octet-stream" and found[1].startswith("attachment")
@@ -98,7 +99,7 @@ def test_an_owner_acts_and_a_reader_does_not(browser: Browser, served: ServedPag
     with open_store(tmp_path / "runs.db") as store:
         begin(store, "a", StateIs("failed", 2.0, "Traceback\nValueError: lr"), name="brisk", facts={"argv": ["false"]})
         browser.open(served.reader_url)
-        browser.open(f"{served.base}/runs/a")
+        browser.open(f"{served.reader_url.partition('/?')[0]}/runs/a")
         browser.wait_for("brisk", "failed", "ValueError: lr")
         assert not {"Archive", "Delete", "Continue"} & set(browser.text.split())
         browser.open(served.url)

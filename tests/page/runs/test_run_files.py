@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from ropewalk.page.runs.run_files import IMAGE_TYPES, image_type
+from ropewalk.page.runs.run_files import IMAGE_TYPES, _opened, _opened_below, image_type
 
 
 @pytest.mark.parametrize(
@@ -25,3 +30,27 @@ def test_an_image_is_what_begins_as_one(start: bytes, kind: str) -> None:
 
 def test_no_image_can_hold_a_script() -> None:
     assert "image/svg+xml" not in IMAGE_TYPES
+
+
+def test_a_database_names_no_file_outside_the_folder_of_runs(tmp_path: Path) -> None:
+    store: Any = SimpleNamespace(where="postgresql://host/runs", folder=tmp_path / "runs")
+    (tmp_path / "runs" / "a").mkdir(parents=True)
+    (tmp_path / "secret").write_text("theirs")
+    (tmp_path / "runs" / "a" / "own").write_text("ours")
+    (tmp_path / "runs" / "a" / "link").symlink_to(tmp_path / "secret")
+    (tmp_path / "runs" / "out").symlink_to(tmp_path)
+    with open(_opened(store, str(tmp_path / "runs" / "a" / "own"))) as file:
+        assert file.read() == "ours"
+    for path in ("secret", "runs/a/link", "runs/out/secret", "runs/a/../../secret", "runs/a"):
+        with pytest.raises(PermissionError):
+            _opened(store, str(tmp_path / path))
+
+
+def test_folder_that_becomes_a_link_after_it_was_looked_at_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "secret").write_text("theirs")
+    (tmp_path / "runs" / "a").symlink_to(tmp_path)
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(OSError, match="a"):
+        _opened_below(tmp_path / "runs", ("a", "secret"))
+    assert len(os.listdir("/dev/fd")) == before

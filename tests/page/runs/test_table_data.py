@@ -22,6 +22,7 @@ def test_what_cannot_be_read_of_an_address_is_left_out() -> None:
     query = query_of({"filters": "{", "sort": '{"a": 1}', "open": "7"})
     assert (query.filters, query.sort, query.opened) == (None, (), frozenset())
     assert query_of({"filters": '{"a": 1}'}).filters is None
+    assert query_of({"filters": "[" * 100_000}).filters is None
 
 
 def test_cells_are_json_and_not_long() -> None:

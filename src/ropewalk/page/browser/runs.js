@@ -54,7 +54,7 @@
   T.export = function () {
     var u = T.query(sorts(), T.api.getFilterModel());
     u.set("columns", shown().join(","));
-    location.href = "/data/runs.csv?" + u.toString();
+    location.href = window.path_prefix + "/data/runs.csv?" + u.toString();
   };
   T.selected = function () {
     return T.api ? T.api.getSelectedRows().filter(r => r.group === undefined).map(r => r.id) : [];
@@ -62,7 +62,7 @@
   T.getRows = function (p) {
     var u = T.query(p.sortModel, p.filterModel);
     u.set("start", p.startRow); u.set("end", p.endRow);
-    fetch("/data/runs?" + u.toString()).then(r => r.ok ? r.json() : Promise.reject(r.status)).then(function (d) {
+    fetch(window.path_prefix + "/data/runs?" + u.toString()).then(r => r.ok ? r.json() : Promise.reject(r.status)).then(function (d) {
       p.successCallback(d.rows, d.num);
       var c = document.getElementById("ropewalk-count");
       if (c) c.textContent = d.num.toLocaleString("en") + (T.group ? " rows" : d.num === 1 ? " run" : " runs");
@@ -88,13 +88,13 @@
       return e;
     }
     var a = document.createElement("a");
-    a.href = (p.data.kind === "search" ? "/search/" : "/runs/") + encodeURIComponent(p.data.id);
+    a.href = window.path_prefix + (p.data.kind === "search" ? "/search/" : "/runs/") + encodeURIComponent(p.data.id);
     a.textContent = p.value; a.className = "rw-link";
     return a;
   };
   T.trial = function (p) {
     var a = document.createElement("a");
-    a.href = "/runs/" + encodeURIComponent(p.data.run);
+    a.href = window.path_prefix + "/runs/" + encodeURIComponent(p.data.run);
     a.textContent = p.value; a.className = "rw-link";
     return a;
   };

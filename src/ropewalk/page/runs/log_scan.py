@@ -40,7 +40,7 @@ class LogScan:
     """
 
     def __init__(self, path: Path, text: str = "", level: str = "debug", num_lines: int = 500) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         self._text = text.lower().encode()
         self._least = LEVELS.index(level)
         self._partial = b""
@@ -71,6 +71,7 @@ class LogScan:
         while chunk := os.pread(self._fd, _CHUNK_BYTES, self._position):
             self._position += len(chunk)
             *lines, self._partial = (self._partial + chunk).split(b"\n")
+            self._partial = self._partial[:_CHUNK_BYTES]  # a file may be without line ends
             for line in lines[1:] if self._skips_first else lines:
                 self._take(line)
             self._skips_first = self._skips_first and not lines

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # stores need an extra
     from ropewalk.tracking.store.store import RunStore
 
 _CHUNK_BYTES = 1 << 18
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _IMAGES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -107,12 +108,28 @@ def _opened(store: RunStore, path: str) -> int:
         OSError: it cannot be opened, is no file, or is not in the folder of runs although a database names it, in
             which others may have written.
     """
-    if "://" in store.where and not Path(path).resolve().is_relative_to(store.folder.resolve()):
-        raise PermissionError(f"{path} is not in the folder of runs {store.folder}, and a database names it")
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if "://" not in store.where:
+        descriptor = os.open(path, _FLAGS)
+    else:
+        folder, place = store.folder.resolve(), Path(path).resolve()
+        if not place.is_relative_to(folder):
+            raise PermissionError(f"{path} is not in the folder of runs {store.folder}, and a database names it")
+        descriptor = _opened_below(folder, place.relative_to(folder).parts)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise PermissionError(f"{path} is not a file")
+    return descriptor
+
+
+def _opened_below(folder: Path, names: tuple[str, ...]) -> int:
+    """Open a file without following any link below a folder, in which others may replace what was looked at."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in names:
+        above = descriptor
+        try:
+            descriptor = os.open(name, _FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
     return descriptor
 
 

@@ -192,7 +192,7 @@ def _draw_images(run: str, name: str, found: Sequence[tuple[int, ArtifactRow]]) 
 
         def show(at: int) -> None:
             number, one = found[at]
-            picture.props["src"] = f"{_address(run, number)}?inline=1"
+            picture.props["src"] = f"..{_address(run, number)}?inline=1"
             picture.props["alt"] = escaped(name)
             picture.update()
             caption.set_text("" if one.step is None else f"step {shown_step(one.step)}")

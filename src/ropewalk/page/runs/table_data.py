@@ -118,7 +118,7 @@ def _number(request: Request, name: str) -> int:
 def _json(text: str | None) -> object:
     try:
         return json.loads(text) if text else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -259,7 +259,7 @@ def _sorts(text: str) -> dict[str, tuple[str, int]]:
     try:
         given: Any = json.loads(text) if text else []
         pairs: Sequence[tuple[str, str]] = [(str(one["colId"]), str(one["sort"])) for one in given]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return {}
     return {id: (direction, at) for at, (id, direction) in enumerate(pairs) if direction in ("asc", "desc")}
 
