@@ -165,7 +165,8 @@ def main(names: Sequence[str]) -> None:
         os.environ["ROPEWALK_STORE"] = str(Path(folder, "runs.db"))
         os.environ["ROPEWALK_RUN_FOLDER"] = folder
         os.chdir(folder)
-        os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        Path("venv").symlink_to(sys.prefix)
+        os.environ["PATH"] = os.pathsep.join([f"{folder}/venv/bin", os.environ["PATH"]])
         for file in EXAMPLES.glob("*.py"):  # run as a user would, and without the paths of this machine
             shutil.copy(file, folder)
         Path("agents.py").write_text(PROGRAM)
