@@ -72,10 +72,13 @@ class Pretence(ControlTarget):
 
     kind: Kind = "program"
     id = "id-of-pretence"
-    name = ""
+
+    @property
+    def name(self) -> str:
+        return self._name
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self._name = name
         self.now = view_of(name)
         self.files: dict[str, Path] = {}
         self.stopped_with: list[float | None] = []

@@ -61,7 +61,12 @@ class Browser:
 
     def wait_for(self, *words: str) -> str:
         """Wait until all these words are seen; returns all text."""
-        return self.until(lambda: (text := self.text) and all(word in text for word in words) and text, repr(words))
+
+        def seen() -> str:
+            text = self.text
+            return text if all(word in text for word in words) else ""
+
+        return self.until(seen, repr(words))
 
     def until(self, condition: Callable[[], T], what: str) -> T:
         """Wait until a condition holds; returns its value."""
@@ -132,8 +137,8 @@ def _driver_address(folder: str) -> Generator[str]:
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         env={**environment, "TMPDIR": folder, "HOME": folder},
     ) as process:  # fmt: skip
+        assert process.stdin and process.stdout
         try:
-            assert process.stdin and process.stdout
             said = ""
             while not (found := re.search(r"successfully on port (\d+)", said)):
                 line = process.stdout.readline()

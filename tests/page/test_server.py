@@ -15,7 +15,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from http.client import HTTPConnection
 from pathlib import Path
 from urllib.parse import urlparse
@@ -110,7 +110,7 @@ def test_a_page_of_another_site_cannot_open_a_socket(browser: Browser, served: S
 
 
 @contextlib.contextmanager
-def other_port(content: str) -> Iterator[tuple[int, list[str]]]:
+def other_port(content: str) -> Generator[tuple[int, list[str]]]:
     """Serve a page at another port of this host, as any user of it can; yields the port, and the cookies that come."""
     came: list[str] = []
 

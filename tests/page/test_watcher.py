@@ -31,7 +31,8 @@ class Clock:
 
 def view(at: float = 0.0, **more: Any) -> View:
     fields: dict[str, Any] = {"kind": "pool", "name": "p", "id": "p", "pid": 1, "state": "running", "started": 0.0}
-    return View(**{**fields, "at": at, **more})
+    whole: dict[str, Any] = {**fields, "at": at, **more}
+    return View(**whole)
 
 
 @pytest.fixture

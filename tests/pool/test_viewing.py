@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,13 +28,13 @@ from tests.transport.ends import DEADLINE_S
 pytestmark = pytest.mark.usefixtures("shared_session")
 
 
-def worker(rank: int, state: str = "running", **facts: object) -> WorkerStatus:
+def worker(rank: int, state: str = "running", **facts: Any) -> WorkerStatus:
     return WorkerStatus(
         name=f"pool-1.{rank}", pid=7, host="here", state=state, task=3, num_done=5, memory_bytes=10, cpu_s=1.0, **facts
-    )  # type: ignore[arg-type]
+    )
 
 
-def status(*workers: WorkerStatus, **facts: object) -> PoolStatus:
+def status(*workers: WorkerStatus, **facts: Any) -> PoolStatus:
     counts = {"queued": 4, "running": 2, "done": 5, "failed": 1, "retried": 1, "num_deaths": 0, "deaths": ()}
     return PoolStatus(name="pool-1", state="running", workers=workers, events=(), **{**counts, **facts})  # type: ignore[arg-type]
 
