@@ -1,0 +1,123 @@
+"""What the page does when what it shows is killed, in a real browser."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ropewalk as rw
+from ropewalk.page.source import Launchers
+from tests.lab.browser import Browser, ServedPage
+
+SCRIPT = """
+import ropewalk as rw, sys, time
+
+def slow(x):
+    time.sleep(0.05)
+    return x
+
+with rw.Pool(2, name="survivor") as pool:
+    print("up", flush=True)
+    while True:
+        pool.map(slow, range(20))
+"""
+
+
+def started(folder: Path) -> subprocess.Popen[str]:
+    """Run the script in a process of its own, as a user does; returns when its pool is there."""
+    script = folder / "survivor.py"
+    script.write_text(SCRIPT)
+    process = subprocess.Popen([sys.executable, "-P", str(script)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "up\n"
+    return process
+
+
+def killed(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdout
+    process.stdout.close()
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    processes = [started(tmp_path)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            killed(process)
+
+
+def test_killed_launcher_is_told_with_its_last_state_and_found_when_it_runs_again(
+    browser: Browser, served: ServedPage, launcher: list[subprocess.Popen[str]], tmp_path: Path
+):
+    browser.open(served.url)
+    browser.wait_for("survivor", "running", "2/2")
+    killed(launcher.pop())
+    browser.wait_for("survivor", "ended", "last state kept")
+    launcher.append(started(tmp_path))
+    browser.until(lambda: "running" in browser.text and "1 running" in browser.text, "the new pool beside the old one")
+    assert browser.text.count("survivor") == 2
+
+
+def test_stopped_launcher_is_told_from_an_end_and_shown_again_when_it_goes_on(
+    browser: Browser, served: ServedPage, launcher: list[subprocess.Popen[str]]
+):
+    browser.open(served.url)
+    browser.wait_for("survivor", "2/2")
+    launcher[0].send_signal(signal.SIGSTOP)
+    try:
+        browser.wait_for("survivor", "has not answered", "SIGSTOP")
+    finally:
+        launcher[0].send_signal(signal.SIGCONT)
+    browser.until(lambda: "has not answered" not in browser.text, "an answer after SIGCONT")
+
+
+def press(browser: Browser, word: str) -> None:
+    """Press the button in front that ends with a word; an icon is before it."""
+
+    def found() -> Any:
+        buttons = browser.driver.find_elements("css selector", "button")
+        meant = [one for one in buttons if one.is_displayed() and one.text.strip().endswith(word)]
+        return meant[-1] if meant else None
+
+    browser.until(found, f"a button {word}").click()
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.number = 0
+
+    def add(self) -> int:
+        self.number += 1
+        return self.number
+
+
+def test_replica_is_killed_and_restarted_from_the_page(browser: Browser, served: ServedPage):
+    program = rw.Program("patient")
+    program.add(rw.Service(Counter), name="counter", restart="on_failure")
+    running = program.launch()
+    try:
+        running.wait_ready()
+        before = running.status().nodes[0].pid
+        with Launchers() as launchers:
+            (id,) = [look.id for look in launchers.look({}) if look.view and look.view.name == "patient"]
+        browser.open(served.url)
+        browser.wait_for("patient")
+        browser.open(f"{served.base}/now/{id}#counter.0")
+        press(browser, "Kill")
+        browser.wait_for("Kill this process?")
+        press(browser, "Kill")
+        browser.wait_for("Action 1:")
+        browser.until(lambda: running.status().nodes[0].pid not in (0, before), "another process")
+        browser.wait_for("Last failure:")
+        assert running.client("counter").add() == 1
+    finally:
+        running.stop()
